@@ -50,6 +50,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
         model = _create_user_model(spec, size or (224, 224))
     else:
         model, released = _create_timm_model(spec, located, size)
+    _check_unchanged(spec, loaded=True)
     head = Head(model, beside=spec.kind == "user") if classes is not None else None
     names = head.names if head else set()
     if released is None:
@@ -67,11 +68,15 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     return Built(model, spec, untrained, count, head)
 
 
-def _check_unchanged(spec: BackboneSpec) -> None:
-    """Raise UserError if a user's file is another than when the specification was resolved, which names the run."""
+def _check_unchanged(spec: BackboneSpec, *, loaded: bool = False) -> None:
+    """Raise UserError if a user's file is another than when the specification was resolved, which names the run.
+
+    Args:
+        loaded: look at what was imported, not at the file.
+    """
     for part, sha in spec.files.items():
         text = getattr(spec, part)
-        if user_code.digest(text) != sha:
+        if (user_code.loaded_digest if loaded else user_code.digest)(text) != sha:
             raise UserError(
                 f"{text.rpartition(':')[0]}: the file of {part} has changed since this command began; start it again"
             )

@@ -22,6 +22,13 @@ class MissingInput(UserError):
     """Data, weights or a library are not on this machine; the message says how to get them."""
 
 
+class Replaced(UserError):
+    """A file is another than when the command began, which named its result by what the file held."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(f"{path}: replaced while this command was at work; start it again")
+
+
 class MachineError(UserError):
     """The machine failed: memory, a loader process, shared memory, a system library, or the GPU's driver.
 

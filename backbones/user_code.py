@@ -10,7 +10,6 @@ Importing this module costs nothing; only `load` runs the user's file.
 
 import ast
 import hashlib
-import importlib.util
 import re
 import sys
 import traceback
@@ -20,12 +19,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.errors import Replaced, UsageError, UserError, did_you_mean
 from backbones.runtime import live_modules
 from backbones.runtime.user_faults import MODULES
-from backbones.runtime.user_imports import imported_files
+from backbones.runtime.user_modules import execute, file_shas, joint_digest
 
 T = TypeVar("T")
+_loaded: dict[str, str] = {}
+"""The digest of what was last imported of each user's file."""
 _ROOM = Path(__file__).resolve().parent
 _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}
 
@@ -94,9 +95,14 @@ def digest(text: str) -> str:
 
 def file_digest(path: Path) -> str:
     """Return the digest of a user's file and of those that it imports; see `digest`."""
-    own = hashlib.sha256(path.read_bytes()).hexdigest()
-    others = sorted(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in imported_files(path))
-    return hashlib.sha256("\n".join([own, *others]).encode()).hexdigest() if others else own
+    return joint_digest(file_shas(path))
+
+
+def loaded_digest(text: str) -> str:
+    """Return the digest, as `digest` gave it, of what was last imported of a located `file.py:Name`; if nothing was,
+    that of the file.
+    """
+    return _loaded.get(text.rpartition(":")[0]) or digest(text)
 
 
 def load(text: str) -> Any:
@@ -176,25 +182,24 @@ def has_parameter(text: str, parameter: str) -> bool:
 
 
 def _import_file(path: str) -> ModuleType:
-    """Import a file as a module, anew whenever its contents change."""
+    """Import a file as a module, anew whenever its contents, or those of files that it imports, change."""
     try:
-        content = Path(path).read_bytes()
+        shas = file_shas(Path(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    key = f"{MODULES}{hashlib.sha256(path.encode() + content).hexdigest()[:16]}"
+    content = joint_digest(shas)
+    key = f"{MODULES}{hashlib.sha256(f'{path} {content}'.encode(errors='surrogateescape')).hexdigest()[:16]}"
     if key in sys.modules:
+        _loaded[path] = content
         return sys.modules[key]
-    spec = importlib.util.spec_from_file_location(key, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[key] = module  # dataclasses and pickle look a class's module up by name
     try:
-        spec.loader.exec_module(module)
+        module = execute(key, Path(path), shas)
+    except Replaced:
+        raise
     except Exception as error:
-        del sys.modules[key]
         reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
         raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
+    _loaded[path] = content
     return module
 
 

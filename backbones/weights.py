@@ -81,13 +81,13 @@ def _locate_file(path: Path, spec: BackboneSpec) -> Located:
 
 
 def sha256(path: Path) -> str:
-    """Return the sha256 (hex) of a file, remembered as long as its size and time stay the same."""
+    """Return the sha256 (hex) of a file, remembered as long as its size, times and inode stay the same."""
     status = path.stat()
-    return _sha256(str(path.resolve()), status.st_size, status.st_mtime_ns)
+    return _sha256(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=256)
-def _sha256(path: str, size: int, time: int) -> str:
+def _sha256(path: str, *stamp: int) -> str:
     return file_sha256(Path(path))
 
 

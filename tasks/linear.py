@@ -121,7 +121,7 @@ class Linear(LinearFacts):
         trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
         if trained != list(data.classes):
             raise UserError(f"{weights}: the heads were trained for other classes than those of {data.name}")
-        head, labels = read_head(weights), torch.from_numpy(data.val.labels)
+        head, labels = read_head(weights, context.head_digest), torch.from_numpy(data.val.labels)
         for name in ("best", "head"):  # the last validation is that of the head at the end
             state = {key: head[f"{name}.{key}"] for key in ("weight", "bias")}
             if state["weight"].shape != learner.head.weight.shape:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, check_builds, create
-from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
+from backbones.data.loading.images import ImageDataset, Read, ReidTestTransform, ReidTrainTransform
 from backbones.data.loading.loader import RunLoader
+from backbones.data.loading.read_image import read_image
 from backbones.data.loading.samplers import pk_batches
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
@@ -80,7 +81,7 @@ class ReidLearner(Learner):
 
 def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context) -> ReidLearner:
     """Return the backbone with the neck that was trained on it, in evaluation mode, for scores without training."""
-    classifier = read_head(backbone.spec.weights).get("neck.classifier.weight")
+    classifier = read_head(backbone.spec.weights, context.head_digest).get("neck.classifier.weight")
     learner = ReidLearner(backbone, 1 if classifier is None else len(classifier), options)
     load_head(learner, backbone, context)
     learner.to(context.device).eval()
@@ -122,7 +123,8 @@ class Reid(ReidFacts):
         context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
         if options.epochs:
             learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
-            if fit(learner, train_loader(dataset.train, backbone, options, context), options, context).training_failed:
+            loader = train_loader(dataset.train, backbone, options, context, dataset.read)
+            if fit(learner, loader, options, context).training_failed:
                 return {}, {}
         else:
             learner = _trained_learner(backbone, options, context)
@@ -155,8 +157,8 @@ class Reid(ReidFacts):
 
     def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
         """Return the ranking, the same on every rank. Raises NotFinite, with the image, if a feature is not finite."""
-        query = ranked_features(learner, dataset.query, options, context, "query features")
-        gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features")
+        query = ranked_features(learner, dataset.query, options, context, "query features", dataset.read)
+        gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features", dataset.read)
         for split, samples, features in (("query", dataset.query, query), ("gallery", dataset.gallery, gallery)):
             check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
         labels = [
@@ -180,8 +182,10 @@ class Reid(ReidFacts):
         return Ranking.from_outcomes(outcomes).scores()
 
 
-def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
-    """Return a loader of P x K batches of augmented images."""
+def train_loader(
+    samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context, read: Read = read_image
+) -> RunLoader:
+    """Return a loader of P x K batches of augmented images, each read by its path."""
     mean, std = backbone.spec.mean, backbone.spec.std
     assert mean, "a built backbone knows its pixel statistics"
     assert std
@@ -189,7 +193,8 @@ def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions
         options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=mean, std=std
     )
     identities = [sample.identity for sample in samples]
-    images = ImageDataset([sample.path for sample in samples], identities, transform=transform, seed=context.seed)
+    paths = [sample.path for sample in samples]
+    images = ImageDataset(paths, identities, transform=transform, seed=context.seed, read=read)
 
     def batches(epoch: int) -> list[list[int]]:
         return pk_batches(identities, p=options.num_identities, k=options.num_instances, seed=context.seed, epoch=epoch)
@@ -198,7 +203,12 @@ def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions
 
 
 def ranked_features(
-    learner: ReidLearner, samples: list[Sample], options: ReidOptions, context: Context, label: str
+    learner: ReidLearner,
+    samples: list[Sample],
+    options: ReidOptions,
+    context: Context,
+    label: str,
+    read: Read = read_image,
 ) -> Tensor:
     """Return the L2-normalised features [M, D] of the samples, as ranked."""
 
@@ -206,7 +216,7 @@ def ranked_features(
         features = learner.encode(images)
         return features + learner.encode(images.flip(-1)) if options.flip_test else features
 
-    images = ImageDataset([sample.path for sample in samples], transform=ReidTestTransform(options.size))
+    images = ImageDataset([sample.path for sample in samples], transform=ReidTestTransform(options.size), read=read)
     features = extract(encode, images, context, batch_size=options.eval_batch, label=label)
     return nn.functional.normalize(features, dim=1)
 

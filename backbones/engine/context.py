@@ -70,6 +70,7 @@ class Context:
     exported: str | None = None  # weights id of what the run exported
     about: dict[str, Any] = field(default_factory=dict)  # what an export says about its run
     weights_id: str = ""  # of the weights that the run's identity names; empty: any
+    head_digest: str = ""  # of the head beside them, likewise
     observer: "Callable[[Backbone, int], dict[str, Any]] | None" = None
     """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
     stop_signal: int | None = None

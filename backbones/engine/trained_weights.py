@@ -4,6 +4,7 @@
 classifier) under the names of the learner, and `export.json` says what they are.
 """
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from backbones.checkpoints.exports import EXPORT, EXPORT_FACTS, HEAD, WEIGHTS, export_folder, pretraining_facts
 from backbones.engine.context import Context
-from backbones.errors import MissingInput, UserError, shortened
+from backbones.errors import MissingInput, Replaced, UserError, shortened
 from backbones.spec import BackboneSpec
 from backbones.weights import head_digest
 
@@ -95,7 +96,8 @@ def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
     Raises:
         UserError: the head is of another task, or of other options.
     """
-    head, folder = read_head(backbone.spec.weights), export_folder(backbone.spec.weights)
+    head = read_head(backbone.spec.weights, context.head_digest)
+    folder = export_folder(backbone.spec.weights)
     if head and folder is not None and (trained_on := pretraining_facts(folder).get("dataset", {}).get("name")):
         context.details["trained_on"] = trained_on
     if not head:
@@ -121,20 +123,29 @@ def check_head(spec: BackboneSpec, task: str) -> None:
         )
 
 
-def read_head(weights: str) -> dict[str, Tensor]:
+def read_head(weights: str, expected: str = "") -> dict[str, Tensor]:
     """Return the head beside weights of an export, by the learner's names; empty if there is none.
 
+    Args:
+        weights: as a backbone names them.
+        expected: the sha256 (hex) that the file must have, where it is known.
+
     Raises:
-        UserError: the file is damaged.
+        UserError: the file is damaged, or was replaced.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load
 
     folder = export_folder(weights)
     if folder is None or not (folder / HEAD).is_file():
+        if expected:
+            raise Replaced(Path(weights) / HEAD)
         return {}
     try:
-        return dict(load_file(folder / HEAD))
+        content = (folder / HEAD).read_bytes()
+        if expected and hashlib.sha256(content).hexdigest() != expected:
+            raise Replaced(folder / HEAD)
+        return dict(load(content))
     except (SafetensorError, OSError) as error:
         raise UserError(f"{folder / HEAD}: cannot be read ({error})") from None
 

@@ -5,7 +5,7 @@ A file of annotations for each split and a folder with its images: `annotations/
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from backbones.data.spec import (
     manifest_digest,
     text_option,
 )
-from backbones.data.splits.contents import file_contents
+from backbones.data.splits.known_files import KnownFiles
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from tasks.data.coco_annotations import Classes, read_split
 from tasks.data.coco_images import Splits, Stats, check_images, choose_images, stats_of
@@ -137,6 +137,7 @@ def open_coco(
         )
     splits, skipped = check_images(spec, splits, stats, skip=skip_unreadable)
     _check_usable(splits)
+    splits = {name: replace(split, known=_known(spec.name, split, stats)) for name, split in splits.items()}
     return CocoData(
         name=spec.name,
         version=spec.version,
@@ -147,7 +148,7 @@ def open_coco(
         val=splits.get("val"),
         counts=_counts(splits, classes),
         dropped={name: dropped for name, (_, _, dropped) in read.items()},
-        digest=_digest(spec.name, splits, stats),
+        digest=_digest(splits),
         skipped=skipped,
     )
 
@@ -275,11 +276,17 @@ def _check_usable(splits: Splits) -> None:
                         "inside their image; name another file in the YAML file")  # fmt: skip
 
 
-def _digest(what: str, splits: Splits, stats: Stats) -> str:
+def _known(what: str, split: CocoSplit, stats: Stats) -> KnownFiles:
+    names = [image.file_name for image in split.images]
+    known = KnownFiles.of(split.folder, names, what=what)
+    known.check_sizes([stats[path].st_size for path in split.paths()])
+    return known
+
+
+def _digest(splits: Splits) -> str:
     files = [(f"{name}/annotations", len(split.ids), bytes.fromhex(split.content)) for name, split in splits.items()]
     for name, split in splits.items():
-        names = [image.file_name for image in split.images]
-        contents = file_contents(split.folder, names, what=what)
-        named = zip(names, split.paths(), contents)
-        files += [(f"{name}/images/{image}", stats[path].st_size, content.tobytes()) for image, path, content in named]
+        assert split.known is not None
+        named = zip(split.known.names, split.known.stamps, split.known.contents)
+        files += [(f"{name}/images/{image}", int(stamp[0]), content.tobytes()) for image, stamp, content in named]
     return manifest_digest(files)

@@ -4,17 +4,19 @@ A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its 
 `backbones.data.layouts.FORMATS`.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from backbones.data.formats.users_reader import file_below, read_by_user, rows_by_split
+from backbones.data.loading.read_image import read_image
 from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
-from backbones.data.splits.contents import file_contents
 from backbones.data.splits.integrity import check_images, stat_files
+from backbones.data.splits.known_files import KnownFiles
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
 from tasks.data.reid_subset import choose_identities, matched
@@ -45,6 +47,12 @@ class ReidData:
     """Digest of split, identity, camera, relative name, size and content of every image used."""
     skipped: int = 0
     """Number of images left out because they cannot be decoded."""
+    known: KnownFiles | None = None
+    """The files of all images as they were when the digest was taken."""
+
+    def read(self, path: str) -> Image.Image:
+        """Return the image of a sample's path. Raises UserError for one that cannot be read, or was replaced."""
+        return read_image(path) if self.known is None else self.known.image_at(path)
 
     def training_images(self) -> list[Path]:
         """Return the files of the training images."""
@@ -102,14 +110,19 @@ def open_reid(
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
     _check_usable(spec.name, **parts)
     parts["train"] = _relabel(parts["train"])
+    paths = _paths(parts)
+    names, sizes = [Path(path).relative_to(root).as_posix() for path in paths], [stats[path].st_size for path in paths]
+    known = KnownFiles.of(root, names, what=spec.name)
+    known.check_sizes(sizes)
     return ReidData(
         name=spec.name,
         version=splits.version,
         root=root,
         **parts,
         counts=_counts(parts, splits) | {"ignored": splits.ignored},
-        digest=_digest(spec.name, parts, stats, root),
+        digest=_digest(parts, known),
         skipped=len(bad),
+        known=known,
     )
 
 
@@ -206,16 +219,11 @@ def _summary(samples: Sequence[Sample]) -> dict[str, int]:
     }
 
 
-def _digest(name: str, parts: dict[str, list[Sample]], stats: dict[str, os.stat_result], root: Path) -> str:
+def _digest(parts: dict[str, list[Sample]], known: KnownFiles) -> str:
     samples = [(split, sample) for split, part in parts.items() for sample in part]
-    contents = file_contents(root, [_relative(sample, root) for _, sample in samples], what=name)
     return manifest_digest(
-        (
-            f"{split}/{sample.identity}/{sample.camera}/{_relative(sample, root)}",
-            stats[sample.path].st_size,
-            content.tobytes(),
-        )
-        for (split, sample), content in zip(samples, contents)
+        (f"{split}/{sample.identity}/{sample.camera}/{name}", int(stamp[0]), content.tobytes())
+        for (split, sample), name, stamp, content in zip(samples, known.names, known.stamps, known.contents)
     )
 
 

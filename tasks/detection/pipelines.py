@@ -11,7 +11,6 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from backbones.data.loading.images import seeded
-from backbones.data.loading.read_image import read_image
 from backbones.errors import UserError
 from tasks.data.coco_split import CocoSplit
 from tasks.detection import mmlab
@@ -127,7 +126,7 @@ class DetectionImages(Dataset[dict[str, Any]]):
         from cv2 import COLOR_RGB2BGR, cvtColor
 
         sample = as_mmdet_sample(self.split, index)
-        image, stated = read_image(sample["img_path"]), (sample["width"], sample["height"])
+        image, stated = self.split.read(index), (sample["width"], sample["height"])
         if image.size != stated:
             raise UserError(f"{sample['img_path']}: {image.size} pixels, but {self.split.file} states {stated}")
         sample["img"] = cvtColor(np.asarray(image), COLOR_RGB2BGR)

@@ -5,8 +5,8 @@ python -m tests.faults KIND --seed N --only K                  the K-th trial al
 
 Kinds: bytes (a file is changed, then read), disk (it is full, read-only, gone, or fails), hostile (files and names made
 to do harm), kill (a command is interrupted, then given again), numbers (features and data that no score can be made
-from), soak (a sweep is killed), together (several processes on one thing). `--record` appends the counts to held.csv,
-which the documentation quotes.
+from), replaced (what a command reads becomes another), soak (a sweep is killed), together (several processes on one
+thing). `--record` appends the counts to held.csv, which the documentation quotes.
 """
 
 import csv
@@ -30,6 +30,7 @@ from tests.faults.hostile import HostileFiles
 from tests.faults.killed_runs import KilledRuns
 from tests.faults.killed_sweeps import KilledSweeps
 from tests.faults.odd_numbers import OddNumbers
+from tests.faults.replaced import Replaced
 from tests.faults.together import Together
 from tests.faults.trial import Kind, NotHeldError, Tally
 
@@ -39,6 +40,7 @@ KINDS = {
     "hostile": HostileFiles,
     "kill": KilledRuns,
     "numbers": OddNumbers,
+    "replaced": Replaced,
     "soak": KilledSweeps,
     "together": Together,
 }

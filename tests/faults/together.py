@@ -1,4 +1,4 @@
-"""Kind `together`: several processes on one run, one feature store, one weights folder, one bundle; no locks; clocks.
+"""Kind `together`: several processes on one run, feature store, weights folder, bundle or sweep; no locks; clocks.
 
 All end with what one of them alone gives, or one says in words why it cannot.
 """
@@ -18,13 +18,13 @@ from pathlib import Path
 from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
 from backbones.runtime.files import file_sha256
 from tests.faults.killed_runs import SHORT, difference, scraps
+from tests.faults.together_elsewhere import DEIT, Sweeps, many_weights, unlocked_folder
 from tests.faults.trial import NotHeldError
 from tests.processes import Command, wait_for
 from tests.runs import record, steps
 
 REID = ("reid", "--backbone", "tiny", "--epochs", "3", *SHORT)
 FEWSHOT = ("fewshot", "--backbone", "tiny", "--dataset", "toy_dtd", *SHORT)
-DEIT = ("deit", "--backbone", "tiny", "--epochs", "1", *SHORT)
 _NEW_HOST_NAME = 0x04000000  # CLONE_NEWUTS
 
 
@@ -34,10 +34,21 @@ class Together:
     def __init__(self, work: Path) -> None:
         self.work = work
         self.alone: dict[str, Path] = {}
+        self.sweeps = Sweeps(work)
 
     def trial(self, rng: random.Random, folder: Path) -> str:
         """Start several processes, or one on an odd host; see `Kind`."""
-        trials = (self._one_run, self._one_run, self._feature_store, self._weights, self._bundle, self._odd_host)
+        trials = (
+            self._one_run,
+            self._one_run,
+            self._feature_store,
+            self._weights,
+            many_weights,
+            self._bundle,
+            self._odd_host,
+            self._unlocked,
+            self.sweeps.trial,
+        )
         return rng.choice(trials)(rng, folder)
 
     def _alone(self, name: str, program: str, words: tuple[str, ...]) -> Path:
@@ -63,7 +74,7 @@ class Together:
         return f"{name} by several{', one killed' if killed else ''}: one run"
 
     def _feature_store(self, rng: random.Random, folder: Path) -> str:
-        whole, count = self._alone("fewshot", "transfer.run", FEWSHOT), rng.choice((2, 4))
+        whole, count = self._alone("fewshot", "transfer.run", FEWSHOT), rng.choice((2, 4, 8))
         commands = []
         for number in range(count):
             (folder / f"{number}").mkdir()
@@ -117,6 +128,16 @@ class Together:
             raise NotHeldError(f"{count} processes on one bundle: {verdict.stdout[-300:]}")
         _no_scraps("bundle", folder)
         return "bundle: whole, imported once"
+
+    def _unlocked(self, rng: random.Random, folder: Path) -> str:
+        """One folder of a command keeps no locks."""
+        known = {"reid": REID, "deit": DEIT, "fewshot": FEWSHOT}
+
+        def alone(name: str) -> tuple[Path, str, tuple[str, ...]]:
+            command = "transfer.pretrain" if name == "deit" else "transfer.run", known[name]
+            return self._alone(name, *command), *command
+
+        return unlocked_folder(rng, folder, alone)
 
     def _odd_host(self, rng: random.Random, folder: Path) -> str:
         """A run is interrupted, and goes on where the host has another name, another clock, or no locks."""

@@ -149,6 +149,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         exported=None,
         about=planned.about,
         weights_id=planned.inputs.weights_id,
+        head_digest=planned.run_key.content.get("head", ""),
     )
     context.say(f"{planned.run_id}: starts")
     try:

@@ -1,7 +1,7 @@
 """The runs that a command plans, one per data set and seed: and what identifies a run."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ def _absolute_path(argument: str) -> str:
     return str(Path(path).resolve()) + colon + name if is_path else argument
 
 
-@lru_cache
 def _content_digest(path: Path) -> str:
     """Return the digest of a file or folder that an option names, from names, sizes and contents as for data sets."""
     folder, files = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
@@ -87,7 +86,7 @@ class PlannedRun:
         part = "method" if isinstance(self.command.run, PretrainRunOptions) else "task"
         files = {part: self.task.file, "reader": reader}
         files |= {f"metric {own.name}": own.file for own in self.metrics}
-        return {part: {"file": file, "sha256": user_code.digest(file)} for part, file in files.items() if file}
+        return {part: {"file": file, "sha256": user_code.loaded_digest(file)} for part, file in files.items() if file}
 
     @cached_property
     def run_key(self) -> RunKey:
@@ -171,9 +170,15 @@ class PlannedRun:
 
 
 def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precisions: tuple[str, str]) -> list[PlannedRun]:
-    """Return a run for each data set and seed; `precisions` are those of training and of scoring."""
-    return [
+    """Return a run for each data set and seed; `precisions` are those of training and of scoring.
+
+    What identifies them is settled now: files may be replaced before the last one begins.
+    """
+    runs = [
         PlannedRun(command, task, inputs, argument, dataset, seed, *precisions)
         for argument, dataset in inputs.datasets
         for seed in command.run.seeds
     ]
+    for planned in runs:
+        _ = planned.run_key
+    return runs

@@ -72,7 +72,8 @@ def weights_of(job: SweepJob) -> Path:
 def weights_states(job: SweepJob) -> list[str]:
     """Return the stamps of the weights that a job finds; none if there are none."""
     weights = exports.inside_run(weights_of(job))
-    return [stamp_of(path.stat()) for path in (weights, weights / exports.WEIGHTS) if path.is_file()]
+    files = (*exports.CHECKED, exports.PRETRAIN, exports.EXPORT_FACTS)
+    return [stamp_of(path.stat()) for path in (weights, *(weights / name for name in files)) if path.is_file()]
 
 
 def paths_of_options(job: SweepJob) -> list[str]:

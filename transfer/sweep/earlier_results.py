@@ -31,29 +31,29 @@ class EarlierResults:
     _options: dict[str, str] = field(default_factory=dict)
     """The same of files and folders that options name."""
 
-    def look_at(self, job: SweepJob) -> None:
-        """Note the state of what a job reads, which its record will stand for."""
-        self._data_state(job)
-        self._option_states(job)
-
-    def find(self, job: SweepJob, parent: Record | None) -> Record | None:
-        """Return the record of a job whose command, data and weights are still the same; None if there is none.
+    def key(self, job: SweepJob, parent: Record | None) -> str:
+        """Return a digest of a job's command and of all files that it reads; its name covers users' files.
 
         Args:
             job: a cell. parent: the record of the cell that trains its weights.
         """
+        weights = parent.export if parent else weights_states(job)
+        parts = [job.argv(Path()), self.extra, self._data_state(job), weights, self._option_states(job)]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def find(self, job: SweepJob, parent: Record | None) -> Record | None:
+        """Return the record of a job whose `key` is still the same; None if there is none."""
         try:
             content = json.loads(self._file(job).read_text(encoding="utf-8"))
             runs, key = content["runs"], content["key"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        record = read_record(self.out, runs) if key == self._key(job, parent) else None
+        record = read_record(self.out, runs) if key == self.key(job, parent) else None
         return record if record is not None and self._has_weights(job, record) else None
 
-    def keep(self, job: SweepJob, record: Record, parent: Record | None) -> None:
-        """Keep the record of a job that has ended, to be found by the next start."""
-        content = {"runs": [record.run_id], "key": self._key(job, parent)}
-        write_atomic(self._file(job), json.dumps(content).encode())
+    def keep(self, job: SweepJob, record: Record, key: str) -> None:
+        """Keep the record of a job that has ended, with its `key` at its start, to be found by the next sweep."""
+        write_atomic(self._file(job), json.dumps({"runs": [record.run_id], "key": key}).encode())
 
     def _file(self, job: SweepJob) -> Path:
         return self.out / "cells" / f"{job.name}.done.json"
@@ -63,12 +63,6 @@ class EarlierResults:
         folder = self.out / "weights" / job.name
         run_key = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
         return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key
-
-    def _key(self, job: SweepJob, parent: Record | None) -> str:
-        """Return a digest of a job's command and of all files that it reads; its name covers users' files."""
-        weights = parent.export if parent else weights_states(job)
-        parts = [job.argv(Path()), self.extra, self._data_state(job), weights, self._option_states(job)]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _data_state(self, job: SweepJob) -> list[str]:
         """Return the states of the data set of a job, and of those on which it is scored besides."""

@@ -42,6 +42,8 @@ class Progress:
     """The duration of all attempts."""
     has_state: bool = False
     """Whether its run had a saved state at the last start."""
+    key: str = ""
+    """What it read when it was last started; see `EarlierResults.key`."""
     log_size: int = 0
     """Bytes of its log at the last start, before which are earlier attempts."""
 
@@ -156,7 +158,7 @@ class Sweeper:
             self._end(progress, "blocked", f"{parent.job.name} {ending}")
         elif parent is None or parent.ended:
             known = not self.recheck and not progress.searched
-            record = self._earlier.find(progress.job, parent.record if parent else None) if known else None
+            record = self._earlier.find(progress.job, self._parent_record(progress)) if known else None
             progress.searched = True
             if record is not None:
                 progress.reused = True
@@ -184,7 +186,8 @@ class Sweeper:
     def _files_unchanged(self, progress: Progress) -> bool:
         """Return whether the user's files and weights of a job are those of the sweep's begin; else it has failed.
 
-        Seeds of one row would otherwise start from different weights.
+        Seeds of one row would otherwise start from different weights. It is asked before a job and after it, which
+        reads its files some time after it was started.
         """
         job = progress.job
         changed = job.changed_files()
@@ -197,7 +200,7 @@ class Sweeper:
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
-            self._earlier.look_at(progress.job)
+            progress.key = self._earlier.key(progress.job, self._parent_record(progress))
             begun = command_result.begun(result_file(self.out, progress.job.name))
             progress.has_state = bool(begun) and (self.out / "runs" / begun / STATE).exists()
             command_result.forget(result_file(self.out, progress.job.name))
@@ -230,9 +233,9 @@ class Sweeper:
         result = command_result.read(result_file(self.out, progress.job.name))
         record = read_record(self.out, result.runs) if result else None
         if record is not None and status >= 0:
-            parent = self._parent(progress)
-            self._earlier.keep(progress.job, record, parent.record if parent else None)
-            self._record(progress, record)
+            if self._files_unchanged(progress):
+                self._earlier.keep(progress.job, record, progress.key)
+                self._record(progress, record)
             return
         reason = failure_reason(status, self._log(progress), progress.log_size)
         if status in (WRONG_ARGUMENTS, STOPPED) or progress.attempts > RETRIES:
@@ -255,6 +258,10 @@ class Sweeper:
         self._changed = True
         ended = sum(item.ended for item in self.jobs.values())
         self._lines.say(f"[{ended}/{len(self.jobs)}] {progress.job.name} {text}")
+
+    def _parent_record(self, progress: Progress) -> Record | None:
+        parent = self._parent(progress)
+        return parent.record if parent else None
 
     def _parent(self, progress: Progress) -> Progress | None:
         return self.jobs[progress.job.parent.name] if progress.job.parent else None

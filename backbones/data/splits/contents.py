@@ -25,7 +25,7 @@ from tqdm import tqdm
 from backbones.data.array_index import SETTLED
 from backbones.data.cache import cache_folder, recall, remember
 from backbones.data.splits.packed_names import PackedNames
-from backbones.errors import UserError
+from backbones.errors import Replaced, UserError
 from backbones.runtime.threads import usable_cores
 
 CONTENT_BYTES = hashlib.sha256().digest_size
@@ -38,7 +38,13 @@ STAMP = 4
 
 
 def file_contents(folder: Path, names: Sequence[str], *, what: str) -> NDArray[Any]:
-    """Return the sha256 of each file, uint8 [M, 32].
+    """Return the sha256 of each file, uint8 [M, 32]; see `file_states`."""
+    return file_states(folder, names, what=what)[1]
+
+
+def file_states(folder: Path, names: Sequence[str], *, what: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the stamp of each file, int64 [M, STAMP], as it was before the file was read, and its sha256, uint8
+    [M, 32].
 
     Files whose size, times and inode are those of an earlier call are not read. A process that finds another one
     reading the same folder waits for it and takes what it has read.
@@ -49,12 +55,12 @@ def file_contents(folder: Path, names: Sequence[str], *, what: str) -> NDArray[A
         what: what messages call them.
 
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file cannot be read, or was replaced meanwhile.
     """
     stamps = _stamps(folder, names)
     contents, known = _Kept.load(folder).find(names, stamps)
     if known.all():
-        return contents
+        return stamps, contents
     with _alone(folder, what):
         kept = _Kept.load(folder)
         contents, known = kept.find(names, stamps)
@@ -71,9 +77,10 @@ def file_contents(folder: Path, names: Sequence[str], *, what: str) -> NDArray[A
                 for row, digest in zip(rows, pool.map(lambda row: _read(f"{folder}/{names[row]}"), rows.tolist())):
                     contents[row] = np.frombuffer(digest, dtype=np.uint8)
                     bar.update()
+                _check_unchanged(folder, names, stamps, rows)
                 known[rows] = True
                 kept.with_files(names, stamps, contents, known).keep(folder)
-    return contents
+    return stamps, contents
 
 
 @dataclass
@@ -156,8 +163,20 @@ def _stamps(folder: Path, names: Sequence[str]) -> NDArray[Any]:
             raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
         if not stat.S_ISREG(state.st_mode):  # a pipe would be waited on for ever
             raise UserError(f"{path}: not a regular file; remove it from the data set")
-        stamps[row] = state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
+        stamps[row] = stamp_numbers(state)
     return stamps
+
+
+def stamp_numbers(state: os.stat_result) -> tuple[int, int, int, int]:
+    """Return the stamp of a file; see `STAMP`."""
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
+
+
+def _check_unchanged(folder: Path, names: Sequence[str], stamps: NDArray[Any], rows: NDArray[Any]) -> None:
+    """Raise Replaced for a file that is another than before it was read: its stamp would stand for the other."""
+    changed = (_stamps(folder, [names[row] for row in rows]) != stamps[rows]).any(axis=1)
+    for row in rows[changed]:
+        raise Replaced(f"{folder}/{names[row]}")
 
 
 def _read(path: str) -> bytes:

@@ -17,8 +17,9 @@ from PIL import Image
 
 from backbones.data.array_index import drop_index, stamp_of
 from backbones.data.loading.read_image import read_image
-from backbones.data.splits.contents import CONTENT_BYTES, file_contents
+from backbones.data.splits.contents import CONTENT_BYTES
 from backbones.data.splits.digests import image_digest
+from backbones.data.splits.known_files import KnownFiles
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
@@ -113,6 +114,8 @@ class FileSplit(Split):
     folder: Path
     indexed: bool = False
     """Whether names and sizes come from an index, so that a file may have been overwritten since."""
+    known: KnownFiles | None = field(default=None, init=False, repr=False)
+    """The files as they were when `contents` was asked for, which names what is read of them."""
 
     def path(self, index: int) -> str:
         """Return the image's file."""
@@ -123,11 +126,15 @@ class FileSplit(Split):
     def decoded(self, index: int) -> Image.Image:
         """Read the file without a copy of its bytes."""
         self._check_size(index)
+        if self.known is not None:
+            return self.known.image(index)
         return read_image(self.path(index))
 
     def encoded(self, index: int) -> bytes:
         """Return the file's content."""
         self._check_size(index)
+        if self.known is not None:
+            return self.known.content(index)
         path = self.path(index)
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 (called for every image)
@@ -137,11 +144,18 @@ class FileSplit(Split):
             raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
 
     def contents(self, what: str) -> NDArray[Any]:
-        """Return the files' digests; each state of a file is read once, see `file_contents`."""
+        """Return the files' digests; a file that is replaced later is refused when it is read."""
         if self.indexed:
             for index in range(len(self)):
                 self._check_size(index)
-        return file_contents(self.folder, self.names, what=what)
+        self.known = KnownFiles.of(self.folder, self.names, what=what)
+        return self.known.contents
+
+    def select(self, keep: NDArray[Any]) -> Self:
+        """Return the split with the images of these indices, in this order."""
+        chosen = super().select(keep)
+        chosen.known = None if self.known is None else self.known.select(keep, chosen.names)
+        return chosen
 
     def _check_size(self, index: int) -> None:
         """Raise UserError when an indexed file has another size than when it was listed, and drop the index."""
@@ -160,7 +174,9 @@ class FileSplit(Split):
             )
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
-        """Return path, size and time of each file."""
+        """Return path, size and time of each file: as it was when `contents` was asked for, else as it is."""
+        if self.known is not None:
+            return [f"{self.path(index)}\0{self.known.stamp(index)}" for index in indices]
         stamps = []
         for index in indices:
             path = self.path(index)

@@ -1,5 +1,6 @@
 """Backbone and head apart in an export, and together again."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from torch import nn
 
 from backbones.backbone import Backbone, create
 from backbones.engine.context import Context
-from backbones.engine.trained_weights import export_frozen, export_trained, load_head, load_trained
+from backbones.engine.trained_weights import export_frozen, export_trained, load_head, load_trained, read_head
 from backbones.errors import MissingInput, UserError
+from backbones.weights import head_digest
 
 
 class Wrapped(nn.Module):
@@ -77,3 +79,20 @@ def test_nothing_is_left_where_nothing_is_asked_for(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     with pytest.raises(MissingInput, match="runs of --save-weights none leave none"):
         load_trained(tmp_path)
+
+
+def test_a_head_that_was_replaced_since_it_was_named(tmp_path: Path) -> None:
+    backbone = create("tiny", img_size=32)
+    for name in ("one", "two"):
+        export_trained(Learner(backbone), backbone, context(tmp_path / name))
+    named, file = head_digest(str(tmp_path / "one")), tmp_path / "one" / "export" / "head.safetensors"
+    assert read_head(str(tmp_path / "one"), named).keys() == {"head.weight", "head.bias"}
+    state = file.stat()
+    file.write_bytes((tmp_path / "two" / "export" / "head.safetensors").read_bytes())
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert head_digest(str(tmp_path / "one")) != named
+    with pytest.raises(UserError, match=r"head.safetensors: replaced while this command was at work"):
+        read_head(str(tmp_path / "one"), named)
+    file.unlink()
+    with pytest.raises(UserError, match=r"head.safetensors: replaced while this command was at work"):
+        read_head(str(tmp_path / "one"), named)

@@ -1,0 +1,106 @@
+"""Imports of users' files, and of those that they import: of what the files hold when their digest is taken.
+
+Python takes compiled code for that of a file whose size and second of change are the same, and keeps what it has
+imported. A file that was edited within a second, or while a notebook goes on, would act as it did before.
+"""
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from backbones.errors import Replaced
+from backbones.runtime.user_imports import imported_files
+
+_contents: dict[str, str] = {}
+"""The sha256 (hex) of each user's file that may be imported, when it was last asked for."""
+_imported: dict[str, str] = {}
+"""The sha256 (hex) of what was imported last of each file."""
+
+
+def file_shas(path: Path) -> dict[Path, str]:
+    """Return the sha256 (hex) of a user's file, first, and of those that it imports; see `imported_files`."""
+    return {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in (path, *imported_files(path))}
+
+
+def joint_digest(shas: Mapping[Path, str]) -> str:
+    """Return the digest of a user's file and of those that it imports, from what `file_shas` returned."""
+    own, *others = shas.items()
+    named = sorted(f"{file.name} {sha}" for file, sha in others)
+    return hashlib.sha256("\n".join([own[1], *named]).encode()).hexdigest() if named else own[1]
+
+
+def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
+    """Import a file as a module of this name.
+
+    Args:
+        shas: what `file_shas` returned for it.
+
+    Raises:
+        Replaced: the file, or one that it imports, is another by now.
+        Exception: whatever its code raises.
+    """
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    _contents.update({str(file.resolve()): sha for file, sha in shas.items()})
+    _forget_changed([str(file) for file in shas if file != path])
+    loader = _Loader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look a class's module up by name
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _forget_changed(files: Sequence[str]) -> None:
+    """Let modules of these files be imported anew if one of them has changed since; they may import each other."""
+    modules = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and (place := str(Path(file).resolve())) in files:
+            modules[name] = place
+    # what something else has imported before is taken for what the file holds now
+    changed = [name for name, file in modules.items() if _imported.setdefault(file, _contents[file]) != _contents[file]]
+    for name, file in modules.items() if changed else ():
+        del sys.modules[name]
+        _imported.pop(file, None)
+
+
+class _Loader(SourceFileLoader):
+    """Compiles what a file holds, and checks that it is what its digest was taken of."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        content, file = self.get_data(path), str(Path(path).resolve())
+        sha = hashlib.sha256(content).hexdigest()
+        reloaded = file in _imported  # by a notebook, which goes on with what the file holds now
+        if _contents.get(file) != sha and not reloaded:
+            raise Replaced(path)
+        _imported[file] = sha
+        code: CodeType = self.source_to_code(content, path)
+        return code
+
+
+class _Finder(MetaPathFinder):
+    """Finds the files that users' files import where Python finds them, for `_Loader`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        found = PathFinder.find_spec(fullname, path, target) if _contents else None
+        if found is None or not found.origin or str(Path(found.origin).resolve()) not in _contents:
+            return None
+        found.loader = _Loader(fullname, found.origin)
+        return found
+
+
+_finder = _Finder()

@@ -1,0 +1,118 @@
+"""Images, and files of the user's, that are replaced between the naming of a run and its end."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.backbones.data.splits.test_known_files import bitmap
+from transfer.evaluation import evaluator
+from transfer.evaluation.planned_run import PlannedRun
+from transfer.records.record import Record
+from transfer.records.store import Store
+from transfer.run import main as run
+
+ALIKE = ["--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
+PEOPLE = [f"{person:04d}_c{camera}s1_000451_03.bmp" for person in (1, 2) for camera in (1, 2)]
+READER = """
+LEFT_OUT = 0.25
+
+
+def read(root):
+    files = {split: sorted((root / split).glob("*/*.bmp")) for split in ("train", "val")}
+    first = round(LEFT_OUT)
+    return {split: [(file, file.parent.name) for file in listed[first:]] for split, listed in files.items()}
+"""
+METRIC = "def mine(arrays):\n    return 0.25\n"
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def images(root: Path) -> tuple[list[str], Path]:
+    """Return a command on a folder of classes, and an image that it scores."""
+    for split in ("train", "val"):
+        for shade, name in ((10, "a"), (200, "b")):
+            (root / split / name).mkdir(parents=True)
+            for number in range(3):
+                (root / split / name / f"{number}.bmp").write_bytes(bitmap(shade + number))
+    Path("set.yaml").write_text(f"format: image_folder\nroot: {root}\n")
+    options = ["knn", "--k", "2", "--other-k", "1", "--size", "32", "--resize", "32"]
+    return options, root / "val" / "a" / "1.bmp"
+
+
+def people(root: Path) -> tuple[list[str], Path]:
+    """Return a command on the layout of Market-1501, and an image that it scores."""
+    for folder, camera in (("bounding_box_train", ""), ("query", "_c1"), ("bounding_box_test", "_c2")):
+        (root / folder).mkdir(parents=True)
+        for shade, name in enumerate(PEOPLE):
+            if camera in name:
+                (root / folder / name).write_bytes(bitmap(50 * shade))
+    Path("set.yaml").write_text(f"format: market1501\nroot: {root}\n")
+    options = ["reid", "--epochs", "1", "--num-identities", "2", "--num-instances", "2"]
+    return options, root / "query" / PEOPLE[0]
+
+
+def records(folder: Path) -> dict[str, object]:
+    """Return the scores of all records, by the ids of their runs."""
+    found = (json.loads(path.read_bytes()) for path in folder.glob("*/record.json"))
+    return {record["run_id"]: record["scores"] for record in found}
+
+
+@pytest.mark.parametrize("layout", [images, people])
+def test_no_record_names_images_that_it_was_not_computed_from(
+    layout: Callable[[Path], tuple[list[str], Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options, image = layout(tmp_path / "set")
+    command = [*options, "--backbone", "tiny", "--weights", "random", "--dataset", "set.yaml", *ALIKE]
+    assert run([*command, "--out", "old"]) == 0
+    begin, before = evaluator.find_record, image.stat()
+
+    def replaced(planned: PlannedRun, store: Store) -> Record | None:
+        image.write_bytes(bitmap(120))
+        os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return begin(planned, store)
+
+    capsys.readouterr()
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluator, "find_record", replaced)
+        assert run([*command, "--out", "runs"]) == 1
+    assert f"{image}: replaced while this command was at work; start it again" in capsys.readouterr().err
+    assert records(Path("runs")) == {}
+    assert run([*command, "--out", "runs"]) == run([*command, "--out", "new"]) == 0
+    assert records(Path("runs")) == records(Path("new"))
+    assert records(Path("new")).keys() != records(Path("old")).keys()
+
+
+@pytest.mark.parametrize("name", ["metric.py", "reader.py"])
+def test_each_seed_is_named_by_the_files_that_the_command_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    options, _ = images(tmp_path / "set")
+    Path("metric.py").write_text(METRIC)
+    Path("reader.py").write_text(READER)
+    Path("set.yaml").write_text(f"format: reader.py:read\nroot: {tmp_path / 'set'}\n")
+    command = [*options, "--backbone", "tiny", "--weights", "random", "--dataset", "set.yaml", *ALIKE]
+    command += ["--metric", "metric.py:mine", "--seeds", "0", "1"]
+    assert run([*command, "--out", "old"]) == 0
+    finish = evaluator.finish
+
+    def replaced(planned: PlannedRun, record: Record, store: Store) -> None:
+        finish(planned, record, store)
+        Path(name).write_text(Path(name).read_text().replace("0.25", "0.75"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluator, "finish", replaced)
+        run([*command, "--out", "runs"])
+    known = records(Path("old"))
+    assert run([*command, "--out", "new"]) == 0
+    known |= records(Path("new"))
+    assert len(known) == 4
+    assert records(Path("runs")).items() <= known.items()
