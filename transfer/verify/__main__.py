@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backbones.errors import UsageError, UserError
+from backbones.runtime.visible_text import visible_lines
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 from transfer.records.store import RECORD, Run, Store, Unfinished, merged, store_in
@@ -57,11 +58,11 @@ def _main(argv: list[str]) -> int:
             verdicts.append(verify(folder, options.weights, name))
             if options.recompute:
                 add_recomputed(verdicts[-1], Search(options.weights, options.data, options.subset))
-            print(verdicts[-1])
+            print(visible_lines(str(verdicts[-1])))
     runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
     for dispute in disputes:
-        print(f"WRONG  {dispute}")
+        print(visible_lines(f"WRONG  {dispute}"))
     wrong, right = (sum(map(bool, flags)) for flags in zip(*((verdict.wrong, verdict.right) for verdict in verdicts)))
     unchecked = len(verdicts) - wrong - right
     print(f"{right} of {len(verdicts)} runs are right" + (f", {unchecked} not checkable" if unchecked else ""))
