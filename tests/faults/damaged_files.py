@@ -24,8 +24,9 @@ from backbones.settings import CONFIGS, read_yaml
 from tasks.data.coco_annotations import read_split
 from tests.faults.damaged_data import feature_shard, image_folder, market_names, parquet_files
 from tests.faults.damaged_records import DamagedRecords
-from tests.faults.mutations import mutated
+from tests.faults.mutations import change_file
 from tests.faults.trial import NotHeldError, no_hang
+from tests.faults.written_files import written_files
 from tests.processes import Command, wait_for
 from tests.runs import steps
 from tests.support import tensors
@@ -61,7 +62,7 @@ class DamagedFiles:
     def __init__(self, work: Path, targets: Sequence[Target] | None = None) -> None:
         self.targets = [*targets] if targets is not None else made_targets(work)
         self.records = DamagedRecords(work) if targets is None else None
-        self.expected = {target.name: target.read(target.whole) for target in self.targets}
+        self.expected = {target.name: target.read(target.whole) for target in self.targets if target.same}
 
     def trial(self, rng: random.Random, folder: Path) -> str:
         """Change one file, or one value of a record that is sealed again; see `Kind`."""
@@ -70,7 +71,7 @@ class DamagedFiles:
         target = rng.choice(self.targets)
         copy = shutil.copytree(target.whole, folder / "copy")
         name = rng.choice(target.files)
-        (copy / name).write_bytes(mutated((copy / name).read_bytes(), rng))
+        change_file(copy / name, rng)
         where = f"{target.name} ({name})"
         try:
             with no_hang():
@@ -97,7 +98,8 @@ def made_targets(work: Path) -> list[Target]:
         Target("stored features", *feature_shard(work)),
         Target("Market-1501 names", *market_names(work), same=False),
     ]
-    return [_weights(work), *_finished_run(work), *_interrupted_run(work), *_written_by_people(work), *data]
+    runs = [_weights(work), *_finished_run(work), *_interrupted_run(work)]
+    return [*runs, *_written_by_people(work), *data, *(Target(*place, same=False) for place in written_files(work))]
 
 
 def _weights(work: Path) -> Target:

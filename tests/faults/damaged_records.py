@@ -38,7 +38,7 @@ RUNS = {
 OFTEN = tuple(name for name in RUNS if name != "detect")
 """Detection takes as long as the others together, so that it is drawn less often."""
 FORMS_OF_ONE = 2
-SLOW = {"figures": 60, "recomputation": 60}
+SLOW = dict.fromkeys(("figures", "recomputation", "the command again"), 60)
 """Seconds for what takes several by itself."""
 ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys."""

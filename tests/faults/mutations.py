@@ -1,9 +1,12 @@
 """Changes of a file's bytes as disks, networks and editors make them, and of one value in the JSON of a record."""
 
 import hashlib
+import json
 import random
+from pathlib import Path
 from typing import Any
 
+from backbones.settings import read_yaml
 from transfer.records.checksums import with_checksum
 
 
@@ -96,7 +99,18 @@ VALUES: tuple[Any, ...] = (
 """What may stand in place of a value: other types, numbers without limit, empty and deep ones, long and odd texts."""
 
 
-def changed_once(content: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], str]:
+def change_file(path: Path, rng: random.Random) -> None:
+    """Change the bytes of a file, or in half of all cases one value of it, where it is JSON or YAML."""
+    raw = path.read_bytes()
+    if path.suffix in (".json", ".yaml") and rng.random() < 0.5:
+        content = read_yaml(path) if path.suffix == ".yaml" else json.loads(raw)
+        text = json.dumps(changed_once(content, rng)[0], indent=1)
+        path.write_bytes(_with_raw_values(text.encode()))
+    else:
+        path.write_bytes(mutated(raw, rng))
+
+
+def changed_once(content: Any, rng: random.Random) -> tuple[Any, str]:
     """Return a copy with one change at a random place, and a text that says which."""
     path = _place(content, rng)
     old = _at(content, path)
@@ -120,9 +134,14 @@ def sealed(content: dict[str, Any]) -> bytes:
     """Return a record's bytes with their own digest, and with the values that `RAW` stands for."""
     raw = with_checksum(content)
     body, entry, _ = raw.rpartition(b',\n "digest": "')
-    for name, value in RAW.items():
-        body = body.replace(f'"{name}"'.encode(), value.encode())
+    body = _with_raw_values(body)
     return body + entry + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+
+
+def _with_raw_values(text: bytes) -> bytes:
+    for name, value in RAW.items():
+        text = text.replace(f'"{name}"'.encode(), value.encode())
+    return text
 
 
 _MISSING = object()
