@@ -161,7 +161,13 @@ def _interrupted_run(work: Path) -> list[Target]:
             raise UserError(kept.lost)  # which the record says
         return (copy / HISTORY).read_text(encoding="utf-8")
 
-    return [Target("state", run, (STATE,), loaded), Target("history", run, (HISTORY,), history)]
+    (work / "before").mkdir()  # the state that is read where the newer one is not there
+    shutil.copy(run / (PREVIOUS if (run / PREVIOUS).exists() else STATE), work / "before" / PREVIOUS)
+    return [
+        Target("state", run, (STATE,), loaded),
+        Target("state before it", work / "before", (PREVIOUS,), loaded),
+        Target("history", run, (HISTORY,), history),
+    ]
 
 
 def _written_by_people(work: Path) -> list[Target]:

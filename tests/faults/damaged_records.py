@@ -1,4 +1,4 @@
-"""For kind `bytes`: records of every task, sealed again after one value of theirs was changed.
+"""For kind `bytes`: records of every task, sealed again after one value of theirs, or a file beside them, was changed.
 
 A record is refused in words, or every printed form of it ends in words and within ten seconds.
 """
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from tests.faults.mutations import changed_once, sealed
+from tests.faults.mutations import change_file, changed_once, sealed
 from tests.faults.shown.forms import FORMS, Shown
 from tests.faults.trial import HANG_SECONDS, NotHeldError, no_hang
 from tests.processes import Command
+from transfer.records.checksums import size_and_sha256
 from transfer.records.record import Record, RunKey
 from transfer.records.store import RECORD
 
@@ -38,6 +39,8 @@ RUNS = {
 OFTEN = tuple(name for name in RUNS if name != "detect")
 """Detection takes as long as the others together, so that it is drawn less often."""
 FORMS_OF_ONE = 2
+FILES = 0.25
+"""The share of trials that change a file beside the record, which is sealed again with the new sha256."""
 SLOW = dict.fromkeys(("figures", "recomputation", "the command again"), 60)
 """Seconds for what takes several by itself."""
 ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -60,8 +63,16 @@ class DamagedRecords:
         forms = rng.sample([*FORMS], FORMS_OF_ONE)
         for form in forms:
             self._warm(name, form, folder)
-        content, what = changed_once(json.loads(path.read_bytes()), rng)
-        raw = sealed({key: value for key, value in content.items() if key != "digest"})
+        content = json.loads(path.read_bytes())
+        del content["digest"]
+        beside = sorted(name for name in content["files"] if (path.parent / name).is_file())
+        if beside and rng.random() < FILES:
+            what = rng.choice(beside)
+            change_file(path.parent / what, rng)
+            content["files"][what] = size_and_sha256(path.parent / what)
+        else:
+            content, what = changed_once(content, rng)
+        raw = sealed(content)
         path.write_bytes(raw)
         where = f"record of {name} ({what})"
         try:
@@ -75,7 +86,8 @@ class DamagedRecords:
             raise NotHeldError(f"{where}: a traceback: {error!r}") from error
         for form in forms:
             shown = Shown(runs, path.parent, folder / form, RUNS[name][0], self._words(name))
-            show(where, form, shown, SLOW.get(form, HANG_SECONDS))
+            seconds = 60 if name == "detect" else HANG_SECONDS  # the scores of its samples are bootstrapped
+            show(where, form, shown, SLOW.get(form, seconds))
         return "records: refused" if forms == ["screen"] else "records: shown in words"
 
     def _runs(self, name: str) -> Path:
@@ -110,8 +122,12 @@ class DamagedRecords:
             self.tried.add(form)
 
 
-def show(where: str, form: str, shown: Shown, seconds: int = HANG_SECONDS) -> None:
-    """Print a folder of runs in one form. Raises NotHeldError for a traceback, a hang and raw control characters."""
+def show(where: str, form: str, shown: Shown, seconds: int = HANG_SECONDS) -> str:
+    """Print a folder of runs in one form, and return what it says.
+
+    Raises:
+        NotHeldError: a traceback, a hang, or raw control characters.
+    """
     out, err = io.StringIO(), io.StringIO()
     shown.out.mkdir(parents=True)
     try:
@@ -129,6 +145,7 @@ def show(where: str, form: str, shown: Shown, seconds: int = HANG_SECONDS) -> No
     for text in (printed, *map(_content, shown.out.rglob("*"))):
         if raw := ODD.search(text):
             raise NotHeldError(f"{where} as {form}: raw {raw.group()!r}: {text[max(0, raw.start() - 80) :][:160]!r}")
+    return printed
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ again, in float64 and by independent implementations of the metrics. Nothing is 
 """
 
 import sys
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -75,13 +77,20 @@ def _main(argv: list[str]) -> int:
     return int(bool(wrong or disputes or missing or lacking))
 
 
+UNREADABLE = (
+    *(AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, EOFError),
+)
+"""What reading files of a run raises that are not as runs leave them."""
+
+
 def add_recomputed(verdict: Verdict, search: Search) -> None:
     """Add the result of recomputing a run's scores to its verdict."""
     if verdict.record is None:
         return
     try:
         outcome = recompute(verdict.folder, verdict.record, search)
-    except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         verdict.not_recomputed = f"not computed anew: the run's files are not as runs leave them ({error!r})"
         return
     verdict.wrong += outcome.wrong

@@ -123,7 +123,7 @@ FORMS: dict[str, Form] = {
     "published table": _report("--paper", "scaled_relu", "--table", "4"),
     "published figure": _report("--paper", "scaled_relu", "--figure", "1", output="t.md"),
     "figures": _figures,
-    "card": _named("--card"),
+    "card": _named("--card", output="card.md"),
     "folder for the hub": _named("--hub", output="hub"),
     "bundle": _bundle,
     "leaderboard": _leaderboard,
