@@ -1,5 +1,6 @@
 """Backbone and head apart in an export, and together again."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 from backbones.backbone import Backbone, create
+from backbones.checkpoints.exports import pretraining_facts
 from backbones.engine.context import Context
 from backbones.engine.trained_weights import export_frozen, export_trained, load_head, load_trained
 from backbones.errors import MissingInput, UserError
@@ -77,3 +79,10 @@ def test_nothing_is_left_where_nothing_is_asked_for(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     with pytest.raises(MissingInput, match="runs of --save-weights none leave none"):
         load_trained(tmp_path)
+
+
+@pytest.mark.parametrize("entry", ["origin", "dataset", "renamed", "classes"])
+def test_facts_of_another_type_are_refused(entry: str, tmp_path: Path) -> None:
+    (tmp_path / "export.json").write_text(json.dumps({entry: "x"}))
+    with pytest.raises(UserError, match=r"export\.json: damaged"):
+        pretraining_facts(tmp_path)
