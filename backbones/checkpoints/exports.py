@@ -216,7 +216,8 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("not a description of a run")
-        if not isinstance(content.get("classes", []), list) or not isinstance(content.get("origin", {}), dict):
+        mappings = all(isinstance(content.get(name, {}), dict) for name in ("origin", "dataset", "renamed"))
+        if not mappings or not isinstance(content.get("classes", []), list):
             raise ValueError("not a description of a run")
     except OSError:
         return {}

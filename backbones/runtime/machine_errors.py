@@ -23,11 +23,11 @@ _TEXTS: tuple[tuple[Kind, str], ...] = (
     ("worker", r"DataLoader worker \(pid\S*.*\) (exited unexpectedly|is killed by signal)"),
     ("GPU memory", r"CUDA out of memory|CUDA (driver )?error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"),
     ("memory", r"can't allocate memory|std::bad_alloc|Cannot allocate memory|failed to map segment from shared object"),
-    ("library", r"(\S+\.so[.\d]*): cannot open shared object file"),
+    ("library", r"(\S{1,200}\.so[.\d]*): cannot open shared object file"),
     ("driver", r"NVIDIA driver on your system is too old|driver version is insufficient"),
     ("architecture", r"no kernel image is available"),
 )
-"""The first text that an error contains decides its kind."""
+"""The first text that an error contains decides its kind. A text of any length is searched quickly."""
 _PACKAGES = {"libGL.so.1": "libgl1", "libgthread-2.0.so.0": "libglib2.0-0", "libglib-2.0.so.0": "libglib2.0-0"}
 """Debian's package of a library that OpenCV's wheels need."""
 

@@ -28,7 +28,7 @@ def image_folder(work: Path) -> tuple[Path, tuple[str, ...], Read]:
     for number, suffix in enumerate(SUFFIXES):
         for split, name in (("train", "a"), ("val", "a"), ("train", "b"), ("val", "b")):
             file = work / "images" / split / name / f"{number}.{suffix}"
-            _draw(file, number)
+            draw(file, number)
             names.append(str(file.relative_to(work / "images")))
     return work / "images", tuple(names), lambda copy: _read(_opened("image_folder", copy))
 
@@ -37,7 +37,7 @@ def parquet_files(work: Path) -> tuple[Path, tuple[str, ...], Read]:
     """A set in the columns that the hub's sets have."""
     (work / "parquet").mkdir()
     for split in ("train", "test"):
-        _draw(work / "one.png", 3)
+        draw(work / "one.png", 3)
         content = (work / "one.png").read_bytes()
         rows = pa.table({"image": [content] * 6, "label": [0, 1, 2] * 2})
         parquet.write_table(rows, work / "parquet" / f"{split}.parquet")
@@ -74,7 +74,7 @@ def market_names(work: Path) -> tuple[Path, tuple[str, ...], Read]:
     lines += [f"query/{identity:04d}_c1s1_000001_00.jpg" for identity in (3, 5)]
     lines += [f"bounding_box_test/{identity:04d}_c2s1_000002_00.jpg" for identity in (3, 5, 0)]
     (place / "names.txt").write_text("\n".join(lines))
-    _draw(work / "one.jpg", 1)
+    draw(work / "one.jpg", 1)
     image = (work / "one.jpg").read_bytes()
 
     def read(copy: Path) -> str:
@@ -95,9 +95,10 @@ def market_names(work: Path) -> tuple[Path, tuple[str, ...], Read]:
     return place, ("names.txt",), read
 
 
-def _draw(path: Path, seed: int) -> None:
+def draw(path: Path, seed: int, size: tuple[int, int] = (16, 8)) -> None:
+    """Write noise as an image of so many rows and columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(seed).integers(0, 256, (16, 8, 3), dtype=np.uint8)
+    noise = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
     Image.fromarray(noise).save(path)
 
 

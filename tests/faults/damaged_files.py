@@ -23,8 +23,10 @@ from backbones.errors import UserError
 from backbones.settings import CONFIGS, read_yaml
 from tasks.data.coco_annotations import read_split
 from tests.faults.damaged_data import feature_shard, image_folder, market_names, parquet_files
-from tests.faults.mutations import mutated
+from tests.faults.damaged_records import DamagedRecords
+from tests.faults.mutations import change_file
 from tests.faults.trial import NotHeldError, no_hang
+from tests.faults.written_files import written_files
 from tests.processes import Command, wait_for
 from tests.runs import steps
 from tests.support import tensors
@@ -34,6 +36,8 @@ from transfer.records.store import RECORD, Store
 from transfer.share.bundle import bundle
 from transfer.verify.verification import verify
 
+RECORDS = 0.3
+"""The share of trials that seal a record again."""
 REID = ("reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0")
 
 
@@ -57,14 +61,17 @@ class DamagedFiles:
 
     def __init__(self, work: Path, targets: Sequence[Target] | None = None) -> None:
         self.targets = [*targets] if targets is not None else made_targets(work)
-        self.expected = {target.name: target.read(target.whole) for target in self.targets}
+        self.records = DamagedRecords(work) if targets is None else None
+        self.expected = {target.name: target.read(target.whole) for target in self.targets if target.same}
 
     def trial(self, rng: random.Random, folder: Path) -> str:
-        """Change one file; see `Kind`."""
+        """Change one file, or one value of a record that is sealed again; see `Kind`."""
+        if self.records and rng.random() < RECORDS:
+            return self.records.trial(rng, folder)
         target = rng.choice(self.targets)
         copy = shutil.copytree(target.whole, folder / "copy")
         name = rng.choice(target.files)
-        (copy / name).write_bytes(mutated((copy / name).read_bytes(), rng))
+        change_file(copy / name, rng)
         where = f"{target.name} ({name})"
         try:
             with no_hang():
@@ -91,7 +98,8 @@ def made_targets(work: Path) -> list[Target]:
         Target("stored features", *feature_shard(work)),
         Target("Market-1501 names", *market_names(work), same=False),
     ]
-    return [_weights(work), *_finished_run(work), *_interrupted_run(work), *_written_by_people(work), *data]
+    runs = [_weights(work), *_finished_run(work), *_interrupted_run(work)]
+    return [*runs, *_written_by_people(work), *data, *(Target(*place, same=False) for place in written_files(work))]
 
 
 def _weights(work: Path) -> Target:
@@ -153,7 +161,13 @@ def _interrupted_run(work: Path) -> list[Target]:
             raise UserError(kept.lost)  # which the record says
         return (copy / HISTORY).read_text(encoding="utf-8")
 
-    return [Target("state", run, (STATE,), loaded), Target("history", run, (HISTORY,), history)]
+    (work / "before").mkdir()  # the state that is read where the newer one is not there
+    shutil.copy(run / (PREVIOUS if (run / PREVIOUS).exists() else STATE), work / "before" / PREVIOUS)
+    return [
+        Target("state", run, (STATE,), loaded),
+        Target("state before it", work / "before", (PREVIOUS,), loaded),
+        Target("history", run, (HISTORY,), history),
+    ]
 
 
 def _written_by_people(work: Path) -> list[Target]:

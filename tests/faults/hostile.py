@@ -3,7 +3,6 @@
 Nothing in them runs, nothing is written or read outside their folder, and no name is shown unescaped.
 """
 
-import csv
 import hashlib
 import http.client
 import io
@@ -11,14 +10,12 @@ import json
 import os
 import pickle
 import random
-import re
 import shutil
 import signal
 import stat
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,31 +28,15 @@ from backbones.data.archives import Archive
 from backbones.engine.checkpoint import STATE, load_state
 from backbones.errors import UserError
 from backbones.settings import read_yaml
+from tests.faults.shown.names import named_classes, named_record
+from tests.faults.special_files import special_file
 from tests.faults.trial import NotHeldError, no_hang
 from tests.processes import Command, free_port, wait_for
 from transfer.doctor.download import _extract
 from transfer.records.bundle_file import SHARED, unpacked
-from transfer.records.checksums import with_checksum
-from transfer.records.record import Record
 from transfer.records.store import RECORD
 
 SMOKE = ("--smoke", "--threads", "1", "--workers", "0")
-NAMES = (
-    "<script>window.ran=1</script>",
-    '"><img src=x onerror=ran()>',
-    "=HYPERLINK(0)",
-    "+cmd|' /C calc'!A0",
-    "@SUM(1)",
-    "-1+1",
-    "\x1b]0;ran\x07\x1b[31m",
-    "\u202egnp.exe",
-    "a\u2066b\u2069",
-    "{{7*7}}",
-    "../../outside",
-    "%2e%2e/outside",
-    "a\r\nb",
-)
-"""What a data set or a backbone may be called."""
 
 
 class Runs:
@@ -194,58 +175,11 @@ class HostileFiles:
         return "an archive that leaves its folder: refused"
 
     def _name(self, rng: random.Random, inside: Path) -> str:
-        """A record with odd names, shown as a page, a table, a CSV file and Markdown."""
-        name = rng.choice(NAMES)
-        record = Record.read(self.run / RECORD)
-        content = asdict(record)
-        content["backbone"] = {**content["backbone"], "name": name}
-        content["dataset"] = {**content["dataset"], "name": name}
-        content["notes"] = [name]
-        run = shutil.copytree(self.run, inside / "runs" / self.run.name)
-        (run / RECORD).write_bytes(with_checksum({**content, "smoke": False}))
-        shows = {
-            "html": ["--output", str(inside / "page.html")],
-            "csv": ["--format", "csv", "--output", str(inside / "t.csv")],
-            "screen": [],
-            "markdown": ["--format", "markdown"],
-        }
-        kind = rng.choice([*shows])
-        shown = Command(
-            "transfer.report.__main__", [str(inside / "runs"), "--dirty", "--smoke", *shows[kind]], inside / "show"
-        )
-        if shown.wait() not in (0, 1) or "Traceback" in shown.stderr:
-            raise NotHeldError(f"the name {name!r} as {kind}: exit status {shown.poll()}: {shown.stderr[-500:]}")
-        text = shown.stdout + shown.stderr
-        if re.search("[\x07\x1b\u202e\u2066\r]", text):
-            raise NotHeldError(f"the name {name!r} as {kind}: raw on the screen: {text[-300:]!r}")
-        if kind == "html" and (inside / "page.html").exists():
-            page = (inside / "page.html").read_text(encoding="utf-8")
-            if "<script>window.ran" in page or "<img src=x" in page:
-                raise NotHeldError(f"the name {name!r}: unescaped on the page")
-        if kind == "csv" and (inside / "t.csv").exists():
-            with (inside / "t.csv").open(newline="", encoding="utf-8") as file:
-                cells = [cell for row in csv.reader(file) for cell in row]
-            if bad := [cell for cell in cells if re.match(r"[=+@\t\r]|-[^\d.]", cell)]:
-                raise NotHeldError(f"the name {name!r}: a formula in a CSV cell: {bad[0]!r}")
-        return f"odd names as {kind}: shown as text"
+        """A record with odd names, or a run on classes with odd names, in one form or two."""
+        return named_record(rng, self.run, inside) if rng.random() < 0.7 else named_classes(rng, inside)
 
     def _special_file(self, rng: random.Random, inside: Path) -> str:
-        """A pipe, a device or a link that leads out, among the images of a class."""
-        odd = rng.choice(("pipe", "zero", "link to a device"))
-        for split in ("train", "val"):
-            for name in ("a", "b"):
-                (inside / "data" / split / name).mkdir(parents=True)
-                source = rng.choice([*Path("tests").glob("faults/*.csv")])
-                shutil.copy(source, inside / "data" / split / name / "1.png")
-        target = inside / "data" / "train" / "a" / "0.png"
-        if odd == "pipe":
-            os.mkfifo(target)
-        else:
-            target.symlink_to("/dev/zero" if odd == "zero" else "/dev/stdin")
-        (inside / "mine.yaml").write_text(f"format: image_folder\nroot: {inside / 'data'}\n")
-        words = ["knn", "--dataset", str(inside / "mine.yaml"), "--k", "1", "--other-k", "2", "--backbone", "tiny"]
-        _command_in_words([*words, "--threads", "1", "--workers", "0"], inside)
-        return "pipes and devices among images: refused"
+        return special_file(rng, inside)
 
     def _code_of_export(self, rng: random.Random, inside: Path) -> str:
         """Weights whose configuration names code that came with them."""

@@ -12,7 +12,7 @@ from backbones.errors import UserError
 from backbones.spec_values import gate_name
 from transfer.cli.old_names import current_content, current_keys, current_options
 from transfer.records.checksums import is_modified
-from transfer.records.record_schema import invalid_entries, is_a
+from transfer.records.record_schema import entries_with_odd_texts, invalid_entries, is_a
 
 SCHEMA = 2
 READABLE = (1, SCHEMA)
@@ -178,14 +178,14 @@ class Record:
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise unreadable(path, error) from None
         if schema not in READABLE:
-            raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
+            raise UserError(f"{path}: schema {str(schema)[:40]}, but this version reads {SCHEMA}; update the suite")
         digest = content.pop("digest", None)
         content = ADDED | current_keys(content)
         if content.keys() != NAMES:
-            differing = ", ".join(sorted(content.keys() ^ NAMES))
+            differing = ", ".join(name[:40] for name in sorted(content.keys() ^ NAMES))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not is_a(content[name], kind)]
-        wrong = wrong or invalid_entries(content)
+        wrong = wrong or entries_with_odd_texts(raw, content) or invalid_entries(content)
         if wrong:
             raise unreadable(path, ", ".join(wrong))
         if not edited and is_modified(raw, digest, content["files"]):

@@ -1,6 +1,7 @@
 """Whether the entries of a record have the types and ranges with which reports read them. Imports no torch."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 COSTS = (
@@ -8,6 +9,10 @@ COSTS = (
     *("extraction_seconds", "found_hours", "peak_mib"),
 )
 """Entries of `Record.cost` with which reports compute: numbers or None."""
+LONGEST = 10_000
+"""The most characters of a text in a record: tables, which break lines, take long for longer ones."""
+LARGEST = 2**63 - 1
+"""The largest whole number of the columns of data frames."""
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
 
 
@@ -21,10 +26,37 @@ def invalid_entries(content: dict[str, Any]) -> list[str]:
         "scores": all(score is not None and _is_number_or_none(score) for score in scores.values()),
         "scores of a training that broke down": not scores or outcome.get("status") in ("completed", None),
         "metrics": all(isinstance(metric, dict) and _is_metric(metric) for metric in metrics),
-        "cost": all(_is_number_or_none(content["cost"].get(name)) for name in COSTS),
+        "cost": all(_is_number_or_none(content["cost"].get(name)) for name in COSTS)
+        and float(content["cost"].get("params") or 0).is_integer()
+        and (content["cost"].get("params") or 0) <= LARGEST,
         "details": all(map(_is_number_or_none, errors)),
     }
     return [name for entries in (valid, _parts(content)) for name, is_valid in entries.items() if not is_valid]
+
+
+def entries_with_odd_texts(raw: bytes, content: dict[str, Any]) -> list[str]:
+    """Return the entries that hold a text which is too long, or which no file can hold: half of a surrogate pair.
+
+    Args:
+        raw: the bytes that the content was read from, which say at once whether there may be one.
+        content: the entries of the record.
+    """
+    if max(map(len, raw.split(b'"'))) <= LONGEST and b"\\ud" not in raw.lower():
+        return []
+    return [name for name, entry in content.items() if any(map(_is_odd, (name, *_texts_in(entry))))]
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts_in(inner)
+
+
+def _is_odd(text: str) -> bool:
+    return len(text) > LONGEST or any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _parts(content: dict[str, Any]) -> dict[str, bool]:
@@ -62,7 +94,8 @@ def _parts(content: dict[str, Any]) -> dict[str, bool]:
         "run_key_content": all(
             isinstance(content["run_key_content"].get(name, {}), dict) for name in ("options", "content", "dataset")
         ),
-        "seed": content["seed"] >= 0,
+        "seed": 0 <= content["seed"] <= LARGEST,
+        "subset": (content["subset"] or 0) <= LARGEST,
         "run_id": bool(content["run_id"]) and "/" not in content["run_id"] and "\x00" not in content["run_id"],
     }
 

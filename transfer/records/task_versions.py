@@ -40,6 +40,7 @@ def latest(task: str) -> int:
 
 def between(task: str, versions: Iterable[int]) -> list[str]:
     """Return the changes between versions of a task, a line for each version after the oldest of them."""
-    ordered = sorted({*versions})
-    later = range(ordered[0] + 1, ordered[-1] + 1) if ordered else ()
-    return [f"{task}, version {version}: {CHANGES[task, version]}" for version in later if (task, version) in CHANGES]
+    seen = {*versions}
+    known = sorted(version for name, version in CHANGES if name == task)
+    later = [version for version in known if min(seen, default=version) < version <= max(seen, default=0)]
+    return [f"{task}, version {version}: {CHANGES[task, version]}" for version in later]

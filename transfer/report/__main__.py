@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from backbones.errors import UsageError, UserError
 from backbones.runtime.files import check_writable, write_atomic
+from backbones.runtime.visible_text import visible_lines
 from backbones.settings import parse
 from transfer.cli.command import exit_on_user_error
 from transfer.cli.old_names import renamed_flag
@@ -84,7 +85,8 @@ def _leaderboard(options: ReportOptions) -> int:
     settings = Bootstrap(draws, min(draws, AP_DRAWS), correction=options.correction)
     sent = write_site(options.leaderboard, options.output, smoke=options.smoke, dirty=options.dirty, options=settings)
     for refused in sent.refused:
-        print(f"refused: {refused.source} {refused.run}: {'; '.join(refused.reasons)}", file=sys.stderr)
+        reasons = visible_lines("; ".join(refused.reasons))
+        print(f"refused: {refused.source} {refused.run}: {reasons}", file=sys.stderr)
     for mark, count in sent.left_out.items():
         if count:
             print(f"{_runs(count)} of --{mark} left out; --{mark} shows them", file=sys.stderr)
@@ -112,7 +114,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     """
     runs, messages = _read(folders)
     for message in messages:
-        print(message, file=sys.stderr)
+        print(visible_lines(message), file=sys.stderr)
     return runs
 
 
@@ -172,7 +174,6 @@ def _request(options: ReportOptions) -> "ReportRequest":
 
 
 def _render(runs: RunSet, options: ReportOptions) -> bytes:
-    from backbones.runtime.visible_text import visible_lines
     from transfer.report.page.plain_formats import as_latex, as_markdown, as_one_table, as_terminal
     from transfer.report.page.sections import sections
     from transfer.report.render.terminal import shows_colours
@@ -197,8 +198,6 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
 
 def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
     """Write a report to a file, or print it; `escape` shows the control characters of names, colours among them."""
-    from backbones.runtime.visible_text import visible_lines
-
     if output is None:
         text = content.decode().removesuffix("\n")
         print(visible_lines(text) if escape else text)
@@ -211,7 +210,7 @@ def _import(file: Path, folder: Path) -> int:
 
     check_writable(folder, "--import into")
     result = import_bundle(file, store_in(folder))
-    print(result)
+    print(visible_lines(str(result)))
     return 1 if result.conflicts else 0
 
 

@@ -85,7 +85,7 @@ def _dtype(cells: Sequence[Any]) -> str:
         return "boolean"
     if not values or not all(map(is_number, values)):
         return "string"
-    return "Int64" if all(isinstance(value, Integral) for value in values) else "float64"
+    return "Int64" if all(isinstance(value, Integral) and abs(int(value)) < 2**63 for value in values) else "float64"
 
 
 def file_content(frame: "pd.DataFrame", form: Format) -> bytes:

@@ -14,10 +14,12 @@ from typing import Any
 from backbones.checkpoints.exports import CONFIG, EXPORT, PRETRAIN, WEIGHTS, pretraining_facts, read_config
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, replace_folder, write_error
+from backbones.runtime.visible_text import visible, visible_lines
 from backbones.settings import write_yaml
 from transfer.records.checksums import size_and_sha256
 from transfer.records.protocol import by_export, lineage
 from transfer.records.store import Record, Run
+from transfer.report.render.text import without_tags
 from transfer.share.card_sections import (
     UNKNOWN,
     by_protocol,
@@ -52,16 +54,17 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     record = without_paths(run.record)
     marks = marks_of([record, *pretrainings])
     sections = [
-        f"# {record.backbone.get('name', UNKNOWN)}",
+        f"# {visible(record.backbone.get('name', UNKNOWN))}",
         *(["> " + " ".join(marks)] if marks else []),
         "## Model\n\n" + model(record, weights),
         "## Pretraining\n\n" + ("\n\n".join(map(pretraining_table, pretrainings)) or no_lineage(weights)),
         "## Scores\n\n" + scores(scored),
         "## Cost and environment\n\n" + made_with(record),
         "## Licence\n\n" + licence([record, *pretrainings]),
-        "## Use\n\n" + use(record, weights),
     ]
-    return "---\n" + write_yaml(_front_matter(record, scored, marks)) + "---\n\n" + "\n\n".join(sections) + "\n"
+    body = [*map(without_tags, sections), "## Use\n\n" + use(record, weights)]  # whose code is shown as it is
+    front_matter = write_yaml(_front_matter(record, scored, marks))
+    return visible_lines("---\n" + front_matter + "---\n\n" + "\n\n".join(body) + "\n")
 
 
 def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run] = ()) -> Path:

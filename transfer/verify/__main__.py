@@ -6,12 +6,15 @@ again, in float64 and by independent implementations of the metrics. Nothing is 
 """
 
 import sys
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from backbones.errors import UsageError, UserError
+from backbones.runtime.visible_text import visible_lines
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 from transfer.records.store import RECORD, Run, Store, Unfinished, merged, store_in
@@ -57,11 +60,11 @@ def _main(argv: list[str]) -> int:
             verdicts.append(verify(folder, options.weights, name))
             if options.recompute:
                 add_recomputed(verdicts[-1], Search(options.weights, options.data, options.subset))
-            print(verdicts[-1])
+            print(visible_lines(str(verdicts[-1])))
     runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
     for dispute in disputes:
-        print(f"WRONG  {dispute}")
+        print(visible_lines(f"WRONG  {dispute}"))
     wrong, right = (sum(map(bool, flags)) for flags in zip(*((verdict.wrong, verdict.right) for verdict in verdicts)))
     unchecked = len(verdicts) - wrong - right
     print(f"{right} of {len(verdicts)} runs are right" + (f", {unchecked} not checkable" if unchecked else ""))
@@ -74,13 +77,20 @@ def _main(argv: list[str]) -> int:
     return int(bool(wrong or disputes or missing or lacking))
 
 
+UNREADABLE = (
+    *(AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, EOFError),
+)
+"""What reading files of a run raises that are not as runs leave them."""
+
+
 def add_recomputed(verdict: Verdict, search: Search) -> None:
     """Add the result of recomputing a run's scores to its verdict."""
     if verdict.record is None:
         return
     try:
         outcome = recompute(verdict.folder, verdict.record, search)
-    except (AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         verdict.not_recomputed = f"not computed anew: the run's files are not as runs leave them ({error!r})"
         return
     verdict.wrong += outcome.wrong

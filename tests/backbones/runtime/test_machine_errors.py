@@ -11,6 +11,7 @@ from backbones.errors import MachineError, UsageError, UserError
 from backbones.runtime.device import choose_device
 from backbones.runtime.machine_errors import Situation, in_one_line, machine_error
 from backbones.runtime.ranks import ALONE
+from tests.faults.trial import no_hang
 
 CPU_FULL = RuntimeError(
     "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
@@ -146,3 +147,9 @@ def test_a_limit_of_the_shell_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(reported) == (
         "out of memory on this machine: raise the limit of the address space, 3.0 GiB here (`ulimit -v unlimited`)"
     )
+
+
+def test_an_error_of_any_length_is_searched_to_its_end() -> None:
+    """A name in a user's file may have a million characters, and the error of a path that is too long quotes it."""
+    with no_hang():
+        assert machine_error(OSError(36, "File name too long", "x" * 1_000_000)) is None

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from backbones.errors import UsageError
+from backbones.errors import UsageError, UserError
 from backbones.settings import CONFIGS, as_flags, config_names, parse, plain, read_yaml
 from tasks.facts.reid import ReidOptions
 from tasks.task import load_task
@@ -206,3 +206,13 @@ def test_every_shipped_schedule_fits_its_task() -> None:
     for name in config_names("schedules"):
         task = name.partition("_")[0]
         read_command(task_recipe(task), load_task(task).options, ["--backbone", "tiny", "--config", name])
+
+
+def test_a_value_of_any_length_is_quoted_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(argv: list[str]) -> int:
+        raise UserError(f"mine.yaml: unknown architecture {argv[0]!r}\nthe next line")
+
+    assert exit_on_user_error(refuse, ["x" * 100_000]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("xxx ... (98034 more characters)")
+    assert second == "the next line"

@@ -1,5 +1,6 @@
 """Records of others: whatever stands in one, it is refused by name, or every report can be made of it."""
 
+import hashlib
 import json
 import random
 from collections.abc import Iterator
@@ -79,12 +80,37 @@ def test_any_value_anywhere_is_refused_or_reported(tmp_path: Path, capsys: pytes
         ("files", {"x": 1}),
         ("metrics", {"mAP": {"bounds": 3}}),
         ("environment", {"versions": 5}),
+        ("seed", 10**30),
+        ("subset", 10**30),
+        ("cost", {"params": 0.5}),
+        ("weights_id", "x" * 100_000),
     ],
 )
 def test_an_entry_of_another_type_is_named(entry: str, value: Any) -> None:
     content = json.loads(json.dumps(asdict(made()))) | {entry: value}
     with pytest.raises(UserError, match=rf"not a readable record \({entry}"):
         Record.parse(with_checksum(content), Path("record.json"))
+
+
+def resealed(content: dict[str, Any], replaced: bytes, by: bytes) -> bytes:
+    """The record with a piece of its bytes replaced by what `with_checksum` cannot write, and the digest of that."""
+    body, entry, _ = with_checksum(content).replace(replaced, by).rpartition(b',\n "digest": "')
+    return body + entry + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+
+
+def test_half_of_a_surrogate_pair_is_refused_and_a_whole_pair_is_a_character() -> None:
+    """No file can hold the half, so that no report could be written."""
+    content = json.loads(json.dumps(asdict(made(weights_id="here"))))
+    with pytest.raises(UserError, match=r"not a readable record \(.*weights_id"):
+        Record.parse(resealed(content, b'"here"', b'"\\ud83d"'), Path("record.json"))
+    whole = Record.parse(resealed(content, b'"here"', b'"\\ud83d\\ude00"'), Path("record.json"))
+    assert whole.weights_id == "\N{GRINNING FACE}"
+
+
+def test_a_schema_of_any_length_is_named_in_short() -> None:
+    with pytest.raises(UserError) as refused:
+        Record.parse(json.dumps({"schema": "x" * 100_000}).encode(), Path("record.json"))
+    assert len(str(refused.value)) < 200
 
 
 def test_outcomes_that_would_fill_the_memory_are_not_unpacked(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.transfer.report.tables.test_scores import probes
 from tests.transfer.report.tables.test_tokens import tokens
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
+from transfer.report.formats import typed_frame
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.render.text import csv, markdown, note_texts
 from transfer.report.tables.table import NoteKind, Table, is_missing, is_number
@@ -99,3 +100,8 @@ def test_numbers_come_back_from_csv(tables: dict[str, Table]) -> None:
             if numbers and all(map(is_number, numbers)):
                 assert back[name].dropna().tolist() == pytest.approx(numbers, rel=1e-15), (title, name)
         assert len(markdown(table).partition("\n\n")[0].splitlines()) == len(table) + 2
+
+
+def test_whole_numbers_beyond_64_bits_are_floats_in_a_data_frame() -> None:
+    frame = typed_frame(Table.from_rows([{"images": 10**30}, {"images": 5}]))
+    assert frame["images"].tolist() == [1e30, 5.0]

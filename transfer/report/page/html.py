@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from backbones.runtime.visible_text import visible_lines
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
@@ -84,8 +85,11 @@ def _links(sections: Sequence[Section]) -> str:
 
 
 def text(value: object) -> str:
-    """Return a text as HTML, for an element or between quotes; characters that UTF-8 cannot encode are replaced."""
-    return escape(str(value).encode("utf-8", "replace").decode())
+    """Return a text as HTML, for an element or between quotes.
+
+    Characters that UTF-8 cannot encode are replaced, control characters are shown.
+    """
+    return escape(visible_lines(str(value)).encode("utf-8", "replace").decode())
 
 
 def _asset(name: str) -> str:

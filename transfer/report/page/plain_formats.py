@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from backbones.runtime.visible_text import visible
 from transfer.report.page.section_types import Section
 from transfer.report.render.terminal import BOLD, WIDTH, broken_lines, coloured, terminal
-from transfer.report.render.text import markdown, notes_of_row
+from transfer.report.render.text import markdown, notes_of_row, without_tags
 from transfer.report.tables.table import RUN_COLUMNS, Column, Table
 
 
@@ -32,10 +32,10 @@ def as_markdown(parts: Sequence[Section], *, ids: bool = False) -> str:
 
 
 def _text(part: Section, ids: bool) -> str:
-    pieces, table = [f"## {part.title}"], part.table
+    pieces, table = [f"## {without_tags(part.title)}"], part.table
     if table is not None:
         pieces.append(markdown(table.without(*(() if ids else RUN_COLUMNS))))
-    return "\n\n".join([*pieces, *filter(str.strip, part.note.splitlines())])
+    return "\n\n".join([*pieces, *map(without_tags, filter(str.strip, part.note.splitlines()))])
 
 
 def as_latex(parts: Sequence[Section], *, ids: bool = False) -> str:
@@ -45,7 +45,7 @@ def as_latex(parts: Sequence[Section], *, ids: bool = False) -> str:
     texts = []
     for part in parts:
         if part.table is not None:
-            title, *notes = (f"% {line}" for line in (part.title, *filter(str.strip, part.note.splitlines())))
+            title, *notes = (f"% {visible(line)}" for line in (part.title, *filter(str.strip, part.note.splitlines())))
             texts.append("\n".join([title, latex(part.table.without(*(() if ids else RUN_COLUMNS))), *notes]))
     return "\n\n".join(texts)
 

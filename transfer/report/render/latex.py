@@ -1,5 +1,6 @@
 """Tables in LaTeX, for the package booktabs."""
 
+from backbones.runtime.visible_text import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of, values
 from transfer.report.tables.table import Column, Table, is_number
 
@@ -34,8 +35,8 @@ def latex(table: Table) -> str:
     lines = [" & ".join(row) + r" \\" for row in zip(*columns, strict=True)]
     heading = " & ".join(escaped(column.name) for column in table.columns) + r" \\"
     body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
-    notes = [f"% {' '.join(note.split())}" for note in note_texts(table.notes)]
-    notes = [f"% In every row: {' '.join(above.split())}."] * bool(above) + notes
+    notes = [f"% {visible(' '.join(note.split()))}" for note in note_texts(table.notes)]
+    notes = [f"% In every row: {visible(' '.join(above.split()))}."] * bool(above) + notes
     return "\n".join([*body, r"\end{tabular}", *notes])
 
 
@@ -48,4 +49,4 @@ def _cells(table: Table, column: Column) -> list[str]:
 
 def escaped(text: str) -> str:
     """Return the LaTeX that prints a text."""
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    return "".join(_SPECIAL.get(character, character) for character in visible(text))

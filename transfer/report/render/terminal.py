@@ -154,8 +154,9 @@ def _smallest_width(cells: _Cells) -> int:
     if not cells.breakable:
         return max([heading, *map(len, cells.texts)])
     longest = max(map(len, cells.texts), default=0)
+    word = max((len(word) for text in cells.texts for word in text.split()), default=0)
     lines = 2 if longest <= SHORT else 4
-    widths = range(max(heading, -(-longest // lines), 1), longest + 1)
+    widths = range(max(heading, -(-longest // lines), word, 1), longest + 1)
     fits = (
         width
         for width in widths

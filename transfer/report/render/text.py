@@ -2,6 +2,7 @@
 
 import csv as csv_format
 import io
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,8 @@ IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
 """Kinds of notes that CSV does without, since its column `protocol` has all fields."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that spreadsheets run as a formula."""
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+"""How HTML begins in Markdown; elsewhere < is a sign like others."""
 
 
 def markdown(table: Table) -> str:
@@ -114,8 +117,13 @@ def _text(value: Any, column: Column) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return a text without line breaks and with escaped bars, so that it stays in its cell."""
-    return visible(" ".join(text.splitlines())).replace("|", "\\|")
+    """Return a text without line breaks, with escaped bars, so that it stays in its cell, and with no tag of HTML."""
+    return without_tags(visible(" ".join(text.splitlines())).replace("|", "\\|"))
+
+
+def without_tags(text: str) -> str:
+    """Return a text in which Markdown finds no tag of HTML."""
+    return _TAG.sub(r"\\<", text)
 
 
 def _csv_value(name: str, value: Any) -> Any:

@@ -1,0 +1,69 @@
+"""For kind `hostile`: what is no image, under an image's name, in one class beside good images."""
+
+import os
+import random
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults.damaged_data import draw
+from tests.faults.trial import NotHeldError
+from tests.processes import Command
+
+NAME = "odd.png"
+
+
+def _pipe(target: Path) -> None:
+    os.mkfifo(target)
+
+
+def _socket(target: Path) -> None:
+    """A socket's name is short, so that it is bound by one relative to its folder."""
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(f"/proc/self/fd/{descriptor}/{target.name}")
+    os.close(descriptor)
+
+
+def _text(target: Path) -> None:
+    target.write_text("kind,tried,held\n", encoding="utf-8")
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "a pipe": _pipe,
+    "a device": lambda target: target.symlink_to("/dev/zero"),
+    "a link to the input": lambda target: target.symlink_to("/dev/stdin"),
+    "a socket": _socket,
+    "a folder": lambda target: target.mkdir(),
+    "a link to nothing": lambda target: target.symlink_to("nowhere.png"),
+    "a link to itself": lambda target: target.symlink_to(NAME),
+    "a link out of the folder": lambda target: target.symlink_to("/etc/passwd"),
+    "a text": _text,
+    "an empty file": lambda target: target.touch(),
+}
+"""What it is -> what makes it."""
+READ_BESIDE = ("a folder",)
+"""What is no file at all, so that readers may pass over it."""
+
+
+def special_file(rng: random.Random, inside: Path) -> str:
+    """A run on images of which one is none: it is refused by its name, and never opened where that would wait."""
+    odd = rng.choice([*KINDS])
+    for split in ("train", "val"):
+        for name in ("a", "b"):
+            for number in range(3):
+                draw(inside / "data" / split / name / f"{number}.png", number)
+    KINDS[odd](inside / "data" / rng.choice(("train", "val")) / "a" / NAME)
+    (inside / "mine.yaml").write_text(f"format: image_folder\nroot: {inside / 'data'}\n", encoding="utf-8")
+    words = ["knn", "--dataset", str(inside / "mine.yaml"), "--k", "1", "--other-k", "2", "--backbone", "tiny"]
+    places = ["--out", str(inside / "runs"), "--features", str(inside / "features")]
+    command = Command("transfer.run", [*words, "--threads", "1", "--workers", "0", *places], inside / "log")
+    status = command.wait(60)
+    said = command.stderr
+    if status == 0 and odd in READ_BESIDE:
+        return f"{odd} among images: passed over"
+    if status not in (1, 2) or "Traceback" in said or "error: " not in said:
+        raise NotHeldError(f"{odd} among images: exit status {status}: {said[-500:]}")
+    if NAME not in said:
+        raise NotHeldError(f"{odd} among images: not named: {said[-500:]}")
+    return f"{odd} among images: refused by name"

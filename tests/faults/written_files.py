@@ -1,0 +1,162 @@
+"""For kind `bytes`: the JSON of exports, and the YAML that people write, each read by the commands that it is for."""
+
+import contextlib
+import io
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from backbones.backbone import create
+from backbones.checkpoints.exports import CONFIG, EXPORT, EXPORT_FACTS, HEAD, PRETRAIN, export, modified_files
+from backbones.data.classification import open_classification
+from backbones.data.spec import resolve_dataset
+from backbones.engine.trained_weights import load_trained, read_head
+from backbones.errors import UserError
+from backbones.runtime.visible_text import visible_lines
+from backbones.settings import CONFIGS
+from tests.faults.damaged_data import image_folder
+from transfer.pretrain import main as pretrain
+from transfer.run import main as run
+from transfer.sweep.__main__ import main as sweep
+
+Place = tuple[str, Path, tuple[str, ...], Callable[[Path], Any]]
+"""Name of a target, its folder, the files that are changed, and what reads them."""
+WORDS = ("--backbone", "tiny", "--smoke", "--dry-run")
+TASKS = ("reid", "fewshot", "detect", "classify", "linear", "knn", "finetune", "tokens")
+
+
+def written_files(work: Path) -> list[Place]:
+    """Return all places: of these files it is asked that they end in words."""
+    return [*_exports(work / "exports"), *_settings(work / "settings"), _data_set(work / "set")]
+
+
+def called(main: Callable[[list[str]], int], words: Sequence[str]) -> None:
+    """Call a command within this process; raise what it says of its refusal."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main([*words])
+    printed = out.getvalue() + err.getvalue()
+    if status not in (0, 1, 2) or "Traceback" in printed:
+        raise RuntimeError(f"exit status {status}: {printed[-500:]}")
+    if status or "\x1b" in printed:
+        raise UserError(err.getvalue() or printed[-1000:])
+
+
+def _exports(work: Path) -> list[Place]:
+    """Weights that a pretraining left, and those that a task left, with what was trained on top."""
+    model = create("tiny")
+    tensors = {name: tensor for name, tensor in model.model.state_dict().items() if name == "norm.weight"}
+    facts = {"run": "a", "seed": 0, "classes": ["a", "b"], "origin": {"smoke": True, "subset": 3}}
+    pretrained = export(model, work / "pretrained", {PRETRAIN: facts})
+    facts |= {"backbone_prefix": "backbone.model.", "renamed": {"norm.weight": "norm.bias"}, "dataset": {"name": "a"}}
+    trained = export(model, work / "run" / EXPORT, {EXPORT_FACTS: facts}, head=tensors).parent
+    return [
+        ("an export's JSON", pretrained, (CONFIG, PRETRAIN), _taken),
+        (
+            "a trained export's files",
+            trained,
+            tuple(f"{EXPORT}/{name}" for name in (CONFIG, EXPORT_FACTS, HEAD)),
+            _trained,
+        ),
+    ]
+
+
+def _taken(copy: Path) -> None:
+    """Take the weights by their folder's name, and as those of a backbone; also where that they changed is allowed."""
+    modified_files(copy)
+    for words in (
+        ["knn", "--backbone", "tiny", "--weights", str(copy), "--smoke", "--dry-run"],
+        ["linear", "--backbone", str(copy), "--smoke", "--dry-run", "--allow-modified"],
+    ):
+        with contextlib.suppress(UserError):
+            called(run, [*words, "--out", str(copy / "runs")])
+    with contextlib.suppress(UserError):
+        create("tiny", weights=str(copy))
+    read_head(str(copy))
+    create(str(copy))
+
+
+def _trained(run: Path) -> None:
+    """Load what a run trained, and take it as weights."""
+    with contextlib.suppress(UserError):
+        load_trained(run)
+    _taken(run / EXPORT)
+
+
+def _settings(work: Path) -> list[Place]:
+    """A file for `--config` of each task, a recipe of pretraining, a backbone and a sweep."""
+    for room in ("tasks", "pretrain", "backbones", "sweeps"):
+        (work / room).mkdir(parents=True)
+    for name in TASKS:
+        shutil.copy(CONFIGS / "tasks" / f"{name}.yaml", work / "tasks")
+    for name in ("deit", "dino"):
+        shutil.copy(CONFIGS / "pretrain" / f"{name}.yaml", work / "pretrain")
+    shutil.copy(CONFIGS / "backbones" / "tiny.yaml", work / "backbones" / "mine.yaml")
+    (work / "sweeps" / "mine.yaml").write_text(SWEEP, encoding="utf-8")
+    recipes = (work / "pretrain" / f"{name}.yaml" for name in ("deit", "dino"))
+    return [
+        ("--config", work / "tasks", tuple(f"{name}.yaml" for name in TASKS), _configured),
+        *(("recipe", recipe.parent, (recipe.name,), partial(_recipe, recipe.name)) for recipe in recipes),
+        ("a backbone's YAML", work / "backbones", ("mine.yaml",), _backbone),
+        ("a sweep's YAML", work / "sweeps", ("mine.yaml",), _sweep),
+    ]
+
+
+SWEEP = """about: two backbones
+steps:
+  pretrain:
+    pretrain: cifar_deit
+    backbone: tiny
+    dataset: toy_digits
+    seeds: 0
+    options: {smoke: true, epochs: 12}
+    grid: {stem: [patchify, conv]}
+  reid:
+    run: reid
+    after: pretrain
+    dataset: toy_market
+    options: {lr: 5.0e-2, save_pictures: 6, smoke: true}
+report:
+  compare:
+    - [stem=conv, stem=patchify]
+"""
+
+
+def _configured(copy: Path) -> None:
+    """Each task with its file; all but the changed one are read quickly."""
+    for name in TASKS:
+        if (copy / f"{name}.yaml").read_bytes() != (CONFIGS / "tasks" / f"{name}.yaml").read_bytes():
+            called(run, [name, *WORDS, "--config", str(copy / f"{name}.yaml")])
+
+
+def _recipe(name: str, copy: Path) -> None:
+    called(pretrain, [str(copy / name), "--backbone", "tiny", "--dry-run"])
+
+
+def _backbone(copy: Path) -> None:
+    called(run, ["knn", "--backbone", str(copy / "mine.yaml"), "--smoke", "--dry-run"])
+    create(str(copy / "mine.yaml"))
+
+
+def _sweep(copy: Path) -> None:
+    called(sweep, [str(copy / "mine.yaml"), "--dry-run", "--out", str(copy / "out")])
+
+
+def _data_set(work: Path) -> Place:
+    """The YAML of a user's image folder, with all keys that one may have."""
+    images, _, _ = image_folder(work / "made")
+    shutil.move(images, work / "images")
+    lines = "format: image_folder\nroot: images\nversion: '1'\nlicense: mine\ncitation: me\nhow: ask\n"
+    counts = "counts: {train: {images: 10, classes: 2}, val: {images: 10, classes: 2}}\n"
+    (work / "mine.yaml").write_text(lines + counts, encoding="utf-8")
+
+    def read(copy: Path) -> None:
+        called(run, ["knn", *WORDS, "--dataset", str(copy / "mine.yaml")])
+        try:
+            open_classification(resolve_dataset(str(copy / "mine.yaml")), None)
+        except UserError as error:
+            raise UserError(visible_lines(str(error))) from error  # as commands print it
+
+    return "a data set's YAML", work, ("mine.yaml",), read
