@@ -12,6 +12,7 @@ thing). `--record` appends the counts to held.csv, which the documentation quote
 import csv
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -105,6 +106,9 @@ def main(argv: list[str]) -> int:
     """Print how many faults of each kind were tried, held and failed; return 1 when one failed."""
     options = parse(FaultOptions, argv, prog="python -m tests.faults")
     names = options.kinds or tuple(KINDS)
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which a shell ignores for what it starts in the background
     with tempfile.TemporaryDirectory(prefix="faults-cache-") as cache:
         os.environ["XDG_CACHE_HOME"] = cache  # nothing of this stays in the user's
         whole = sum(SHARES.get(name, 1.0) for name in names)

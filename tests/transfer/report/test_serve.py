@@ -158,7 +158,10 @@ def test_the_command_says_where_and_ends_with_ctrl_c(folder: Path, tmp_path: Pat
         assert found
         assert ask(int(found[1]))[0] == 200
         os.kill(process.pid, signal.SIGINT)
-        assert process.wait(30) == 0
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 
