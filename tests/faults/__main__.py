@@ -108,7 +108,7 @@ def main(argv: list[str]) -> int:
     names = options.kinds or tuple(KINDS)
     signal.signal(
         signal.SIGINT, signal.default_int_handler
-    )  # which a shell ignores for what it starts in the background
+    )  # ignored in jobs in the background
     with tempfile.TemporaryDirectory(prefix="faults-cache-") as cache:
         os.environ["XDG_CACHE_HOME"] = cache  # nothing of this stays in the user's
         whole = sum(SHARES.get(name, 1.0) for name in names)
