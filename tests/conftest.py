@@ -3,9 +3,7 @@
 import os
 import signal
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # as in a job in the background: Ctrl-C is tested, too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background: Ctrl-C is tested, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # two processes run the tests, each on one core: threads of several would wait for each other most of the time
 os.environ.setdefault("OMP_NUM_THREADS", "1")

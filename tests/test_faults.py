@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults import __main__ as faults
-from tests.faults.damaged_files import DamagedFiles, Target
+from tests.faults.damaged.files import DamagedFiles, Target
+from tests.faults.damaged.mutations import mutated
+from tests.faults.disk.small_disk import SmallDisk
 from tests.faults.hostile import refused
-from tests.faults.mutations import mutated
-from tests.faults.small_disk import SmallDisk
 from tests.faults.trial import NotHeldError
 
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from backbones.errors import UsageError
 from backbones.settings import Positional, parse
 from tests.benchmarks.measured import this_commit, this_machine
-from tests.faults.damaged_files import DamagedFiles
-from tests.faults.failing_disk import FailingDisk
+from tests.faults.damaged.files import DamagedFiles
+from tests.faults.disk.failing_disk import FailingDisk
 from tests.faults.hostile import HostileFiles
 from tests.faults.killed_runs import KilledRuns
 from tests.faults.killed_sweeps import KilledSweeps
@@ -106,9 +106,7 @@ def main(argv: list[str]) -> int:
     """Print how many faults of each kind were tried, held and failed; return 1 when one failed."""
     options = parse(FaultOptions, argv, prog="python -m tests.faults")
     names = options.kinds or tuple(KINDS)
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored in jobs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs in the background
     with tempfile.TemporaryDirectory(prefix="faults-cache-") as cache:
         os.environ["XDG_CACHE_HOME"] = cache  # nothing of this stays in the user's
         whole = sum(SHARES.get(name, 1.0) for name in names)

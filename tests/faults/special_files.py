@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults.damaged_data import draw
+from tests.faults.damaged.data import draw
 from tests.faults.trial import NotHeldError
 from tests.processes import Command
 

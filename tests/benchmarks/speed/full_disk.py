@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backbones.engine.checkpoint import HISTORY, STATE
-from tests.faults.small_disk import SmallDisk
+from tests.faults.disk.small_disk import SmallDisk
 from tests.processes import ENVIRONMENT
 
 POLL_SECONDS = 0.02

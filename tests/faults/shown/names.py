@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.faults.damaged_data import draw
-from tests.faults.damaged_records import HANG_SECONDS, SLOW, show
+from tests.faults.damaged.data import draw
+from tests.faults.damaged.records import HANG_SECONDS, SLOW, show
 from tests.faults.shown.forms import Shown
 from tests.faults.trial import NotHeldError
 from tests.processes import Command

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from tests.faults.mutations import change_file, changed_once, sealed
+from tests.faults.damaged.mutations import change_file, changed_once, sealed
 from tests.faults.shown.forms import FORMS, Shown
 from tests.faults.trial import HANG_SECONDS, NotHeldError, no_hang
 from tests.processes import Command

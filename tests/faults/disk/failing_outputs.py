@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.faults.disk.small_disk import SmallDisk
 from tests.faults.killed_runs import RUNS
 from tests.faults.killed_sweeps import SWEEP
 from tests.faults.killed_writers import contents, made_run, writers
-from tests.faults.small_disk import SmallDisk
 from tests.faults.trial import NotHeldError
 from tests.processes import ENVIRONMENT, Command
 

@@ -22,11 +22,11 @@ from backbones.engine.checkpoint import HISTORY, PREVIOUS, STATE, History, load_
 from backbones.errors import UserError
 from backbones.settings import CONFIGS, read_yaml
 from tasks.data.coco_annotations import read_split
-from tests.faults.damaged_data import feature_shard, image_folder, market_names, parquet_files
-from tests.faults.damaged_records import DamagedRecords
-from tests.faults.mutations import change_file
+from tests.faults.damaged.data import feature_shard, image_folder, market_names, parquet_files
+from tests.faults.damaged.mutations import change_file
+from tests.faults.damaged.records import DamagedRecords
+from tests.faults.damaged.written_files import written_files
 from tests.faults.trial import NotHeldError, no_hang
-from tests.faults.written_files import written_files
 from tests.processes import Command, wait_for
 from tests.runs import steps
 from tests.support import tensors

@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from tests.faults.failing_outputs import FailingOutputs, in_words
+from tests.faults.disk.failing_outputs import FailingOutputs, in_words
+from tests.faults.disk.small_disk import SmallDisk
 from tests.faults.killed_runs import RUNS, difference, scraps
-from tests.faults.small_disk import SmallDisk
 from tests.faults.trial import NotHeldError
 from tests.processes import ENVIRONMENT, Command
 

@@ -16,7 +16,7 @@ from backbones.engine.trained_weights import load_trained, read_head
 from backbones.errors import UserError
 from backbones.runtime.visible_text import visible_lines
 from backbones.settings import CONFIGS
-from tests.faults.damaged_data import image_folder
+from tests.faults.damaged.data import image_folder
 from transfer.pretrain import main as pretrain
 from transfer.run import main as run
 from transfer.sweep.__main__ import main as sweep

@@ -1,0 +1,1 @@
+"""Kind `bytes`: files that are changed, then read."""

@@ -1,0 +1,1 @@
+"""Kind `disk`: disks that are full, read-only, gone, or fail."""
