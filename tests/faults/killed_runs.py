@@ -53,7 +53,7 @@ class KilledRuns:
         whole, seconds = self._alone(name)
         sent = []
         for number in range(rng.choice((1, 1, 2, 3))):
-            command = _start(name, folder, f"{number}")
+            command = self._start(name, folder, f"{number}")
             time.sleep(rng.uniform(0, seconds))
             paused, kind = rng.random() < 0.2, rng.choice(ENDING)
             if paused and command.send(signal.SIGSTOP):
@@ -64,7 +64,7 @@ class KilledRuns:
             command.wait()
             ended_in_words(f"{name} after {', '.join(sent)}", command)
         what = f"{name} after {', '.join(sent) or 'nothing'}"
-        command = _start(name, folder, "last")
+        command = self._start(name, folder, "last")
         if command.wait() != 0:
             raise NotHeldError(f"{what}: exit status {command.poll()}: {command.stderr[-500:]}")
         if harm := difference(whole, folder / "runs"):
@@ -108,11 +108,22 @@ class KilledRuns:
     def _alone(self, name: str) -> tuple[Path, float]:
         if name not in self.alone:
             begun = time.monotonic()
-            command = _start(name, self.work / name, "alone")
+            command = self._start(name, self.work / name, "alone")
             if command.wait() != 0:
                 raise RuntimeError(command.stderr)
             self.alone[name] = self.work / name / "runs", time.monotonic() - begun
         return self.alone[name]
+
+    def _start(self, name: str, folder: Path, log: str) -> Command:
+        program, arguments = RUNS[name]
+        outputs = {"--out": folder / "runs", "--features": folder / "features"}
+        if program == "transfer.pretrain":
+            outputs["--weights-to"] = folder / "weights"
+        if name == "classify":
+            outputs["--weights"] = self._alone("deit")[0].parent / "weights" / "tiny"
+        folder.mkdir(parents=True, exist_ok=True)
+        argv = [*arguments, *(str(word) for pair in outputs.items() for word in pair)]
+        return Command(program, argv, folder / f"log-{log}")
 
 
 def ended_in_words(what: str, command: Command) -> None:
@@ -147,16 +158,6 @@ def _weights(out: Path) -> dict[str, str]:
 def _without_extraction(one: Record) -> Record:
     """Return a record without what it says of the features that were found or computed, and how fast."""
     return replace(one, details={name: value for name, value in one.details.items() if name != "features"})
-
-
-def _start(name: str, folder: Path, log: str) -> Command:
-    program, arguments = RUNS[name]
-    outputs = {"--out": folder / "runs"}
-    outputs |= {"--weights-to": folder / "weights"} if program == "transfer.pretrain" else {}
-    outputs |= {"--features": folder / "features"}
-    folder.mkdir(parents=True, exist_ok=True)
-    argv = [*arguments, *(str(word) for pair in outputs.items() for word in pair)]
-    return Command(program, argv, folder / f"log-{log}")
 
 
 def scraps(folder: Path) -> list[str]:
