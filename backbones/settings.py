@@ -1,7 +1,9 @@
 """YAML files and option dataclasses. The only file that imports yaml and tyro; it imports no torch."""
 
 import contextlib
+import copy
 import dataclasses
+import functools
 import io
 import math
 import re
@@ -25,11 +27,15 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file.
+    """Return the mapping in a YAML file; a shipped one is read once by a process.
 
     Raises:
         UsageError: the file is missing, is not YAML, or holds something else than a mapping with text keys.
     """
+    return copy.deepcopy(_shipped(path)) if CONFIGS in path.parents else _mapping(path)
+
+
+def _mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, IsADirectoryError):
@@ -42,6 +48,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UsageError(f"{path}: expected `key: value` lines at the top level")
     return content
+
+
+_shipped = functools.cache(_mapping)
 
 
 def read_value(text: str, where: str) -> Any:

@@ -1,5 +1,6 @@
 """Lays the values of YAML files and the flags over each other, and checks the result. Imports no torch."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +12,8 @@ from transfer.cli.old_names import renamed_flag
 from transfer.cli.yaml_layers import check_keys, with_full_paths
 
 Groups = Mapping[str, type[Any]]
+_known: dict[str, tuple[Any, dict[str, Path], list[type[Any]]]] = {}
+"""What layers made before, by what they hold."""
 
 
 def combined_options(
@@ -37,17 +40,8 @@ def combined_options(
         UsageError: a layer has a wrong key or value; the layer is named.
         SystemExit: after `--help`, or a wrong flag.
     """
-    unchecked_schema = flat_schema(**{name: without_checks(group) for name, group in groups.items()})
     schema = flat_schema(**groups)
-    combined, contradictions = None, dict[str, Path]()
-    for layer, values in layers:
-        content = with_full_paths(layer, values)
-        flags = as_flags(content)
-        _check_renamed(task, groups, flags, f"{layer}: ")
-        check_keys(layer, content, groups.values())
-        combined = parse(unchecked_schema, flags, prog=program, default=combined, layer=str(layer))
-        wrong = _contradiction(copy_to_schema(combined, schema))
-        contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
+    combined, contradictions = _combined_layers(task, program, groups, layers)
     _check_renamed(task, groups, argv)
     if {"-h", "--help"} & {*argv}:
         from transfer.cli.help import help_page
@@ -60,6 +54,32 @@ def combined_options(
         if str(error) not in contradictions:
             raise
         raise UsageError(f"{contradictions[str(error)]}: {error}") from None
+
+
+def _combined_layers(
+    task: str, program: str, groups: Groups, layers: Sequence[tuple[Path, dict[str, Any]]]
+) -> tuple[Any, dict[str, Path]]:
+    """Return the options that the layers make, unchecked, and the contradictions in them, each with its layer.
+
+    A process that checks the commands of many cells has few different layers, each of which takes a tenth of a second.
+    """
+    contents = [(layer, with_full_paths(layer, values)) for layer, values in layers]
+    key = repr((task, program, [(name, id(group)) for name, group in groups.items()], contents))
+    if key not in _known:
+        schema, checked = (
+            flat_schema(**{name: without_checks(group) for name, group in groups.items()}),
+            flat_schema(**groups),
+        )
+        combined, contradictions = None, dict[str, Path]()
+        for layer, content in contents:
+            flags = as_flags(content)
+            _check_renamed(task, groups, flags, f"{layer}: ")
+            check_keys(layer, content, groups.values())
+            combined = parse(schema, flags, prog=program, default=combined, layer=str(layer))
+            wrong = _contradiction(copy_to_schema(combined, checked))
+            contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
+        _known[key] = combined, contradictions, [*groups.values()]  # kept, for another class may get a lost one's id
+    return copy.deepcopy(_known[key][:2])
 
 
 def _contradiction(options: Any) -> str:
