@@ -169,7 +169,8 @@ def _operations(backbone: str, size: Any, overrides: Overrides, *, padded: bool)
 
     model = _model(backbone, size, overrides, padded=padded)
     height, width = _sides(size, model.spec, padded=padded)
-    return float(_on_meta(lambda: flops(model, (height, width))["total"], model.spec))
+    operations = _on_meta(lambda: flops(model, (height, width))["total"], model.spec, makes_model=False)
+    return float(operations)
 
 
 @lru_cache(maxsize=256)
@@ -190,12 +191,18 @@ def _sides(size: Any, spec: "BackboneSpec", *, padded: bool) -> tuple[int, int]:
     return -(-height // step) * step, -(-width // step) * step
 
 
-def _on_meta(make: Callable[[], Any], spec: "BackboneSpec") -> Any:
-    """Call `make` on the meta device; a user's code that makes its own tensors there is called on the CPU instead."""
+def _on_meta(make: Callable[[], Any], spec: "BackboneSpec", *, makes_model: bool = True) -> Any:
+    """Call `make` on the meta device; a user's code that makes its own tensors there is called on the CPU instead.
+
+    Args:
+        makes_model: whether it makes a model of ours, whose initial values need not be drawn.
+    """
     import torch
 
+    from backbones.runtime.shapes_only import shapes_only
+
     try:
-        with torch.device("meta"):
+        with torch.device("meta") if spec.files or not makes_model else shapes_only():
             return make()
     except Exception:
         if not spec.files:
