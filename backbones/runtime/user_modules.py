@@ -6,7 +6,9 @@ imported. A file that was edited within a second, or while a notebook goes on, w
 
 import hashlib
 import importlib.util
+import os
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -16,6 +18,7 @@ from types import CodeType, ModuleType
 from backbones.errors import Replaced
 from backbones.runtime.user_imports import imported_files
 
+_INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _contents: dict[str, str] = {}
 """The sha256 (hex) of each user's file that may be imported, when it was last asked for."""
 _imported: dict[str, str] = {}
@@ -64,9 +67,9 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
 def _forget_changed(files: Sequence[str]) -> None:
     """Let modules of these files be imported anew if one of them has changed since; they may import each other."""
     modules = {}
-    for name, module in list(sys.modules.items()):
+    for name, module in list(sys.modules.items()) if files else ():
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and (place := str(Path(file).resolve())) in files:
+        if isinstance(file, str) and not file.startswith(_INSTALLED) and (place := str(Path(file).resolve())) in files:
             modules[name] = place
     # what something else has imported before is taken for what the file holds now
     changed = [name for name, file in modules.items() if _imported.setdefault(file, _contents[file]) != _contents[file]]
