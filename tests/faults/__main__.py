@@ -5,8 +5,9 @@ python -m tests.faults KIND --seed N --only K                  the K-th trial al
 
 Kinds: bytes (a file is changed, then read), disk (it is full, read-only, gone, or fails), hostile (files and names made
 to do harm), kill (a command is interrupted, then given again), numbers (features and data that no score can be made
-from), replaced (what a command reads becomes another), soak (a sweep is killed), together (several processes on one
-thing). `--record` appends the counts to held.csv, which the documentation quotes.
+from), records (one value of a finished run's record is changed and sealed again, then shown in all forms), replaced (what
+a command reads becomes another), soak (a sweep is killed), together (several processes on one thing). `--record` appends
+the counts to held.csv, which the documentation quotes.
 """
 
 import csv
@@ -26,6 +27,7 @@ from backbones.errors import UsageError
 from backbones.settings import Positional, parse
 from tests.benchmarks.measured import this_commit, this_machine
 from tests.faults.damaged.files import DamagedFiles
+from tests.faults.damaged.records import DamagedRecords
 from tests.faults.disk.failing_disk import FailingDisk
 from tests.faults.hostile import HostileFiles
 from tests.faults.killed_runs import KilledRuns
@@ -41,11 +43,12 @@ KINDS = {
     "hostile": HostileFiles,
     "kill": KilledRuns,
     "numbers": OddNumbers,
+    "records": DamagedRecords,
     "replaced": Replaced,
     "soak": KilledSweeps,
     "together": Together,
 }
-SHARES = {"bytes": 0.5, "disk": 2.5, "hostile": 0.5, "kill": 2.0, "numbers": 0.5}
+SHARES = {"disk": 2.5, "hostile": 0.5, "kill": 2.0, "numbers": 0.5, "replaced": 1.5, "soak": 0.75}
 """The weights of kinds other than 1 in sharing the time: a trial takes milliseconds in one, a minute in another."""
 TABLE = Path(__file__).resolve().parent / "held.csv"
 

@@ -24,7 +24,6 @@ from backbones.settings import CONFIGS, read_yaml
 from tasks.data.coco_annotations import read_split
 from tests.faults.damaged.data import feature_shard, image_folder, market_names, parquet_files
 from tests.faults.damaged.mutations import change_file
-from tests.faults.damaged.records import DamagedRecords
 from tests.faults.damaged.written_files import written_files
 from tests.faults.trial import NotHeldError, no_hang
 from tests.processes import Command, wait_for
@@ -36,8 +35,6 @@ from transfer.records.store import RECORD, Store
 from transfer.share.bundle import bundle
 from transfer.verify.verification import verify
 
-RECORDS = 0.3
-"""The share of trials that seal a record again."""
 REID = ("reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0")
 
 
@@ -61,13 +58,10 @@ class DamagedFiles:
 
     def __init__(self, work: Path, targets: Sequence[Target] | None = None) -> None:
         self.targets = [*targets] if targets is not None else made_targets(work)
-        self.records = DamagedRecords(work) if targets is None else None
         self.expected = {target.name: target.read(target.whole) for target in self.targets if target.same}
 
     def trial(self, rng: random.Random, folder: Path) -> str:
-        """Change one file, or one value of a record that is sealed again; see `Kind`."""
-        if self.records and rng.random() < RECORDS:
-            return self.records.trial(rng, folder)
+        """Change one file; see `Kind`."""
         target = rng.choice(self.targets)
         copy = shutil.copytree(target.whole, folder / "copy")
         name = rng.choice(target.files)

@@ -1,4 +1,4 @@
-"""For kind `bytes`: records of every task, sealed again after one value of theirs, or a file beside them, was changed.
+"""Kind `records`: those of every task, sealed again after one value of theirs, or a file beside them, was changed.
 
 A record is refused in words, or every printed form of it ends in words and within ten seconds.
 """
@@ -88,7 +88,7 @@ class DamagedRecords:
             shown = Shown(runs, path.parent, folder / form, RUNS[name][0], self._words(name))
             seconds = 60 if name == "detect" else HANG_SECONDS  # the scores of its samples are bootstrapped
             show(where, form, shown, SLOW.get(form, seconds))
-        return "records: refused" if forms == ["screen"] else "records: shown in words"
+        return f"{name}: refused" if forms == ["screen"] else f"{name}: shown in words"
 
     def _runs(self, name: str) -> Path:
         """Return a folder of three runs: one that was made, and copies of it with another seed and another backbone."""
