@@ -5,8 +5,8 @@ python -m tests.faults KIND --seed N --only K                  the K-th trial al
 
 Kinds: bytes (a file is changed, then read), disk (it is full, read-only, gone, or fails), hostile (files and names made
 to do harm), kill (a command is interrupted, then given again), numbers (features and data that no score can be made
-from), records (one value of a finished run's record is changed and sealed again, then shown in all forms), replaced (what
-a command reads becomes another), soak (a sweep is killed), together (several processes on one thing). `--record` appends
+from), records (a value of a finished record is changed and sealed again, then shown in all forms), replaced (what a
+command reads becomes another), soak (a sweep is killed), together (several processes on one thing). `--record` appends
 the counts to held.csv, which the documentation quotes.
 """
 
