@@ -26,7 +26,11 @@ class Replaced(UserError):
     """A file is another than when the command began, which named its result by what the file held."""
 
     def __init__(self, path: object) -> None:
-        super().__init__(f"{path}: replaced while this command was at work; start it again")
+        # made again from its own text where an error comes from a loader's process
+        super().__init__(f"{path}".rstrip("\n").removesuffix(_REPLACED) + _REPLACED)
+
+
+_REPLACED = ": replaced while this command was at work; start it again"
 
 
 class MachineError(UserError):

@@ -27,12 +27,15 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file; a shipped one is read once by a process.
+    """Return the mapping in a YAML file; one of configs/ is read again only when it has changed.
 
     Raises:
         UsageError: the file is missing, is not YAML, or holds something else than a mapping with text keys.
     """
-    return copy.deepcopy(_shipped(path)) if CONFIGS in path.parents else _mapping(path)
+    if CONFIGS not in path.parents or not path.is_file():
+        return _mapping(path)
+    state = path.stat()
+    return copy.deepcopy(_shipped(path, (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)))
 
 
 def _mapping(path: Path) -> dict[str, Any]:
@@ -50,7 +53,9 @@ def _mapping(path: Path) -> dict[str, Any]:
     return content
 
 
-_shipped = functools.cache(_mapping)
+@functools.cache
+def _shipped(path: Path, stamp: tuple[int, ...]) -> dict[str, Any]:
+    return _mapping(path)
 
 
 def read_value(text: str, where: str) -> Any:
@@ -219,7 +224,7 @@ def parse(schema: type[T], arguments: list[str], *, prog: str, default: T | None
 
 def _check_repeated(schema: type[Any], arguments: list[str]) -> None:
     """Raise UsageError for a list given twice: the parser would drop the values of the first without a word."""
-    given = [argument.partition("=")[0] for argument in arguments]
+    given = [argument.partition("=")[0].replace("_", "-") for argument in arguments]
     for name in sorted(_flags_of_lists(schema)):
         if given.count(name) > 1:
             raise UsageError(f"{name} is given {given.count(name)} times; write all its values after one {name}")

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from backbones.errors import Replaced, UsageError, UserError, did_you_mean
 from backbones.runtime import live_modules
 from backbones.runtime.user_faults import MODULES
-from backbones.runtime.user_modules import execute, file_shas, joint_digest
+from backbones.runtime.user_modules import execute, expect, file_shas, joint_digest
 
 T = TypeVar("T")
 _loaded: dict[str, str] = {}
@@ -190,6 +190,7 @@ def _import_file(path: str) -> ModuleType:
     content = joint_digest(shas)
     key = f"{MODULES}{hashlib.sha256(f'{path} {content}'.encode(errors='surrogateescape')).hexdigest()[:16]}"
     if key in sys.modules:
+        expect(shas)  # it may import others later
         _loaded[path] = content
         return sys.modules[key]
     try:

@@ -74,6 +74,14 @@ def _circumstances(context: Context) -> dict[str, str]:
     }
 
 
+def _circumstances_of(state: dict[str, Any]) -> dict[str, str]:
+    """Return those of a saved state; before they had an entry of their own, it named processes and threads alone."""
+    older = {"world": "by {} process(es)", "threads": "with {} thread(s)"}
+    found = {name: text.format(state[name]) for name, text in older.items() if name in state}
+    found |= state.get("circumstances", {})
+    return found
+
+
 class _Run:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.options, self.context = options, context
@@ -100,8 +108,8 @@ class _Run:
             context.notes += self.resumed
             context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
             here = _circumstances(context)
-            for name, then in state.get("circumstances", {}).items():
-                if here[name] != then:
+            for name, then in _circumstances_of(state).items():
+                if here.get(name, then) != then:
                     self.note(f"step {self.progress.step} was reached {then}, the rest {here[name]}")
             self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
         self.history = History(self.folder, self.progress.step, state.get("history") if state else None)

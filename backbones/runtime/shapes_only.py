@@ -28,5 +28,5 @@ class _NoValues(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Return the tensor itself in place of what would change its values."""
-        return args[0] if func in _IN_PLACE else func(*args, **(kwargs or {}))
+        """Return a tensor without values itself, in place of what would change them."""
+        return args[0] if func in _IN_PLACE and args[0].is_meta else func(*args, **(kwargs or {}))

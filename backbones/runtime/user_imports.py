@@ -55,10 +55,9 @@ def _files_of(name: str, folders: tuple[Path, ...]) -> Iterator[Path]:
     if parts[0] in OWN or not all(part.isidentifier() for part in parts):
         return
     for folder in folders:
-        if (folder / f"{parts[0]}.py").is_file() or (folder / parts[0] / "__init__.py").is_file():
-            for depth in range(1, len(parts) + 1):
-                place = folder.joinpath(*parts[:depth])
-                for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-                    if path.is_file():
-                        yield path.resolve()
+        places = [folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+        paths = [path for place in places for path in (place / "__init__.py", place.with_name(f"{place.name}.py"))]
+        # folders need no __init__.py to be imported from
+        if found := [path.resolve() for path in paths if path.is_file()]:
+            yield from found
             return

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from backbones.errors import Replaced
+from backbones.runtime.user_faults import MODULES
 from backbones.runtime.user_imports import imported_files
 
 _INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -37,6 +38,12 @@ def joint_digest(shas: Mapping[Path, str]) -> str:
     return hashlib.sha256("\n".join([own[1], *named]).encode()).hexdigest() if named else own[1]
 
 
+def expect(shas: Mapping[Path, str]) -> None:
+    """Let what these files import, at once or later, be what their digests, from `file_shas`, were taken of."""
+    _contents.update({str(file.resolve()): sha for file, sha in shas.items()})
+    _forget_changed([str(file.resolve()) for file in shas])
+
+
 def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
     """Import a file as a module of this name.
 
@@ -49,8 +56,8 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
     """
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    _contents.update({str(file.resolve()): sha for file, sha in shas.items()})
-    _forget_changed([str(file) for file in shas if file != path])
+    expect(shas)
+    _imported.pop(str(path.resolve()), None)
     loader = _Loader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
@@ -69,6 +76,8 @@ def _forget_changed(files: Sequence[str]) -> None:
     modules = {}
     for name, module in list(sys.modules.items()) if files else ():
         file = getattr(module, "__file__", None)
+        if name.startswith(MODULES):
+            continue  # named by its digest
         if isinstance(file, str) and not file.startswith(_INSTALLED) and (place := str(Path(file).resolve())) in files:
             modules[name] = place
     # what something else has imported before is taken for what the file holds now

@@ -139,3 +139,8 @@ def test_a_flag_of_several_values_given_twice_is_refused(
     name, values = ("--seeds", ("0", "1")) if main is run else ("--set", ("a.b=1", "a.c=2"))
     assert main([*argv, name, values[0], name, values[1]]) == 2
     assert f"{name} is given 2 times; write all its values after one {name}" in capsys.readouterr().err
+
+
+def test_an_underscore_makes_no_other_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reid", "--backbone", "tiny", "--smoke", "--test-dataset", "a", "--test_dataset", "b"]) == 2
+    assert "--test-dataset is given 2 times" in capsys.readouterr().err

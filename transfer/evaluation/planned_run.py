@@ -1,7 +1,7 @@
 """The runs that a command plans, one per data set and seed: and what identifies a run."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ def _absolute_path(argument: str) -> str:
     return str(Path(path).resolve()) + colon + name if is_path else argument
 
 
+@lru_cache
 def _content_digest(path: Path) -> str:
     """Return the digest of a file or folder that an option names, from names, sizes and contents as for data sets."""
     folder, files = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
@@ -174,6 +175,7 @@ def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precision
 
     What identifies them is settled now: files may be replaced before the last one begins.
     """
+    _content_digest.cache_clear()  # nothing is remembered from one command to the next
     runs = [
         PlannedRun(command, task, inputs, argument, dataset, seed, *precisions)
         for argument, dataset in inputs.datasets

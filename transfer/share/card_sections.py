@@ -1,12 +1,15 @@
 """The sections of a model card as Markdown, from records whose paths were removed."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from backbones.archs import ARCHS
 from backbones.data.spec import dataset_names, resolve_dataset
+from backbones.runtime.visible_text import visible
 from transfer.records.protocol import processes
 from transfer.records.record import Record
+from transfer.report.render.text import without_tags
 from transfer.statistics.intervals import mean_and_deviation
 
 UNKNOWN = "unknown"
@@ -128,7 +131,7 @@ def licence(records: Sequence[Record]) -> str:
     lines = ["The licence of the weights is unknown: records do not say it."]
     for name in dict.fromkeys(record.dataset["name"] for record in records):
         license = resolve_dataset(name).license if name in dataset_names() else ""
-        lines.append(f"Data `{name}`: {license or UNKNOWN}.")
+        lines.append(f"Data `{_in_code(name)}`: {license or UNKNOWN}.")
     return "\n\n".join(lines)
 
 
@@ -140,14 +143,19 @@ def use(record: Record, weights: str) -> str:
     released = weights.startswith("timm:")
     source, name = (weights.removeprefix("timm:"), weights) if released else ("local-dir:FOLDER", "FOLDER")
     registration = "import backbones.vit  # registers the architecture\n" if arch in ARCHS else ""
-    code = f'{registration}import timm\n\nmodel = timm.create_model("{source}", pretrained=True)\n'
+    code = f"{registration}import timm\n\nmodel = timm.create_model({json.dumps(_in_code(source))}, pretrained=True)\n"
     sections = [] if ".py:" in arch or (released and arch in ARCHS) else [f"```python\n{code}```"]
     sections += [
-        f"The user's file behind its {part} must lie in the working directory."
+        f"The user's file behind its {without_tags(visible(part))} must lie in the working directory."
         for part in record.backbone.get("files") or {}
     ]
     flags = f"--backbone {record.backbone.get('name')} --weights {name}" if released else f"--backbone {name}"
-    return "\n\n".join([*sections, f"`python -m transfer.run reid {flags}` evaluates it."])
+    return "\n\n".join([*sections, f"`python -m transfer.run reid {_in_code(flags)}` evaluates it."])
+
+
+def _in_code(text: str) -> str:
+    """Return a text that cannot end the code in which it stands."""
+    return visible(text).replace("`", "'")
 
 
 def _dataset(record: Record) -> str:

@@ -54,7 +54,7 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     record = without_paths(run.record)
     marks = marks_of([record, *pretrainings])
     sections = [
-        f"# {visible(record.backbone.get('name', UNKNOWN))}",
+        f"# {visible(str(record.backbone.get('name') or UNKNOWN))}",
         *(["> " + " ".join(marks)] if marks else []),
         "## Model\n\n" + model(record, weights),
         "## Pretraining\n\n" + ("\n\n".join(map(pretraining_table, pretrainings)) or no_lineage(weights)),

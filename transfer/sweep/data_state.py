@@ -8,6 +8,7 @@ from pathlib import Path
 from backbones.checkpoints import exports
 from backbones.data.array_index import stamp_of
 from backbones.data.spec import DatasetSpec, candidate_folders, resolve_dataset
+from backbones.runtime.files import file_sha256
 from transfer.sweep.definition.grid import SweepJob
 
 
@@ -71,9 +72,18 @@ def weights_of(job: SweepJob) -> Path:
 
 def weights_states(job: SweepJob) -> list[str]:
     """Return the stamps of the weights that a job finds; none if there are none."""
+    return [stamp_of(path.stat()) for path in _weights_files(job)]
+
+
+def weights_contents(job: SweepJob) -> list[str]:
+    """Return the sha256 of the weights that a job finds; none if there are none."""
+    return [file_sha256(path) for path in _weights_files(job)]
+
+
+def _weights_files(job: SweepJob) -> list[Path]:
     weights = exports.inside_run(weights_of(job))
     files = (*exports.CHECKED, exports.PRETRAIN, exports.EXPORT_FACTS)
-    return [stamp_of(path.stat()) for path in (weights, *(weights / name for name in files)) if path.is_file()]
+    return [path for path in (weights, *(weights / name for name in files)) if path.is_file()]
 
 
 def paths_of_options(job: SweepJob) -> list[str]:

@@ -11,7 +11,7 @@ from backbones.runtime.files import check_writable
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import STATE, Record
-from transfer.sweep.data_state import weights_of, weights_states
+from transfer.sweep.data_state import weights_contents, weights_of, weights_states
 from transfer.sweep.definition.cell_states import CellState, locked, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.earlier_results import EarlierResults, read_record
@@ -78,8 +78,8 @@ class Sweeper:
     gpus: int | None = None
     recheck: bool = False
     jobs: dict[str, Progress] = field(default_factory=dict)
-    _weights: dict[Path, list[str]] = field(default_factory=dict)
-    """The states of the weights that no cell trains, when the first of their cells was added."""
+    _weights: dict[Path, tuple[list[str], list[str]]] = field(default_factory=dict)
+    """States and contents of the weights that no cell trains, when the first of their cells was added."""
     _changed: bool = True
     """Whether the states of the cells have changed since they were written."""
 
@@ -92,7 +92,7 @@ class Sweeper:
         for job in jobs:
             self.jobs.setdefault(job.name, Progress(job))
             if job.parent is None:
-                self._weights.setdefault(weights_of(job), weights_states(job))
+                self._note_weights(job)
 
     def run(self) -> None:
         """Run until every job has ended.
@@ -191,12 +191,21 @@ class Sweeper:
         """
         job = progress.job
         changed = job.changed_files()
-        if job.parent is None and self._weights[weights_of(job)] != weights_states(job):
+        if job.parent is None and self._weights_changed(job):
             changed.append(str(weights_of(job)))
         if changed:
             reason = f"{', '.join(changed)} changed since the sweep began; start the sweep again"
             self._end(progress, "failed", reason)
         return not changed
+
+    def _note_weights(self, job: SweepJob) -> None:
+        if weights_of(job) not in self._weights:
+            self._weights[weights_of(job)] = weights_states(job), weights_contents(job)
+
+    def _weights_changed(self, job: SweepJob) -> bool:
+        """Return whether a job's weights are others; new times alone, as a change of rights gives, do not count."""
+        states, contents = self._weights[weights_of(job)]
+        return states != weights_states(job) and contents != weights_contents(job)
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:

@@ -110,7 +110,8 @@ def unwrap_worker_errors(batches: Iterable[T]) -> Iterator[T]:
     try:
         yield from batches
     except UserError as error:
-        raise UserError(str(error).rpartition("UserError: ")[2].strip()) from None
+        kind = type(error)  # also the last thing that the traceback names
+        raise kind(str(error).rpartition(f"{kind.__name__}: ")[2].strip()) from None
 
 
 def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:

@@ -7,7 +7,8 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -50,7 +51,7 @@ class KnownFiles:
 
     def content(self, row: int) -> bytes:
         """Return the bytes of a file. Raises UserError: it cannot be read, or was replaced."""
-        with self._opened(row) as file:
+        with self._reading(row) as file:
             if self._is_as_known(row, file):
                 content = file.read()
                 if self._is_as_known(row, file):
@@ -60,7 +61,7 @@ class KnownFiles:
     def image(self, row: int) -> Image.Image:
         """Return the RGB image of a file. Raises UserError: it is missing, damaged, or was replaced."""
         path = self._path(row)
-        with self._opened(row) as file:
+        with self._reading(row) as file:
             if self._is_as_known(row, file):
                 try:
                     image = read_image(file, name=path)
@@ -87,13 +88,15 @@ class KnownFiles:
     def _path(self, row: int) -> str:
         return f"{self.folder}/{self.names[row]}"
 
-    def _opened(self, row: int) -> BinaryIO:
+    @contextmanager
+    def _reading(self, row: int) -> Iterator[BinaryIO]:
         path = self._path(row)
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 (called for every image)
                 raise UserError(f"{path}: cannot be read: not a regular file")  # a pipe would be waited on for ever
-            return open(path, "rb")  # noqa: PTH123 (called for every image)
-        except OSError as error:
+            with open(path, "rb") as file:  # noqa: PTH123 (called for every image)
+                yield file
+        except OSError as error:  # of opening it, or of a disk that fails while it is read
             raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
     def _is_as_known(self, row: int, file: BinaryIO) -> bool:

@@ -71,3 +71,12 @@ def test_an_export_has_their_copies_and_says_when_one_has_changed(stem: Path, tm
     (tmp_path / "helper.py").write_text("from torch.nn.functional import gelu as act\n")
     (changed,) = changed_sources(folder, {"stem": file_digest(stem)})
     assert "the file of stem has changed since they were trained" in changed
+
+
+def test_files_in_a_folder_without_an_init_count(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "one.py").write_text("V = 1\n")
+    (tmp_path / "mine.py").write_text("from parts.one import V\n")
+    before = file_digest(tmp_path / "mine.py")
+    (tmp_path / "parts" / "one.py").write_text("V = 2\n")
+    assert file_digest(tmp_path / "mine.py") != before

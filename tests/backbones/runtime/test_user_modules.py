@@ -85,3 +85,10 @@ def test_a_notebook_may_reload_a_helper(folder: Path) -> None:
     replace(folder / "my_helper.py", "VALUE = 2\n")
     assert importlib.reload(sys.modules["my_helper"]).VALUE == 2
     assert user_code.load(f"{folder}/mine.py:f")() == 2
+
+
+def test_what_a_file_imports_late_is_that_of_its_digest_when_it_is_as_it_was_again(folder: Path) -> None:
+    (folder / "mine.py").write_text("def f():\n    import my_helper\n    return my_helper.VALUE\n")
+    for value in (1, 2, 1):
+        (folder / "my_helper.py").write_text(f"VALUE = {value}\n")
+        assert user_code.load(f"{folder}/mine.py:f")() == value

@@ -70,3 +70,10 @@ def test_weights_replaced_while_a_cell_ends_are_not_answered_by_its_record(tmp_p
     assert len(launcher.words) == 1
     assert record is not None
     assert record.weights_id == create("tiny", weights=str(other)).weights_id
+
+
+def test_weights_with_new_times_alone_are_the_same(tmp_path: Path) -> None:
+    weights = export(create("tiny"), tmp_path / "given")
+    jobs = jobs_of(tmp_path, probe=PROBE | {"options": {**PROBED, "weights": str(weights)}})
+    progress = ended(tmp_path / "out", jobs, Replacing(after=lambda: (weights / "model.safetensors").chmod(0o640)))
+    assert progress.status == "completed"

@@ -282,6 +282,16 @@ def test_a_file_edited_after_the_sweep_began_stops_its_cells(tmp_path: Path) -> 
     assert stopped.reason == f"{stem}:Stem changed since the sweep began; start the sweep again"
 
 
+def test_a_file_that_a_users_file_imports_is_named_where_it_was_edited(tmp_path: Path) -> None:
+    stem, helper = tmp_path / "my_stem.py", tmp_path / "beside_it.py"
+    helper.write_text("BIAS = True\n")
+    stem.write_text(f"from beside_it import BIAS\n{STEM}")
+    step = PRETRAIN | {"options": {**PRETRAIN["options"], "stem": f"{stem}:Stem"}}  # type: ignore[dict-item]
+    jobs = jobs_of(tmp_path, pretrain=step)
+    helper.write_text("BIAS = False\n")
+    assert jobs[0].changed_files() == [f"{stem}:Stem or what it imports (beside_it.py)"]
+
+
 def test_a_part_that_a_users_yaml_names_counts(tmp_path: Path) -> None:
     stem, backbone = tmp_path / "my_stem.py", tmp_path / "mine_backbone.yaml"
     stem.write_text("A = 1\n")

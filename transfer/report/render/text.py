@@ -123,7 +123,7 @@ def _one_line(text: str) -> str:
 
 def without_tags(text: str) -> str:
     """Return a text in which Markdown finds no tag of HTML."""
-    return _TAG.sub(r"\\<", text)
+    return _TAG.sub("&lt;", text)  # a backslash would be undone by one before it
 
 
 def _csv_value(name: str, value: Any) -> Any:

@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 
 from backbones.data import classification
+from backbones.data.loading.loader import unwrap_worker_errors
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits import contents
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.data.splits.subsets import content_digests
-from backbones.errors import UserError
+from backbones.errors import Replaced, UserError
 
 NAMES = ["a/0.bmp", "a/1.bmp", "b/0.bmp"]
 READS: dict[str, Callable[[FileSplit, int], object]] = {
@@ -136,3 +138,33 @@ def test_a_file_replaced_while_its_digest_is_taken(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(contents, "_read", replaced)
     with pytest.raises(UserError, match=r"0.bmp: replaced while this command was at work"):
         contents.file_contents(tmp_path, ["0.bmp"], what="mine")
+
+
+class Encoded(Dataset[int]):
+    """The sizes of files that a process of the loader reads."""
+
+    def __init__(self, split: FileSplit) -> None:
+        self.split = split
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, index: int) -> int:
+        return len(self.split.encoded(index))
+
+
+def test_a_replaced_image_met_by_a_process_of_the_loader_is_named_once(split: FileSplit) -> None:
+    path = split.folder / NAMES[1]
+    path.write_bytes(bitmap(200))
+    loader = DataLoader(Encoded(split), batch_size=1, num_workers=1)
+    with pytest.raises(Replaced) as caught:
+        list(unwrap_worker_errors(loader))
+    assert str(caught.value) == f"{path}: replaced while this command was at work; start it again"
+
+
+def test_an_image_on_a_failing_disk_is_an_error_in_words(split: FileSplit) -> None:
+    path = split.folder / NAMES[1]
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # whose first byte cannot be read
+    with pytest.raises(UserError, match=r"a/1.bmp: cannot be read: Input/output error"):
+        split.encoded(1)

@@ -12,6 +12,7 @@ from tests.transfer.records.recorded import made
 from tests.transfer.report.test_command import store
 from transfer.report.__main__ import main
 from transfer.report.render.latex import latex
+from transfer.report.render.text import without_tags
 from transfer.report.tables.table import Table
 from transfer.verify.__main__ import main as verify
 
@@ -64,3 +65,7 @@ def test_latex_that_python_returns_has_no_control_characters() -> None:
 def test_lines_stay_lines() -> None:
     assert visible_lines("a\nb\x1b\n") == "a\nb\\x1b\n"
     assert visible("a\nb") == "a\\nb"
+
+
+def test_a_backslash_before_a_tag_does_not_free_it() -> None:
+    assert without_tags("\\<script>") == "\\&lt;script>"
