@@ -1,6 +1,7 @@
 """Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
 
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -236,10 +237,35 @@ def read_config(folder: Path) -> dict[str, Any]:
         config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
-        config["architecture"]
+        if wrong := _wrong_entries(config):
+            raise ValueError(f"{', '.join(wrong)}: missing, or of another type")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {error!r}") from None
     return config
+
+
+def _wrong_entries(config: dict[str, Any]) -> list[str]:
+    """Return the entries of a `config.json` that are not what models are made from."""
+    arguments, described = config.get("model_args", {}), config.get("pretrained_cfg", {})
+    valid = {
+        "architecture": isinstance(config.get("architecture"), str),
+        "model_args": isinstance(arguments, dict) and _is_size(arguments.get("img_size"), 2, alone=True),
+        "pretrained_cfg": isinstance(described, dict)
+        and all(_is_size(described.get(name), 3) for name in ("mean", "std", "input_size")),
+        IMPORT: isinstance(config.get(IMPORT, ""), str),
+    }
+    return [name for name, is_valid in valid.items() if not is_valid]
+
+
+def _is_size(value: Any, length: int, *, alone: bool = False) -> bool:
+    """Return whether a value is missing, a list of so many numbers, or, if one may stand alone, a number."""
+    if isinstance(value, list):
+        return len(value) == length and all(map(_is_number, value))
+    return value is None or (alone and _is_number(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def mean_and_std(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:

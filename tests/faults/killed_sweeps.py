@@ -28,7 +28,7 @@ steps:
     run: knn
     backbone: tiny
     dataset: toy_digits
-    options: {{smoke: true, workers: 0}}
+    options: {{smoke: true, workers: 0, other_k: [1, 2]}}
     grid: {{k: [{ks}]}}
 """
 MEASURED_SECONDS = 2.0
@@ -185,12 +185,12 @@ def main(argv: list[str]) -> int:
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
         parents = Parents(Path(scratch), options.cells)
-        while not parents.run(kill_after=rng.uniform(1, 2 * options.every)):
-            pass
+        ended = False
+        while not ended:
+            ended = parents.run(kill_after=rng.uniform(1, 2 * options.every))
+            for one in parents.peaks()[-1:]:
+                print(f"{one.ended} cells ended: {one.mib:.1f} MiB, {one.files} open files", flush=True)
         parents.check()
-        peaks = parents.peaks()
-        for one in [*peaks[:: max(1, len(peaks) // 10)], peaks[-1]]:
-            print(f"{one.ended} cells ended: {one.mib:.1f} MiB, {one.files} open files")
         parents.check_flat()
         print(f"{options.cells} cells, all recorded; killed {parents.killed} times")
     return 0

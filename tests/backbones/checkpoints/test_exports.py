@@ -286,3 +286,23 @@ def test_an_export_cannot_have_code_run_that_came_with_it_or_another(place: str,
         with pytest.raises(UsageError, match=r"lies in an exported folder, from which no code runs unasked"):
             create(given[0], **given[1])
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("architecture", ["vit_tiny"]),
+        ("model_args", [1]),
+        ("model_args", {"img_size": "x"}),
+        ("pretrained_cfg", "x"),
+        ("pretrained_cfg", {"mean": [0.5]}),
+        ("pretrained_cfg", {"input_size": [3, None, 4]}),
+    ],
+)
+def test_a_configuration_with_entries_of_other_types_is_refused_by_name(
+    entry: str, value: object, tmp_path: Path
+) -> None:
+    config = {"architecture": "vit_tiny", "pretrained_cfg": {"mean": [0.5, 0.5, 0.5]}, entry: value}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=rf"config\.json: not the configuration of an exported model: .*{entry}: "):
+        read_config(tmp_path)
