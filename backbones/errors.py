@@ -46,6 +46,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the type and message of an error, in short; the representation of some errors holds a whole file."""
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
 def shortened(names: Collection[object], most: int = 5) -> str:
     """Return the first few names of a list, and how many more there are; "nothing" for an empty list."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

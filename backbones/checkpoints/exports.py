@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.checkpoints import hub
 from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError, UserError, reason_of
 from backbones.runtime.files import file_sha256, replace_folder
 from backbones.runtime.user_imports import imported_files
 from backbones.user_code import file_digest
@@ -240,7 +240,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         if wrong := _wrong_entries(config):
             raise ValueError(f"{', '.join(wrong)}: missing, or of another type")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {error!r}") from None
+        raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {reason_of(error)}") from None
     return config
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from backbones.checkpoints.exports import CONFIG, EXPORT
-from backbones.errors import MissingInput, UserError
+from backbones.errors import MissingInput, UserError, reason_of
 
 RECORD, OPTIONS = "record.json", "options.yaml"
 
@@ -30,7 +30,7 @@ def weights_of_run(weights: str, out: Path) -> str:
         record = json.loads((run / RECORD).read_bytes())
         status = record["outcome"]["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({error!r})") from None
+        raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({reason_of(error)})") from None
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
     if status != "completed":

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UserError
+from backbones.errors import UserError, reason_of
 from transfer.records.checksums import size_and_sha256
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.store import HISTORY, OPTIONS, RECORD
@@ -112,7 +112,7 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]
         bare = [run for run, files in content["runs"].items() if RECORD not in files]
         wrong = [name for name, entry in manifest.items() if not _is_run_file(name) or not _is_entry(entry)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file}: its {MANIFEST} is damaged ({error!r}); get the bundle again") from None
+        raise UserError(f"{file}: its {MANIFEST} is damaged ({reason_of(error)}); get the bundle again") from None
     wrong += [entry.filename for entry in entries if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG)]
     wrong += [name for name in names if names.count(name) > 1] if len({*names}) < len(names) else []
     wrong += sorted({*names} ^ {*manifest, MANIFEST})

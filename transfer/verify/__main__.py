@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError, UserError, reason_of
 from backbones.runtime.visible_text import visible_lines
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
@@ -91,7 +91,7 @@ def add_recomputed(verdict: Verdict, search: Search) -> None:
     try:
         outcome = recompute(verdict.folder, verdict.record, search)
     except UNREADABLE as error:
-        verdict.not_recomputed = f"not computed anew: the run's files are not as runs leave them ({error!r})"
+        verdict.not_recomputed = f"not computed anew: the run's files are not as runs leave them ({reason_of(error)})"
         return
     verdict.wrong += outcome.wrong
     verdict.recomputed = outcome.lines

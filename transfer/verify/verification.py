@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UserError
+from backbones.errors import UserError, reason_of
 from transfer.records.store import RECORD, Record
 from transfer.verify.checks import check_files, check_pictures, check_run_key, check_scores, check_weights
 
@@ -68,7 +68,7 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
         results += [check_pictures(folder), check_weights(folder, record, weights)]
         verdict.rescored = scores == ([], []) and bool(record.scores)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        results = [([f"{RECORD}: holds what no run writes ({error!r})"], [])]
+        results = [([f"{RECORD}: holds what no run writes ({reason_of(error)})"], [])]
     for wrong, notes in results:
         verdict.wrong += wrong
         verdict.notes += notes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.errors import UserError
+from backbones.errors import UserError, reason_of
 
 SOLUTION = "LOC_val_solution.csv"
 TRUTH, META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
@@ -39,7 +39,7 @@ def _solution(path: Path) -> dict[str, str]:
             for row in csv.DictReader(file):
                 truth[row["ImageId"]] = row["PredictionString"].split()[0]
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, IndexError, AttributeError) as error:
-        raise UserError(f"{path}: not Kaggle's list of ImageId,PredictionString ({error!r})") from None
+        raise UserError(f"{path}: not Kaggle's list of ImageId,PredictionString ({reason_of(error)})") from None
     return truth
 
 

@@ -306,3 +306,10 @@ def test_a_configuration_with_entries_of_other_types_is_refused_by_name(
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=rf"config\.json: not the configuration of an exported model: .*{entry}: "):
         read_config(tmp_path)
+
+
+def test_what_is_said_of_a_configuration_that_is_no_text_is_short(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b'{"architecture": "' + 5000 * b"x" + b'\xff"}')
+    with pytest.raises(UserError) as caught:
+        read_config(tmp_path)
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
