@@ -14,6 +14,7 @@ from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
 from backbones.engine.trained_weights import load_trained, read_head
 from backbones.errors import UserError
+from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.visible_text import visible_lines
 from backbones.settings import CONFIGS
 from tests.faults.damaged.data import image_folder
@@ -155,7 +156,8 @@ def _data_set(work: Path) -> Place:
     def read(copy: Path) -> None:
         called(run, ["knn", *WORDS, "--dataset", str(copy / "mine.yaml")])
         try:
-            open_classification(resolve_dataset(str(copy / "mine.yaml")), None)
+            with in_one_line():  # as in commands
+                open_classification(resolve_dataset(str(copy / "mine.yaml")), None)
         except UserError as error:
             raise UserError(visible_lines(str(error))) from error  # as commands print it
 
