@@ -20,6 +20,7 @@ from backbones.backbone import create
 from backbones.checkpoints.exports import PRETRAIN, WEIGHTS, export
 from backbones.engine.checkpoint import HISTORY, PREVIOUS, STATE, History, load_state
 from backbones.errors import UserError
+from backbones.runtime.visible_text import visible_lines
 from backbones.settings import CONFIGS, read_yaml
 from tasks.data.coco_annotations import read_split
 from tests.faults.damaged.data import feature_shard, image_folder, market_names, parquet_files
@@ -71,8 +72,9 @@ class DamagedFiles:
             with no_hang():
                 value = target.read(copy)
         except UserError as error:
-            if len(str(error)) > 3000 or "\x1b" in str(error):
-                raise NotHeldError(f"{where}: an error of {len(str(error))} characters: {str(error)[:200]!r}") from None
+            said = visible_lines(str(error))  # as commands print it
+            if len(said) > 3000 or "\x1b" in said:
+                raise NotHeldError(f"{where}: an error of {len(said)} characters: {said[:200]!r}") from None
             return f"{target.name}: refused"
         except NotHeldError as error:
             raise NotHeldError(f"{where}: {error}") from None
