@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.interactions.covering import Row
 from tests.interactions.options import OF_BACKBONE, PARTS, USUAL, WORKS
 from tests.interactions.places import Places
+from tests.support import with_flags
 from transfer.records.record import Record
 from transfer.records.store import RECORD
 
@@ -41,8 +42,8 @@ class Command:
         return f"{start} -m transfer.{self.program} {shlex.join([*self.words, *_places(self.program, out)])}"
 
     def with_words(self, *words: str) -> "Command":
-        """The same with more words."""
-        return Command(self.program, (*self.words, *words), self.ranks)
+        """The same with more words, in place of equal flags that it has."""
+        return Command(self.program, tuple(with_flags(self.words, words)), self.ranks)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from tasks import detect
 from tasks.detect import TASK
 from tasks.detection import mmlab
 from tasks.facts.detect import chosen_detector
-from tests.support import context
+from tests.support import context, with_flags
 from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options
 from tests.tasks.test_detect import QUICK, WORDS, toy
@@ -33,7 +33,7 @@ class Model(nn.Module):
 
 def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """The exit status and what was said, in a command that makes no record."""
-    status = main([*WORDS, *QUICK[2:], "--out", str(out / "runs"), *words])
+    status = main(with_flags([*WORDS, *QUICK[2:], "--out", str(out / "runs")], words))
     said = capfd.readouterr().err
     assert "Traceback" not in said
     assert not list(out.glob("runs/*/record.json"))
