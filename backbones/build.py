@@ -1,6 +1,7 @@
 """From a specification and located weights to a model, with or without a classifier."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -14,6 +15,7 @@ from backbones.checkpoints import exports
 from backbones.checkpoints.classifier import Classes, Head, check_classes, no_trained_classifier
 from backbones.errors import UsageError, UserError
 from backbones.positions import set_resampling
+from backbones.runtime.user_imports import or_its_imports
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
 from backbones.weights import Located, load_weights, read_weights
 
@@ -77,9 +79,9 @@ def _check_unchanged(spec: BackboneSpec, *, loaded: bool = False) -> None:
     for part, sha in spec.files.items():
         text = getattr(spec, part)
         if (user_code.loaded_digest if loaded else user_code.digest)(text) != sha:
-            raise UserError(
-                f"{text.rpartition(':')[0]}: the file of {part} has changed since this command began; start it again"
-            )
+            file = text.rpartition(":")[0]
+            what = f"the file of {part}{or_its_imports(Path(file))}"
+            raise UserError(f"{file}: {what} has changed since this command began; start it again")
 
 
 def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: BackboneSpec, located: Located) -> int:

@@ -29,6 +29,12 @@ def imported_files(file: Path) -> list[Path]:
     return sorted(known - {first})
 
 
+def or_its_imports(file: Path) -> str:
+    """Return the files that count with a user's file, for a sentence about it: " or what it imports (a.py, b.py)"."""
+    others = imported_files(file) if file.suffix == ".py" and file.is_file() else []
+    return f" or what it imports ({', '.join(other.name for other in others)})" if others else ""
+
+
 @lru_cache
 def _imported_names(content: bytes) -> tuple[str, ...]:
     """Return the dotted names that a file of this content imports; none of one that is no Python."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError
-from backbones.runtime.user_imports import imported_files
+from backbones.runtime.user_imports import or_its_imports
 from backbones.settings import read_yaml
 from backbones.user_code import file_digest
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, number, options_of
@@ -41,7 +41,8 @@ class SweepJob:
 
         Files that one imports count with it, and are named beside it.
         """
-        return [_with_imports(argument) for argument, content in self.contents if _content(argument) != content]
+        changed = [argument for argument, content in self.contents if _content(argument) != content]
+        return [argument + or_its_imports(Path(argument.rpartition(":")[0])) for argument in changed]
 
     def argv(self, out: Path) -> tuple[str, ...]:
         """Return the module and its arguments as `python -m` takes them; runs, weights and features go below `out`."""
@@ -177,12 +178,6 @@ def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:
         return file_digest(path)
     inner = "".join(_content(text, path.parent, depth - 1) for text in _texts(path)) if depth else ""
     return hashlib.sha256(path.read_bytes() + inner.encode()).hexdigest()
-
-
-def _with_imports(argument: str) -> str:
-    path = Path(argument.rpartition(":")[0])
-    others = imported_files(path) if path.suffix == ".py" and path.is_file() else []
-    return argument + (f" or what it imports ({', '.join(other.name for other in others)})" if others else "")
 
 
 def _texts(path: Path) -> Iterator[str]:
