@@ -41,7 +41,9 @@ def entries_with_odd_texts(raw: bytes, content: dict[str, Any]) -> list[str]:
         raw: the bytes that the content was read from, which say at once whether there may be one.
         content: the entries of the record.
     """
-    if len(raw) <= LONGEST and b"\\ud" not in raw.lower():
+    # thousands of records are read for one table; a quote inside a text ends no text
+    longest = max(map(len, raw.replace(b'\\"', b"  ").split(b'"')))
+    if longest <= LONGEST and b"\\ud" not in raw.lower():
         return []
     return [name for name, entry in content.items() if any(map(_is_odd, (name, *_texts_in(entry))))]
 

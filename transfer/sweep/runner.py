@@ -78,8 +78,10 @@ class Sweeper:
     gpus: int | None = None
     recheck: bool = False
     jobs: dict[str, Progress] = field(default_factory=dict)
-    _weights: dict[Path, tuple[list[str], list[str]]] = field(default_factory=dict)
-    """States and contents of the weights that no cell trains, when the first of their cells was added."""
+    _weights: dict[Path, list[str]] = field(default_factory=dict)
+    """The states of the weights that no cell trains, when the first of their cells was added."""
+    _contents: dict[Path, list[str]] = field(default_factory=dict)
+    """Their contents, when the first of their cells was started: a finished sweep reads none."""
     _changed: bool = True
     """Whether the states of the cells have changed since they were written."""
 
@@ -92,7 +94,7 @@ class Sweeper:
         for job in jobs:
             self.jobs.setdefault(job.name, Progress(job))
             if job.parent is None:
-                self._note_weights(job)
+                self._weights.setdefault(weights_of(job), weights_states(job))
 
     def run(self) -> None:
         """Run until every job has ended.
@@ -198,14 +200,14 @@ class Sweeper:
             self._end(progress, "failed", reason)
         return not changed
 
-    def _note_weights(self, job: SweepJob) -> None:
-        if weights_of(job) not in self._weights:
-            self._weights[weights_of(job)] = weights_states(job), weights_contents(job)
-
     def _weights_changed(self, job: SweepJob) -> bool:
         """Return whether a job's weights are others; new times alone, as a change of rights gives, do not count."""
-        states, contents = self._weights[weights_of(job)]
-        return states != weights_states(job) and contents != weights_contents(job)
+        place, before = weights_of(job), self._contents.get(weights_of(job))
+        contents = before or weights_contents(job)
+        if self._weights[place] == weights_states(job):  # and so were they when their contents were read
+            self._contents[place] = contents
+            return False
+        return before is None or before != weights_contents(job)
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:

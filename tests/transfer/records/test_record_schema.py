@@ -18,6 +18,7 @@ from tests.transfer.report.test_command import store
 from transfer.records.checksums import with_checksum
 from transfer.records.per_sample import UnusableOutcomes, read
 from transfer.records.record import Record
+from transfer.records.record_schema import entries_with_odd_texts
 from transfer.report.__main__ import main
 
 VALUES: tuple[Any, ...] = (None, {"a": 1}, [1], "x", 5, -1, 1e308, True, "", ["x"], {}, [])
@@ -118,3 +119,9 @@ def test_outcomes_that_would_fill_the_memory_are_not_unpacked(tmp_path: Path) ->
     assert (tmp_path / "outcomes.npz").stat().st_size < 400_000
     with pytest.raises(UnusableOutcomes, match="would unpack to 3200"):
         read(tmp_path / "outcomes.npz")
+
+
+@pytest.mark.parametrize("text", [10_001 * "x", 110 * (99 * "y" + '"'), 5_001 * '\\"', "\udc00"])
+def test_a_text_that_no_table_takes_is_found_whatever_stands_in_it(text: str) -> None:
+    content = {"sound": 300 * ["short"], "odd": {"note": text}}
+    assert entries_with_odd_texts(json.dumps(content).encode(), content) == ["odd"]
