@@ -190,3 +190,10 @@ def check_ranges(options: object, low: float, high: float | None, *names: str) -
                 above = high is not None or number > largest
                 limits = f"between {low:g} and {largest:g}" if above else f"at least {low:g}"
                 raise UsageError(f"--{name.replace('_', '-')} {value}: must be {limits}")
+
+
+def check_pad(pad: int, *size: int) -> None:
+    """Raise UsageError for a padding from which a crop of `size` pixels may show nothing of the image."""
+    if pad >= min(size):
+        sides = " ".join(map(str, size))
+        raise UsageError(f"--pad {pad}: must be below each side of --size {sides}, or a crop may miss the image")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from backbones.engine.options import check_ranges
+from backbones.engine.options import check_pad, check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import AugmentOptions, MixOptions, PretrainOptions
@@ -43,6 +43,7 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 1, None, "size", "batch", "repeats", "eval_batch")
+        check_pad(self.pad, self.size)
         check_ranges(self, 0, None, "dense_weight")
         check_ranges(self, 0, 1, "drop_path", "ema")
         if self.drop_path == 1 or self.ema == 1:

@@ -6,8 +6,9 @@ image once; only the K best classes of a place are kept.
 Letters: K classes kept, h x w places, N = rows x columns tokens, C classes, B images.
 """
 
-import os
+import io
 import random
+from collections.abc import Container
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -20,6 +21,7 @@ from torchvision.transforms.v2 import functional
 
 from backbones.data.classification import Split
 from backbones.data.loading.images import Transform
+from backbones.data.splits.known_files import named_files
 from backbones.errors import UserError, shortened
 
 SUFFIXES = (".pt", ".npy")
@@ -39,14 +41,18 @@ class LabelMaps:
         classes: C.
 
     Raises:
-        UserError: maps are missing; how many, and which. Later, on access: a file is damaged or of another form.
+        UserError: maps are missing; how many, and which. Later, on access: a file is damaged, of another form, or
+            was replaced.
     """
 
     def __init__(self, folder: Path, split: Split, classes: int):
         self.classes = classes
-        present = _list_maps(folder)
+        if not folder.is_dir():
+            raise UserError(f"--token-labels {folder}: no such folder")
+        self.files = named_files(folder)
+        rows = {name.rpartition(".")[0]: row for row, name in enumerate(self.files.names) if name.endswith(SUFFIXES)}
         stems = [str(PurePosixPath(name).with_suffix("")) for name in split.names]
-        lacking = [stem for stem in stems if _map_name(stem, present) is None]
+        lacking = [stem for stem in stems if _map_name(stem, rows) is None]
         if lacking:
             raise UserError(
                 f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images "
@@ -54,7 +60,7 @@ class LabelMaps:
                 "--token-labels the "
                 "image's label is taken"
             )
-        self.paths = [present[str(_map_name(stem, present))] for stem in stems]
+        self.rows = [rows[str(_map_name(stem, rows))] for stem in stems]
         self.shape = self._read(0).shape
 
     def __call__(self, index: int) -> Tensor:
@@ -65,12 +71,12 @@ class LabelMaps:
         return scores
 
     def _read(self, index: int) -> Tensor:
-        path = self.paths[index]
+        file = io.BytesIO(self.files.content(self.rows[index]))
         try:
-            if path.suffix == ".npy":
-                content = torch.from_numpy(np.load(path, allow_pickle=False))
+            if self._name(index).endswith(".npy"):
+                content = torch.from_numpy(np.load(file, allow_pickle=False))
             else:
-                content = torch.load(path, map_location="cpu", weights_only=True)
+                content = torch.load(file, map_location="cpu", weights_only=True)
             scores = content.float()
         except Exception as error:
             raise self._damaged(index, (str(error).splitlines() or [type(error).__name__])[0]) from None
@@ -82,18 +88,13 @@ class LabelMaps:
         return scores
 
     def _damaged(self, index: int, reason: str) -> UserError:
-        return UserError(f"{self.paths[index]}: not a label map ({reason})")
+        return UserError(f"{self.files.folder}/{self._name(index)}: not a label map ({reason})")
+
+    def _name(self, index: int) -> str:
+        return self.files.names[self.rows[index]]
 
 
-def _list_maps(folder: Path) -> dict[str, Path]:
-    """Return label maps by their path below `folder`, without suffix."""
-    if not folder.is_dir():
-        raise UserError(f"--token-labels {folder}: no such folder")
-    files = (Path(room) / name for room, _, names in os.walk(folder) for name in names)
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files if path.suffix in SUFFIXES}
-
-
-def _map_name(stem: str, present: dict[str, Path]) -> str | None:
+def _map_name(stem: str, present: Container[str]) -> str | None:
     """Return the name of an image's map: its full name, or that without the split's folder."""
     return next((name for name in (stem, stem.partition("/")[2]) if name in present), None)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from backbones.data.spec import DatasetSpec
-from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.options import FitOptions, check_pad, check_ranges
 from backbones.errors import UsageError
 from tasks.data.reid import ReidData, open_reid
 from tasks.task import Metric, Scores, TaskFacts
@@ -68,6 +68,7 @@ class ReidOptions(FitOptions):
         check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
         if self.drop_path == 1 or self.identity_weight + self.triplet_weight == 0:
             raise UsageError("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
+        check_pad(self.pad, *self.size)
         if self.num_identities < 2 or self.num_instances < 2:
             raise UsageError(
                 "--num-identities and --num-instances must be at least 2: triplets need both kinds of pairs"

@@ -11,6 +11,7 @@ from PIL import Image
 from backbones.backbone import create
 from backbones.data.loading.images import ReidTestTransform
 from backbones.data.spec import resolve_dataset
+from backbones.errors import UsageError
 from backbones.runtime.finite import NotFinite
 from tasks.data.reid import open_reid
 from tasks.data.reid_layouts import Sample
@@ -117,3 +118,10 @@ def test_pictures_are_drawn_of_a_finished_run_and_change_nothing_else(
     assert "ranked.npz is gone" in capfd.readouterr().err
     (folder / RANKED).write_bytes(before[RANKED])
     assert main([*words[:-1], "-1"]) == 2
+
+
+def test_a_padding_whose_crops_may_miss_the_image_is_refused() -> None:
+    given = ["--size", "32", "16", "--pad"]
+    assert smoke_options("reid", *given, "15").pad == 15
+    with pytest.raises(UsageError, match="--pad 16: must be below each side of --size 32 16"):
+        smoke_options("reid", *given, "16")

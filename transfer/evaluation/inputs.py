@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import export_folder, modified_files, pretraining_facts
 from backbones.data.spec import resolve_dataset
+from backbones.data.splits.known_files import named_files
 from backbones.errors import UserError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
 from backbones.weights import Located, changed_parts, find_weights
@@ -72,6 +73,7 @@ def find_backbone(command: Command, task: Task, problems: Problems) -> ResolvedI
 
 def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems: Problems) -> None:
     """Open the data sets of a command into `inputs`; what is missing is added to `problems`."""
+    named_files.cache_clear()  # nothing is remembered from one command to the next
     run = command.run
     for argument in run.dataset:
         spec = resolve_dataset(argument)

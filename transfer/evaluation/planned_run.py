@@ -1,13 +1,13 @@
 """The runs that a command plans, one per data set and seed: and what identifies a run."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from backbones import user_code
 from backbones.data.spec import manifest_digest, resolve_dataset
-from backbones.data.splits.contents import file_contents
+from backbones.data.splits.known_files import named_files
 from backbones.settings import plain, write_yaml
 from backbones.weights import head_digest
 from tasks.task import Task
@@ -36,16 +36,13 @@ def _absolute_path(argument: str) -> str:
     return str(Path(path).resolve()) + colon + name if is_path else argument
 
 
-@lru_cache
 def _content_digest(path: Path) -> str:
     """Return the digest of a file or folder that an option names, from names, sizes and contents as for data sets."""
-    folder, files = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
-    names = [file.relative_to(folder).as_posix() for file in files if file.is_file()]
-    contents = file_contents(folder, names, what=path.name)
-    counted = [name if path.is_dir() else "." for name in names]  # a file counts by its content, however it is named
+    files = named_files(path)
+    counted = files.names if path.is_dir() else ["."]  # a file counts by its content, however it is named
     return manifest_digest(
-        (shown, (folder / name).stat().st_size, content.tobytes())
-        for shown, name, content in zip(counted, names, contents)
+        (name, size, content.tobytes())
+        for name, size, content in zip(counted, files.stamps[:, 0].tolist(), files.contents)
     )
 
 
@@ -175,7 +172,6 @@ def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precision
 
     What identifies them is settled now: files may be replaced before the last one begins.
     """
-    _content_digest.cache_clear()  # nothing is remembered from one command to the next
     runs = [
         PlannedRun(command, task, inputs, argument, dataset, seed, *precisions)
         for argument, dataset in inputs.datasets

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -110,3 +110,17 @@ class KnownFiles:
         if hashlib.sha256(content).digest() != self.contents[row].tobytes():
             raise Replaced(self._path(row))
         return content
+
+
+@lru_cache
+def named_files(path: Path) -> KnownFiles:
+    """Return the files below a folder that an option names, or the one that it names, as they were at the first call.
+
+    A command clears this memory when it begins (`named_files.cache_clear`), and names its runs by these contents.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    folder, found = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
+    names = [file.relative_to(folder).as_posix() for file in found if file.is_file()]
+    return KnownFiles.of(folder, names, what=path.name)
