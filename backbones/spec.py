@@ -282,7 +282,7 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
                 checked[key] = str(folder / value)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise UsageError(f"{where}: `{key}: {value}` cannot be read") from None
     return checked, files
 

@@ -108,6 +108,6 @@ class Classification(Task):
     def contradictions(self, scores: Scores) -> list[str]:
         """Report scores out of bounds, or top-1 above top-5."""
         contradictions = super().contradictions(scores)
-        if "top1" in scores and scores["top1"] > scores["top5"]:
+        if {"top1", "top5"} <= scores.keys() and scores["top1"] > scores["top5"]:
             contradictions.append(f"top1 = {scores['top1']} is above top5 = {scores['top5']}")
         return contradictions

@@ -42,7 +42,7 @@ class LinearFacts(TaskFacts, Classification):
     def contradictions(self, scores: Scores) -> list[str]:
         """Report the contradictions of the base class, and a last epoch better than the best."""
         contradictions = super().contradictions(scores)
-        if scores and scores["top1"] > scores["best_top1"]:
+        if {"top1", "best_top1"} <= scores.keys() and scores["top1"] > scores["best_top1"]:
             contradictions.append(f"top1 = {scores['top1']} is above best_top1 = {scores['best_top1']}")
         return contradictions
 

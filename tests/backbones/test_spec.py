@@ -149,6 +149,7 @@ def test_a_yaml_of_the_users(tmp_path):
         ("arch: vit_tiny\npool: max\n", "none of cls, gap, mean"),
         ("arch: vit_tiny\nmean: [1, 2]\n", r"`mean: \[1, 2\]` cannot be read"),
         ("arch: vit_tiny\ndepth: 2.5\n", "`depth: 2.5` cannot be read"),
+        ("arch: vit_tiny\ndepth: .inf\n", "`depth: inf` cannot be read"),
         ("arch: vit_tiny\nqk_norm: 1\n", "neither true nor false"),
         ("arch: vit_tiny\ngate: 1\n", "is none of off, sigmoid, silu, linear"),
         ("arch: vit_tiny\nalpha: big\n", "`alpha: big` cannot be read"),

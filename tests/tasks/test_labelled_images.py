@@ -69,6 +69,7 @@ def test_contradictory_scores(task: str) -> None:
     good = {"top1": 0.5, "top5": 0.9, "best_top1": 0.6}
     assert load_task(task).contradictions(good) == []
     assert load_task(task).contradictions({}) == []
+    assert load_task(task).contradictions({"top1": 0.5}) == []
     assert "above top5" in load_task(task).contradictions(good | {"top5": 0.4})[0]
     assert "outside" in load_task(task).contradictions(good | {"top5": 1.1})[0]
     if task == "linear":

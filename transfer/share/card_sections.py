@@ -88,13 +88,18 @@ def scores(records: Sequence[Record]) -> str:
         ended = f"{len(trained)} completed" + (f", {broken} broke down" if broken else "")
         where = (group[0].task, _dataset(group[0]))
         about = (seeds, ended, group[0].config_digest[:12], ", ".join(record.run_id for record in group))
-        names = dict.fromkeys(name for record in trained for name in record.scores) or ("",)
+        names = shared_scores(trained) or [""]
         rows += [
             (*where, name, _mean([record.shown(name) for record in trained] if name else []), *about) for name in names
         ]
     head = ("task", "data", "score", "percent", "seeds", "outcomes", "protocol", "records")
     note = "In percent: the mean over the seeds that completed, and their standard deviation."
     return f"{note}\n\n{_table(head, rows)}" if rows else f"{UNKNOWN.capitalize()}: there are no records of scores."
+
+
+def shared_scores(records: Sequence[Record]) -> list[str]:
+    """Return the names of the scores that all records have; foreign records of one protocol may lack some."""
+    return [name for name in (records[0].scores if records else ()) if all(name in other.scores for other in records)]
 
 
 def by_protocol(records: Sequence[Record]) -> list[list[Record]]:

@@ -30,6 +30,7 @@ from transfer.share.card_sections import (
     no_lineage,
     pretraining_table,
     scores,
+    shared_scores,
     use,
 )
 from transfer.share.strip_paths import portable, short_values, without_paths
@@ -134,7 +135,7 @@ def _front_matter(record: Record, scored: Sequence[Record], marks: Sequence[str]
 
 def _hub_result(group: list[Record]) -> dict[str, Any]:
     first, seeds = group[0], f"mean of seeds {', '.join(str(record.seed) for record in group)}"
-    means = {name: statistics.mean(record.scores[name] for record in group) for name in first.scores}
+    means = {name: statistics.mean(record.scores[name] for record in group) for name in shared_scores(group)}
     return {
         "task": {"type": _HUB_TASKS.get(first.task, "image-classification"), "name": first.task},
         "dataset": {"type": first.dataset["name"], "name": first.dataset["name"]},

@@ -69,6 +69,14 @@ def test_the_card_has_the_lineage_and_the_scores_of_all_seeds() -> None:
             assert part not in card
 
 
+def test_a_score_that_a_seed_lacks_has_no_mean() -> None:
+    first, second = run("sha256:abc", 0, scores={"mAP": 0.5, "rank1": 0.75}), run("sha256:abc", 1, scores={"mAP": 0.7})
+    card = model_card(first, [first, second])
+    assert "60.00" in card
+    assert "mAP" in card
+    assert "rank1" not in card
+
+
 def test_what_is_unknown_is_said_and_nothing_is_invented() -> None:
     card = model_card(run("sha256:fff", dataset={"name": "my_people"}))
     assert "Unknown: no record of it is at hand. The weights are `sha256:fff`." in card
