@@ -1,8 +1,14 @@
-"""Names from files, made safe to print: a terminal obeys control characters. Imports no torch."""
+"""Names from files, made safe: a terminal obeys control characters, a spreadsheet formulas. Imports no torch."""
 
+import csv
+import io
 import re
+from collections.abc import Iterable
+from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a text begins that spreadsheets run as a formula."""
 LONGEST_LINE = 2000
 """The most characters of a line of an error; a value of a user's file may be far longer."""
 
@@ -23,3 +29,21 @@ def short_lines(text: str) -> str:
         line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ... ({len(line) - LONGEST_LINE} more characters)"
         for line in text.split("\n")
     )
+
+
+def csv_text(rows: Iterable[Iterable[Any]], quoting: Any = csv.QUOTE_MINIMAL) -> str:
+    """Return rows as comma-separated values; a spreadsheet takes no text for a formula, see `_harmless`."""
+    file = io.StringIO()
+    csv.writer(file, quoting=quoting, lineterminator="\n").writerows(map(_harmless, row) for row in rows)
+    return file.getvalue().rstrip("\n")
+
+
+def _harmless(value: Any) -> Any:
+    """Return a cell with ' before a text that a spreadsheet would run as a formula; texts of numbers stay."""
+    if not isinstance(value, str) or not value.startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

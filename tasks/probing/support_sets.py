@@ -3,9 +3,7 @@
 They depend on the data alone, so all backbones share them. Letters: M training images, N test images, C classes.
 """
 
-import csv
 import hashlib
-import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from backbones.data.classification import ClassificationData
 from backbones.data.splits.subsets import all_digests
 from backbones.errors import UserError, shortened
+from backbones.runtime.visible_text import csv_text, visible
 
 Rule = Literal["digest", "bigvision"]
 
@@ -73,16 +72,15 @@ class SupportSets:
     def table(self, data: ClassificationData) -> str:
         """Return a CSV with a line for every image that a draw takes; ranks up to k are the set of k shots."""
         assert data.train is not None
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(("draw", "class", "rank", "use", "image", "content"))
+        lines: list[tuple[object, ...]] = [("draw", "class", "rank", "use", "image", "content")]
         most = self.shots[-1] + self.select
         for draw, orders in enumerate(self.orders):
             for name, order in zip(data.classes, orders, strict=True):
                 for rank, index in enumerate(order[:most].tolist(), start=1):
                     use = "support" if rank <= self.shots[-1] else "selection"
-                    lines.writerow((draw, name, rank, use, data.train.names[index], self.train[index].hex()))
-        return text.getvalue()
+                    image = visible(data.train.names[index])
+                    lines.append((draw, visible(name), rank, use, image, self.train[index].hex()))
+        return f"{csv_text(lines)}\n"
 
     def facts(self, labels: NDArray[Any]) -> dict[str, Any]:
         """Return plain values for the record about the sets, and about images that occur more than once.

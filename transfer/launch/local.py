@@ -46,13 +46,14 @@ class LocalLauncher:
         workers: the number of processes that run at once. None means one per GPU, or one per core without GPUs.
 
     Attributes:
-        shared_by: the number of processes that the cores are divided by. Another number gives a process other threads,
-            and these other last bits.
+        shared_by: the number of processes that the cores are divided by, whatever `workers` is: another number gives a
+            process other threads, and these other last bits.
     """
 
     def __init__(self, workers: int | None = None):
         self.gpus = _visible_gpus()
-        self.workers = self.shared_by = workers or len(self.gpus) or usable_cores()
+        self.shared_by = len(self.gpus) or usable_cores()
+        self.workers = workers or self.shared_by
         self.jobs: list[LocalJob] = []
 
     @property

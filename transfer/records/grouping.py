@@ -9,7 +9,7 @@ from typing import Any
 
 from transfer.cli.ignored_options import FROZEN
 from transfer.records.comparability import Comparabilities, Comparability, comparabilities
-from transfer.records.labels import content_label
+from transfer.records.labels import content_label, value_label
 from transfer.records.protocol import (
     NOT_RECORDED,
     backbone_of,
@@ -186,9 +186,22 @@ def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> 
         hidden = {"name", "drop_path", *without}
         hidden |= set() if any(content.get("length") == "train" for content in contents) else {"train_size"}
         names = [name for name in differences(contents) if name not in hidden]
-        for group in namesakes if names else ():
-            values = {name: group.first.backbone.get(name, NOT_RECORDED) for name in names}
-            group.backbone += f", {content_label(values, names)}"
+        values = {name: _shown_values(namesakes, name) for name in names}
+        for row, group in enumerate(namesakes if names else ()):
+            group.backbone += f", {content_label({name: shown[row] for name, shown in values.items()}, names)}"
+
+
+def _shown_values(groups: Sequence[Group], name: str) -> list[Any]:
+    """Return the value of a backbone's field for each row; users' files of one name have the start of their digest."""
+    values = [group.first.backbone.get(name, NOT_RECORDED) for group in groups]
+    digests = [(group.first.backbone.get("files") or {}).get(name) for group in groups]
+    of_label: dict[str, set[Any]] = {}
+    for value, digest in zip(values, digests):
+        of_label.setdefault(value_label(value), set()).add(digest)
+    return [
+        f"{value_label(value)} {digest[:8]}" if digest and len(of_label[value_label(value)]) > 1 else value
+        for value, digest in zip(values, digests)
+    ]
 
 
 def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Record], without: Collection[str]) -> None:

@@ -99,7 +99,7 @@ def file_content(frame: "pd.DataFrame", form: Format) -> bytes:
         return bytes(frame.to_parquet(None, index=False))
     names, rows = list(frame.columns), _plain_rows(frame)
     if form == "csv":
-        from transfer.report.render.text import csv_text
+        from backbones.runtime.visible_text import csv_text
 
         return f"{csv_text([names, *rows])}\n".encode()
     lines = [

@@ -49,7 +49,8 @@ class SweepOptions:
     """Where cells run: in worker processes on this machine, or as job arrays of a Slurm cluster."""
     workers: int | None = None
     """How many processes run at once, on Slurm how many elements of an array; by default one per GPU, or without GPUs
-    one per core."""
+    one per core. Whatever it is, a cell has the threads of the default, and so the same last bits;
+    `--set STEP.threads=N` gives others."""
     gpus: int | None = None
     """The number of GPUs of a cell; by default what the sweep says."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -158,11 +159,12 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
 
         return SlurmLauncher(out / "slurm", options.workers)
     from transfer.launch.local import LocalLauncher
-    from transfer.sweep.definition.cell_states import first_workers
+    from transfer.sweep.definition.cell_states import first_shares
 
     launcher = LocalLauncher(options.workers)
-    launcher.shared_by = first_workers(out, launcher.workers)
-    if launcher.shared_by != launcher.workers:
+    shares = launcher.shared_by
+    launcher.shared_by = first_shares(out, shares)
+    if launcher.shared_by != shares:
         print(
             f"the cores are divided by {launcher.shared_by} cells, as when this sweep began: cells keep their threads, "
             "and so their last bits",

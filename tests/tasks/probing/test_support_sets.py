@@ -103,6 +103,14 @@ def test_the_table_names_every_image(tmp_path) -> None:
         assert row["content"] == data.train.content_digest(index_of[row["image"]])
 
 
+def test_names_that_spreadsheets_would_run_are_texts(tmp_path) -> None:
+    names = ("-1+1", "=HYPERLINK(1)", "@SUM(1)", "+1\x1b[31m")
+    data = opened(folder_of(tmp_path, dict.fromkeys(names, 2)))
+    sets = draw_support_sets(data, rule="digest", draws=1, shots=(1,))
+    rows = list(csv.DictReader(sets.table(data).splitlines()))
+    assert {row["class"] for row in rows} == {"'-1+1", "'=HYPERLINK(1)", "'@SUM(1)", r"'+1\x1b[31m"}
+
+
 def test_a_class_without_training_images(tmp_path) -> None:
     data = opened(folder_of(tmp_path, {"a": 3, "b": 3}))
     data = replace(data, train=data.train.select(np.arange(3)))

@@ -25,7 +25,8 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
     data = {"name": "toy_market", "version": "1", "digest": "d" * 64, "skipped": 0, **given.pop("dataset", {})}
     values = {"seed": 0, "smoke": False, "subset": None, "weights_id": "random", "task_version": 1} | given
     content = {name: values[name] for name in ("seed", "smoke", "subset", "weights_id", "task_version")}
-    content |= {"task": task, "backbone": {name: value for name, value in spec.items() if name != "files"}}
+    by_content = {part: f"sha256:{digest}" for part, digest in spec.get("files", {}).items()}
+    content |= {"task": task, "backbone": {name: value for name, value in spec.items() if name != "files"} | by_content}
     content |= {"dataset": data, "precision": "bf16", **values.pop("run_key_content", {})}
     content["options"] = {name: value for name, value in options.items() if name not in idle}
     run_key = RunKey(content)

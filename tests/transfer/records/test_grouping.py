@@ -67,6 +67,13 @@ def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
     assert [group.backbone for group in groups] == ["tiny, stem patchify", "tiny, stem conv", "other"]
 
 
+def test_a_users_file_that_was_edited_is_told_from_what_it_was() -> None:
+    mine = [made(stem="/a/mine.py:Stem", backbone={"files": {"stem": digit * 64}}) for digit in "ab"]
+    groups = of([*mine, made(stem="conv")]).groups
+    names = ["tiny, stem mine.py:Stem aaaaaaaa", "tiny, stem mine.py:Stem bbbbbbbb", "tiny, stem conv"]
+    assert [group.backbone for group in groups] == names
+
+
 @pytest.mark.parametrize(
     ("given", "mark"),
     [

@@ -64,7 +64,7 @@ def test_so_many_workers_as_were_asked_for_share_the_cells(
     assert seen == [slots]
 
 
-def test_cells_keep_their_threads_when_others_share_the_cores_later(
+def test_cells_keep_their_threads_whatever_the_workers_and_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The number of threads changes the last bits of sums."""
@@ -72,11 +72,12 @@ def test_cells_keep_their_threads_when_others_share_the_cores_later(
     monkeypatch.setattr("transfer.sweep.runner.Sweeper.run", lambda sweeper: seen.append(sweeper.launcher.shared_by))
     monkeypatch.setattr("transfer.sweep.__main__._report", lambda *_: 0)
     words = ["bench", "--tier", "smoke", "--stem", "conv", "--against", "xiao", "--out", str(tmp_path)]
-    assert main([*words, "--workers", "2"]) == 0
-    assert "cells keep their threads" not in capsys.readouterr().err
-    assert main([*words, "--workers", "1"]) == 0
-    assert "divided by 2 cells, as when this sweep began" in capsys.readouterr().err
-    assert seen == [2, 2]
+    for cores, workers in ((4, "2"), (4, "1"), (2, "2")):
+        monkeypatch.setattr("transfer.launch.local.usable_cores", lambda cores=cores: cores)
+        assert main([*words, "--workers", workers]) == 0
+        said = capsys.readouterr().err
+        assert ("divided by 4 cells, as when this sweep began" in said) == (cores != 4)
+    assert seen == [4, 4, 4]
 
 
 def test_a_sweep_ends_in_a_table_and_a_page(

@@ -21,6 +21,7 @@ import transfer.run
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from backbones.errors import UserError
+from backbones.runtime.threads import usable_cores
 from backbones.settings import write_yaml
 from tests.processes import Command, wait_for
 from transfer.launch.base import ProcessSpec
@@ -380,8 +381,10 @@ def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     launcher.close()
 
 
-def test_cells_know_how_many_run_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that each takes its share of the cores; one that takes all GPUs runs alone."""
+def test_cells_get_their_share_of_the_cores_whatever_the_workers_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes all GPUs runs alone."""
     started: list[tuple[list[str], dict[str, str]]] = []
 
     class Started:
@@ -394,7 +397,9 @@ def test_cells_know_how_many_run_beside_them(tmp_path: Path, monkeypatch: pytest
             return 0
 
     monkeypatch.setattr("transfer.launch.local.subprocess.Popen", Started)
-    for gpus, workers, wanted, expected in (("", 3, 1, "3"), ("0,1,2,3", None, 2, "2"), ("0,1", None, 1, "2")):
+    cores = str(usable_cores())
+    cases = (("", None, 1, cores), ("", 3, 1, cores), ("", 1, 1, cores), ("0,1,2,3", None, 2, "2"))
+    for gpus, workers, wanted, expected in (*cases, ("0,1", None, 1, "2"), ("0,1", 1, 1, "2"), ("0,1", 5, 1, "2")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
         LocalLauncher(workers).start([ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": wanted})])
         words, environment = started[-1]

@@ -1,12 +1,11 @@
 """Tables as Markdown, which terminals show too, and their values as CSV."""
 
 import csv as csv_format
-import io
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from backbones.runtime.visible_text import visible
+from backbones.runtime.visible_text import csv_text, visible
 from transfer.report.tables.cell_text import cell_text, comparability_text, full_text
 from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
 
@@ -14,8 +13,6 @@ PROTOCOL = "protocol"
 """Name of the column with the `Comparability` of each row."""
 IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
 """Kinds of notes that CSV does without, since its column `protocol` has all fields."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a text begins that spreadsheets run as a formula."""
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""
 
@@ -130,21 +127,3 @@ def _csv_value(name: str, value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value
     return " ".join(value) if name in RUN_COLUMNS and isinstance(value, tuple) else full_text(value)
-
-
-def csv_text(rows: Iterable[Iterable[Any]], quoting: Any = csv_format.QUOTE_MINIMAL) -> str:
-    """Return rows as comma-separated values; a spreadsheet takes no text for a formula, see `_harmless`."""
-    file = io.StringIO()
-    csv_format.writer(file, quoting=quoting, lineterminator="\n").writerows(map(_harmless, row) for row in rows)
-    return file.getvalue().rstrip("\n")
-
-
-def _harmless(value: Any) -> Any:
-    """Return a cell with ' before a text that a spreadsheet would run as a formula; texts of numbers stay."""
-    if not isinstance(value, str) or not value.startswith(_FORMULA):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value

@@ -15,7 +15,7 @@ from transfer.records.store import is_locked
 
 STATES = Path("cells") / "states.json"
 LOCK = Path("cells") / "lock"
-WORKERS = Path("cells") / "workers"
+SHARES = Path("cells") / "workers"
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ def read_states(out: Path) -> list[CellState]:
         return []
 
 
-def first_workers(out: Path, workers: int) -> int:
-    """Return how many cells ran at once when the sweep in a folder began, which is kept; `workers` for a new sweep.
+def first_shares(out: Path, shares: int) -> int:
+    """Return by how many cells the cores were divided when the sweep in a folder began; `shares` for a new sweep.
 
     Raises:
         UserError: the folder cannot be written.
     """
     try:
-        return max(1, int((out / WORKERS).read_text(encoding="utf-8")))
+        return max(1, int((out / SHARES).read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        check_writable(out / WORKERS.parent, "--out")
-        write_atomic(out / WORKERS, f"{workers}\n".encode())
-        return workers
+        check_writable(out / SHARES.parent, "--out")
+        write_atomic(out / SHARES, f"{shares}\n".encode())
+        return shares
 
 
 def is_running(out: Path) -> bool:
