@@ -120,6 +120,16 @@ def _run(
     sys.exit(status)
 
 
+def in_a_terminal() -> None:
+    """Let SIGHUP end this process, as where a terminal has started it; the tests may run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def under_nohup() -> None:
+    """Let this process ignore SIGHUP, as nohup does before it starts a command."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 def run_by_ranks(
     program: str, argv: Sequence[str], log: Path, count: int = 2, prepare: Callable[[], object] | None = None
 ) -> str:

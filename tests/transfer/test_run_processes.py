@@ -1,14 +1,17 @@
 """What needs processes of its own: kill -9, two at once, torchrun."""
 
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.processes import ENVIRONMENT, Command, wait_for
+from tests.processes import ENVIRONMENT, Command, in_a_terminal, run_by_ranks, under_nohup, wait_for
 from tests.runs import assert_equal_runs, history, outcomes, record, steps
+from transfer.report.__main__ import main as report
 from transfer.run import main
 
 WORDS = [
@@ -28,8 +31,9 @@ WORDS = [
 WORDS += ["--warmup-epochs", "1"]
 
 
-def start(folder: Path, *more: str) -> Command:
-    return Command("transfer.run", [*WORDS, "--out", str(folder), *more], folder.parent / f"{folder.name}_{len(more)}")
+def start(folder: Path, *more: str, prepare: Callable[[], object] | None = None) -> Command:
+    log = folder.parent / f"{folder.name}_{len(more)}"
+    return Command("transfer.run", [*WORDS, "--out", str(folder), *more], log, prepare=prepare)
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +58,27 @@ def test_a_killed_run_ends_with_the_scores_of_an_undisturbed_one(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_signal_saves_the_state_and_exits_with_143(tmp_path: Path, undisturbed: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_a_signal_saves_the_state_and_exits_with_143(ending: signal.Signals, tmp_path: Path, undisturbed: Path) -> None:
     out = tmp_path / "runs"
-    process = start(out, "--checkpoint-seconds", "0", "--workers", "1")
+    process = start(out, "--checkpoint-seconds", "0", "--workers", "1", prepare=in_a_terminal)
     wait_for(lambda: steps(out) >= 5 or process.poll() is not None)
-    process.kill(signal.SIGTERM)
+    process.kill(ending)
     assert process.poll() == 143, process.stderr
     assert "stopped by a signal" in process.stderr
     assert "Traceback" not in process.stderr
     assert main([*WORDS, "--workers", "0", "--out", str(out)]) == 0
+    assert_equal_runs(out, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed(tmp_path: Path, undisturbed: Path) -> None:
+    out = tmp_path / "runs"
+    process = start(out, "--checkpoint-seconds", "0", "--workers", "0", prepare=under_nohup)
+    wait_for(lambda: steps(out) >= 3 or process.poll() is not None)
+    assert process.send(signal.SIGHUP), process.stderr
+    assert not list(out.glob("*/record.json")), "the run was too quick to be disturbed"
+    assert process.wait() == 0, process.stderr
     assert_equal_runs(out, undisturbed)
 
 
@@ -108,6 +124,21 @@ def test_two_ranks_of_torchrun_follow_the_protocol_of_one_process(tmp_path: Path
     assert done.stdout.count("reid-toy_market-tiny-") == 1
 
 
+@pytest.mark.slow
+def test_a_run_that_two_processes_go_on_with_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    alone = start(out, "--checkpoint-seconds", "0", "--workers", "0")
+    wait_for(lambda: steps(out) >= 3 or alone.poll() is not None)
+    alone.kill(signal.SIGTERM)
+    assert alone.poll() == 143, alone.stderr
+    printed = run_by_ranks("transfer.run", [*WORDS, "--workers", "0", "--out", str(out)], tmp_path / "two")
+    (note,) = record(out).details["resumed"]
+    assert re.fullmatch(r"step \d+ was reached by 1 process\(es\), the rest by 2 process\(es\)", note)
+    assert "resumed otherwise" in printed
+    assert report([str(out), "--smoke", "--dirty"]) == 0
+    assert "resumed otherwise" in capsys.readouterr().out
+
+
 def test_folders_of_the_users_own_stand_beside_ours(tmp_path: Path) -> None:
     for name in ("tasks", "configs", "tests", "backbones"):
         (tmp_path / name).mkdir()
@@ -125,8 +156,6 @@ def test_folders_of_the_users_own_stand_beside_ours(tmp_path: Path) -> None:
 
 
 def test_records_of_a_newer_schema_are_left_out_of_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from transfer.report.__main__ import main as report
-
     folder = tmp_path / "reid-x-y-000000000000"
     folder.mkdir()
     (folder / "record.json").write_text('{"schema": 99}')

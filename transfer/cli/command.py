@@ -24,7 +24,7 @@ from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
 
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)  # the last one by `ulimit -f`
 MOST = 10**8
 """The largest whole number of an option of a shipped task or recipe."""
 BASE = "recipe"

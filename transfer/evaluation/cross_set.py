@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,7 +40,8 @@ def evaluate_across(
         check_run, progress: as of `evaluate`.
 
     Raises:
-        UserError: as `evaluate`; also if a test set shares images with a training set. Nothing has run then.
+        UserError: as `evaluate`; also if a test set shares images with a training set. Nothing has run then. And if the
+            weights that a run left are others by now.
     """
     names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
     if names:
@@ -47,7 +49,8 @@ def evaluate_across(
     result = evaluate(command, task, check_run, progress=progress)
     for record in list(result.records) if names else []:
         if not record.training_failed:
-            further = evaluate(_scoring(command, record, names), task, progress=progress)
+            scoring = _scoring(command, record, names)
+            further = evaluate(scoring, task, partial(_check_weights, scoring, record), progress=progress)
             result.records += further.records
             result.failures += further.failures
     return result
@@ -102,3 +105,13 @@ def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Comman
     if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
         options = replace(options, detector=record.details["detector"])
     return replace(command, run=run, backbone=backbone, options=options)
+
+
+def _check_weights(command: Command, record: Record, planned: PlannedRun) -> None:
+    """Raise UserError when the weights that are to be scored are not those that the training of a record left."""
+    if command.run.allow_modified or record.export in (None, planned.inputs.weights_id):
+        return
+    raise UserError(
+        f"{command.backbone.weights}: replaced since {record.run_id} was trained ({record.export} then, "
+        f"{planned.inputs.weights_id} now); put the old ones back, or move the run's folder away to train it again"
+    )

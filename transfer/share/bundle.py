@@ -17,6 +17,7 @@ from typing import Any
 
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, flush_folder, write_error
+from backbones.runtime.path_errors import path_error
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
 from transfer.records.checksums import size_and_sha256, with_checksum
@@ -55,20 +56,20 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
     runs = sorted(runs, key=lambda run: run.record.run_id)
     check_writable(file.parent, "--bundle")
     manifest: dict[str, Any] = {"schema": SCHEMA, "runs": {}}
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-", suffix=".tmp") as scratch:
-        for run in runs:
-            shared = _shared_copy(run, Path(scratch) / run.record.run_id)
-            manifest["runs"][run.record.run_id] = {
-                path.name: size_and_sha256(path) for path in sorted(shared.iterdir())
-            }
-        try:
+    try:
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-", suffix=".tmp") as scratch:
+            for run in runs:
+                shared = _shared_copy(run, Path(scratch) / run.record.run_id)
+                manifest["runs"][run.record.run_id] = {
+                    path.name: size_and_sha256(path) for path in sorted(shared.iterdir())
+                }
             with atomic_replacement(file, "--bundle") as temporary, zipfile.ZipFile(temporary, "w") as archive:
                 _add(archive, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
                 for run_id, files in manifest["runs"].items():
                     for name in files:
                         _add(archive, f"{run_id}/{name}", (Path(scratch) / run_id / name).read_bytes())
-        except OSError as error:
-            raise write_error(file, error, "--bundle") from error
+    except OSError as error:
+        raise path_error(error) or write_error(file, error, "--bundle") from error
     return list(manifest["runs"])
 
 

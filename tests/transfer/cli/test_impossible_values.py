@@ -17,11 +17,12 @@ LONG = "n" * 5_000
         (["--data", f"/{LONG}"], "(5001 characters): the name is longer than the file system takes"),
         (["--out", LONG], " characters): the name is longer than the file system takes"),
         (["--backbone", f"{LONG}.yaml"], " characters): the name is longer than the file system takes"),
+        (["--backbone", "n" * 100_000], " characters): the name is longer than the file system takes"),
         (["--workers", "100000"], "--workers 100000: must be between 0 and 1024"),
         (["--threads", "0"], "--threads 0: must be between 1 and 1024"),
         (["--eval-batch", "100000000000000"], "--eval-batch 100000000000000: no machine can do with so many; give"),
         (["--num-identities", "1000000000000"], "--num-identities 1000000000000: no machine can do with so many; give"),
-        (["--pad", "1000000000"], "--pad 1000000000: no machine can do with so many; give 100,000,000 at most"),
+        (["--pad", "1000000000"], "--pad 1000000000: must be below each side of --size 256 128, or a crop may miss the"),
         (["--seeds", "100000000000000000000000"], "--seeds: give one or more different numbers, from 0 to 2**63 - 1"),
         (["--depth", "1000000"], "`depth: 1000000` is more than 1000"),
     ],
@@ -35,6 +36,19 @@ def test_what_no_machine_can_do_is_refused_in_one_line(
     assert said.count("\n") == 1
     assert len(said) < 300
     assert reason in said
+
+
+@pytest.mark.parametrize("name", ["help", "version"])
+def test_words_of_the_command_line_are_no_options_of_a_file(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layer = tmp_path / "mine.yaml"
+    layer.write_text(f"{name}: true\n")
+    assert main(["reid", "--backbone", "tiny", "--smoke", "--out", str(tmp_path), "--config", str(layer)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"error: {layer}: unknown option `{name}`")
+    assert printed.err.count("\n") == 1
 
 
 def test_a_circle_of_links_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

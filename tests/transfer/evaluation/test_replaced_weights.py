@@ -1,10 +1,13 @@
-"""Weights that another command replaces while one of several seeds is at work."""
+"""Weights that another command replaces while one of several seeds or data sets is at work."""
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
@@ -14,31 +17,98 @@ from transfer.records.record import Record
 from transfer.records.store import Store
 from transfer.run import main as run
 
+ALIKE = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "1"]
+SEEDS = ["--seeds", "0", "1"]
 
-def test_no_seed_trains_from_weights_that_its_record_does_not_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+
+def exported(path: Path) -> Path:
+    """Write new weights with a config, in place of those that are there."""
+    shutil.rmtree(path, ignore_errors=True)
+    return export(create("tiny"), path)
+
+
+def saved(path: Path) -> Path:
+    """Write new weights as a file of torch's, in place of the one that is there."""
+    torch.save(create("tiny").state_dict(), path.with_suffix(".pth"))
+    return path.with_suffix(".pth")
+
+
+def records(out: Path) -> dict[str, dict[str, Any]]:
+    """Return all records by the ids of their runs."""
+    found = (json.loads(path.read_bytes()) for path in out.glob("*/record.json"))
+    return {record["run_id"]: record for record in found}
+
+
+@pytest.mark.parametrize(
+    ("words", "write"),
+    [
+        (["reid", *SEEDS], exported),
+        (["reid", *SEEDS], saved),
+        (["reid", "--dataset", "toy_market", "toy_msmt17"], exported),
+        (["reid", *SEEDS, "--test-dataset", "toy_msmt17"], exported),
+        (["finetune", *SEEDS], exported),
+        (["finetune", *SEEDS], saved),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else given.__name__,
+)
+def test_no_run_trains_from_weights_that_its_record_does_not_name(
+    words: list[str],
+    write: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, second = (export(create("tiny"), tmp_path / name) for name in ("first", "second"))
-    weights = shutil.copytree(first, tmp_path / "weights")
+    weights, out = write(tmp_path / "weights"), tmp_path / "runs"
+    first_id = create("tiny", weights=str(weights)).weights_id
     finish = evaluator.finish
 
     def replaced_after_the_first(planned: PlannedRun, record: Record, store: Store) -> None:
         finish(planned, record, store)
-        shutil.rmtree(weights)
-        shutil.copytree(second, weights)
+        if len(records(out)) == 1:
+            write(tmp_path / "weights")
 
-    command = ["reid", "--backbone", "tiny", "--smoke", "--weights", str(weights), "--out", str(tmp_path / "runs")]
-    command += ["--threads", "1", "--workers", "0", "--epochs", "1", "--seeds", "0", "1"]
+    command = [*words, *ALIKE, "--weights", str(weights), "--out", str(out)]
     with monkeypatch.context() as patched:
         patched.setattr(evaluator, "finish", replaced_after_the_first)
         assert run(command) == 1
     said = capsys.readouterr().err
-    assert "replaced while this command was at work" in said
-    assert "start it again" in said
-    records = [json.loads(path.read_bytes()) for path in (tmp_path / "runs").glob("*/record.json")]
-    assert [record["seed"] for record in records] == [0]
+    assert f"{weights}: replaced while this command was at work (" in said
+    assert said.endswith(" now); start it again\n") or "--test-dataset" in words
+    second_id = create("tiny", weights=str(weights)).weights_id
+    assert second_id != first_id
+    before = records(out)
+    trained = [record for record in before.values() if record["weights_id"] == first_id]
+    assert [(record["seed"], record["dataset"]["name"]) for record in trained] == [
+        (0, "toy_digits" if words[0] == "finetune" else "toy_market")
+    ]
+    assert all(record in trained or record["weights_id"] == trained[0]["export"] for record in before.values())
+
     assert run(command) == 0
-    second_id = create("tiny", weights=str(second)).weights_id
-    records = [json.loads(path.read_bytes()) for path in (tmp_path / "runs").glob("*/record.json")]
-    assert [record["weights_id"] for record in records if record["seed"] == 1] == [second_id]
-    assert len(records) == 3
+    new = [record for name, record in records(out).items() if name not in before]
+    from_weights = [record for record in new if "trained_on" not in record["details"]]
+    assert {record["weights_id"] for record in from_weights} == {second_id}
+    assert len(from_weights) == 2
+
+
+def test_trained_weights_replaced_before_they_are_scored_on_another_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, finish = tmp_path / "runs", evaluator.finish
+
+    def replaced_after_the_training(planned: PlannedRun, record: Record, store: Store) -> None:
+        finish(planned, record, store)
+        if len(records(out)) == 1:
+            exported(out / record.run_id / "export")
+
+    command = ["reid", *ALIKE, "--weights", "random", "--out", str(out), "--test-dataset", "toy_msmt17"]
+    said = "replaced since reid-toy_market-tiny-"
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluator, "finish", replaced_after_the_training)
+        assert run(command) == 1
+    assert said in capsys.readouterr().err
+    (trained,) = records(out)
+    assert run(command) == 1
+    assert said in capsys.readouterr().err
+    shutil.move(out / trained, tmp_path)
+    assert run(command) == 0
+    assert len({record["export"] or record["weights_id"] for record in records(out).values()}) == 1

@@ -1,0 +1,80 @@
+"""Reports and bundles for which there is no room end in one line and leave nothing; what is read-only is shown."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.backbones.runtime.test_files import files_of_at_most
+from tests.faults.disk.small_disk import SmallDisk
+from tests.processes import ENVIRONMENT, Command
+from tests.transfer.share.test_bundle import made
+from transfer.report.__main__ import main as report
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "csv"])
+def test_a_report_to_a_full_device_is_one_line(form: str, tmp_path: Path) -> None:
+    made(tmp_path)
+    words = [sys.executable, "-m", "transfer.report", str(tmp_path), "--smoke", "--dirty", "--format", form]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 1
+    said = "error: the output: cannot be written (No space left on device); make room, then give the command again\n"
+    assert done.stderr == said
+
+
+def test_a_report_that_is_longer_than_the_shell_allows_is_one_line(tmp_path: Path) -> None:
+    made(tmp_path / "runs")
+    command = f"{sys.executable} -m transfer.report {tmp_path}/runs --smoke --dirty > {tmp_path}/table.txt"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 0; {command}"], capture_output=True, text=True, env=ENVIRONMENT, check=False
+    )
+    assert done.returncode == 1
+    assert (
+        done.stderr == "error: the output: cannot be written (File too large); make room, then give the command again\n"
+    )
+
+
+@pytest.mark.parametrize("of_archive", [False, True])
+def test_a_bundle_on_a_full_disk_is_one_line(
+    of_archive: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The disk is full when the files of a run are copied, or when all of them are put into the archive."""
+    runs, file = tmp_path / "runs", tmp_path / "shared" / "all.zip"
+    for seed in range(4):
+        made(runs, seed)
+    words = [str(runs), "--smoke", "--dirty", "--bundle", str(file)]
+    assert report(words) == 0
+    size = file.stat().st_size - 1 if of_archive else 100
+    file.unlink()
+    capsys.readouterr()
+    with files_of_at_most(size):
+        assert report(words) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith(
+        f"error: {file}: cannot be written (File too large); make room or choose another folder with --bundle"
+    )
+    assert [*file.parent.iterdir()] == []
+    assert report(words) == 0
+
+
+def test_a_finished_run_is_shown_on_a_read_only_disk(tmp_path: Path) -> None:
+    try:
+        disk = SmallDisk(tmp_path / "disk", 10)
+    except PermissionError:
+        pytest.skip("no disk can be mounted here")
+    with disk:
+        words = ["knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--subset", "30"]
+        words += ["--out", str(disk.folder / "runs"), "--features", str(disk.folder / "features")]
+        first = Command("transfer.run", words, tmp_path / "first", prepare=disk.enter)
+        assert first.wait() == 0, first.stderr
+        disk.set("read-only")
+        again = Command("transfer.run", words, tmp_path / "again", prepare=disk.enter)
+        assert again.wait() == 0, again.stderr
+        assert "has a record, reused" in again.stderr
+        assert again.stdout == first.stdout
+        other_seed = Command("transfer.run", [*words, "--seeds", "1"], tmp_path / "other", prepare=disk.enter)
+        assert other_seed.wait() == 1
+        assert "Read-only file system" in other_seed.stderr
