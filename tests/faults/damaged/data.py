@@ -21,7 +21,7 @@ from tasks.data.reid import open_reid
 from tasks.probing.shards import DamagedShard, ExtractionTime, encode_shard, read_shard, shard_time
 
 Read = Callable[[Path], Any]
-SUFFIXES = ("png", "jpg", "bmp", "webp", "gif", "tiff")
+SUFFIXES = ("png", "jpg", "bmp", "webp", "ppm", "tiff")
 FEATURES = 16
 
 
