@@ -18,6 +18,7 @@ from backbones.runtime.finite import NotFinite, NotVaried
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.knn import KnnFacts, KnnOptions
+from tasks.labelled_images import check_classes
 from tasks.task import Outcomes, Scores
 
 
@@ -25,8 +26,9 @@ class Knn(KnnFacts):
     """Top-1 and top-5 accuracy of the neighbours' votes."""
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
-        """Check the backbone's size, and that there are at least as many training images as neighbours."""
+        """Check the backbone's size, the classes, and that there are at least as many training images as neighbours."""
         super().check(spec, dataset, options, context)
+        check_classes(dataset)
         assert dataset.train is not None
         wanted = max(options.k, *options.other_k, 1)
         if wanted > len(dataset.train):

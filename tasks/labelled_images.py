@@ -57,6 +57,12 @@ class FrozenOptions(ViewOptions):
     renamed: ClassVar[dict[str, str]] = {"precision": "eval_precision"}
 
 
+def check_classes(data: ClassificationData) -> None:
+    """Check that there are classes to tell apart. Raises UserError: of a single class every answer is right."""
+    if len(data.classes) < 2:
+        raise UserError(f"{data.name}: there is one class, {data.classes[0]!r}; a score tells two or more apart")
+
+
 class Classification(Task):
     """Base of the tasks that classify the validation images of a set.
 

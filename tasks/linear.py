@@ -31,6 +31,7 @@ from backbones.runtime.finite import NotFinite, NotVaried, check_finite, check_v
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.linear import LinearFacts, LinearOptions
+from tasks.labelled_images import check_classes
 from tasks.probing.linear_learner import LinearLearner, classify, make_encoder
 from tasks.task import Outcomes, Scores
 
@@ -43,8 +44,9 @@ class Linear(LinearFacts):
         return LinearLearner(torch.flatten, 1, np.arange(2), 2)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
-        """Check the backbone's features, the number of images in a batch for the ranks, and the learner."""
+        """Check classes, the backbone's features, the number of images in a batch for the ranks, and the learner."""
         super().check(spec, dataset, options, context)
+        check_classes(dataset)
         assert dataset.train is not None
         backbone = create(spec, img_size=options.size, weights="random", load="strict")
         if isinstance(backbone.model, VisionTransformer) and options.blocks > backbone.depth:

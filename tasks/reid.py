@@ -32,6 +32,7 @@ from backbones.spec import BackboneSpec
 from tasks.bnneck import BNNeck
 from tasks.data.reid import ReidData
 from tasks.data.reid_layouts import Sample
+from tasks.data.reid_subset import matched
 from tasks.facts.reid import ReidFacts, ReidOptions
 from tasks.losses import batch_hard_triplet
 from tasks.ranking.galleries import PLACES, RANKED, RankedLists
@@ -141,6 +142,9 @@ class Reid(ReidFacts):
         if ranking.degenerate:
             context.record_collapsed("degenerate ranking: every query is equally far from its whole gallery")
             return {}, {}
+        count = len(dataset.query)
+        if lacking := count - len(matched(dataset.query, dataset.gallery)):
+            context.note(f"{lacking} of {count} queries have no match in the gallery; the others are scored")
         outcomes = ranking.outcomes() | {
             "sample": np.array([dataset.name_of(sample) for sample in dataset.query]),
             "cluster": np.array([sample.identity for sample in dataset.query]),

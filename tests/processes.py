@@ -69,11 +69,11 @@ class Command:
         """Return the exit status, or None while the process runs."""
         return self._process.exitcode  # type: ignore[no-any-return]
 
-    def send(self, kind: signal.Signals) -> bool:
-        """Send a signal to the process and all that it started; return False when it has ended by itself."""
+    def send(self, kind: signal.Signals, *, alone: bool = False) -> bool:
+        """Send a signal to the process and, unless alone, all that it started; return False when it has ended."""
         try:
             wait_for(lambda: os.getpgid(self.pid) == self.pid)  # which it is once it has begun
-            os.killpg(self.pid, kind)
+            (os.kill if alone else os.killpg)(self.pid, kind)
         except ProcessLookupError:
             return False
         return True

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import __main__ as faults
+from tests.faults.damaged.data import Found
 from tests.faults.damaged.files import DamagedFiles, Target
 from tests.faults.damaged.mutations import mutated
 from tests.faults.disk.small_disk import SmallDisk
@@ -59,6 +60,23 @@ def test_a_reader_that_checks_nothing_is_found(tmp_path: Path) -> None:
     kind = DamagedFiles(tmp_path, [Target("weights", tmp_path / "whole", ("tensor",), digest)])
     with pytest.raises(NotHeldError, match=r"weights \(tensor\): another result in silence"):
         kind.trial(random.Random(0), tmp_path)
+
+
+@pytest.mark.parametrize("covered", [True, False])
+def test_other_values_need_another_digest(covered: bool, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "labels").write_bytes(bytes(1000))
+
+    def read(folder: Path) -> Found:
+        content = (folder / "labels").read_bytes()
+        return Found([content], hashlib.sha256(content).hexdigest() if covered else "the same")
+
+    kind = DamagedFiles(tmp_path, [Target("set", tmp_path / "whole", ("labels",), read)])
+    if covered:
+        assert kind.trial(random.Random(0), tmp_path) == "set: another data set"
+    else:
+        with pytest.raises(NotHeldError, match="another result in silence"):
+            kind.trial(random.Random(0), tmp_path)
 
 
 def test_a_reader_that_fails_with_a_traceback_is_found(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from backbones.data.loading.floats import to_floats
-from backbones.data.loading.loader import leave_signals_to_the_parent, unwrap_worker_errors
+from backbones.data.loading.loader import unwrap_worker_errors, worker_setup
 from backbones.engine.context import Context
 from backbones.runtime import dist
 from backbones.runtime.ranks import part_of_rank
@@ -80,7 +80,7 @@ def load_batches(
             collate_fn=collate,
             num_workers=context.workers,
             pin_memory=context.on_gpu,
-            worker_init_fn=leave_signals_to_the_parent,
+            worker_init_fn=worker_setup(),
         )
         yield from unwrap_worker_errors(loader)
         return

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 PARENT = "TRANSFER_END_WITH"
@@ -25,13 +26,22 @@ def end_with_parent() -> None:
     watched = os.environ.pop(PARENT, "")
     number, _, started = watched.partition(":")
     if number.isdigit():
-        threading.Thread(target=_watch, args=(int(number), started), daemon=True, name="parent watch").start()
+        _watch_for(int(number), started, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def _watch(number: int, started: str) -> None:
-    while _is_alive(number, started):
-        time.sleep(SECONDS)
-    os.kill(os.getpid(), signal.SIGTERM)
+def exit_with(process: str) -> None:
+    """End this process, which keeps nothing, as soon as another one has ended, given as `this_process` names it."""
+    number, _, started = process.partition(":")
+    _watch_for(int(number), started, lambda: os._exit(1))
+
+
+def _watch_for(number: int, started: str, end: Callable[[], None]) -> None:
+    def watch() -> None:
+        while _is_alive(number, started):
+            time.sleep(SECONDS)
+        end()
+
+    threading.Thread(target=watch, daemon=True, name="parent watch").start()
 
 
 def _is_alive(number: int, started: str) -> bool:

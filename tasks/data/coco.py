@@ -274,6 +274,9 @@ def _check_usable(splits: Splits) -> None:
     if "train" in splits and not splits["train"].trained.any():
         raise UserError(f"{splits['train'].file}: there is no object to train on: all are crowds, or have no area "
                         "inside their image; name another file in the YAML file")  # fmt: skip
+    if "val" in splits and splits["val"].crowd.all():
+        raise UserError(f"{splits['val'].file}: there is no object to score: all are crowds; name another file in the "
+                        "YAML file")  # fmt: skip
 
 
 def _known(what: str, split: CocoSplit, stats: Stats) -> KnownFiles:

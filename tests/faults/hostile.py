@@ -14,6 +14,7 @@ import shutil
 import signal
 import stat
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,7 @@ class HostileFiles:
             raise RuntimeError(command.stderr)
         (self.run,) = (work / "runs").glob("knn-*")
         self.weights = export(create("tiny"), work / "weights", {})
+        self.outside = Path(tempfile.gettempdir()) / f"ran-here-{os.getpid()}"
 
     def trial(self, rng: random.Random, folder: Path) -> str:
         """Read one hostile file; see `Kind`. A file named `ran` says that something in it was executed."""
@@ -79,11 +81,18 @@ class HostileFiles:
         )
         with no_hang(60):
             what = rng.choice(trials)(rng, inside)
-        if list(folder.rglob("ran*")) or Path("ran").exists():
-            raise NotHeldError(f"{what}: something was executed")
+        if self._executed(folder):
+            raise NotHeldError(f"{what}: something was executed, or written where its name says")
         if [path.name for path in folder.iterdir()] != ["inside"] or _tree(folder.parent / "made") != before:
             raise NotHeldError(f"{what}: written outside its folder")
         return what
+
+    def _executed(self, folder: Path) -> bool:
+        """Return whether a trial left its mark, inside or outside its folder, and remove the marks outside."""
+        outside = [mark for mark in (self.outside, Path("ran"), folder.parent / "ran") if mark.exists()]
+        for mark in outside:
+            mark.unlink()
+        return bool(outside or [*folder.rglob("ran*")])
 
     def _pickle(self, rng: random.Random, inside: Path) -> str:
         """Weights, states, per-sample files and archives of CIFAR that hold a pickle."""
@@ -136,7 +145,9 @@ class HostileFiles:
     def _zip(self, rng: random.Random, inside: Path) -> str:
         """A bundle whose names climb, are links, or are far larger than they say."""
         file, name = inside / "x.zip", self.run.name
-        odd = rng.choice(("../../ran", "/tmp/ran-here", f"{name}/../../../ran", f"{name}/..\\..\\ran", "link", "bomb"))
+        odd = rng.choice(
+            ("../../ran", str(self.outside), f"{name}/../../../ran", f"{name}/..\\..\\ran", "link", "bomb")
+        )
         content = {f"{name}/{path.name}": path.read_bytes() for path in self.run.iterdir() if path.name in SHARED}
         content[f"{name}/{RECORD}"] = (self.run / RECORD).read_bytes()
         added = {"link": f"{name}/support.csv", "bomb": f"{name}/support.csv"}.get(odd, odd)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backbones.runtime.files import file_sha256, scraps_in
+from tests.faults.killed_checks import Progress, check_no_orphans, check_status
 from tests.faults.killed_writers import contents, kill_a_rank, kill_writer, made_run, start_ranks, writers
 from tests.faults.trial import NotHeldError
 from tests.processes import Command
@@ -51,27 +52,22 @@ class KilledRuns:
             return self._rank(rng, folder)
         name = rng.choice([*RUNS])
         whole, seconds = self._alone(name)
-        sent = []
+        alone = rng.random() < 0.25  # the processes that load images have to end by themselves then
+        workers, progress, sent = "2" if alone else "0", Progress(folder / "runs"), list[str]()
         for number in range(rng.choice((1, 1, 2, 3))):
-            command = self._start(name, folder, f"{number}")
+            command = self._start(name, folder, f"{number}", workers)
             time.sleep(rng.uniform(0, seconds))
-            paused, kind = rng.random() < 0.2, rng.choice(ENDING)
-            if paused and command.send(signal.SIGSTOP):
-                time.sleep(PAUSED_SECONDS)
-                command.send(signal.SIGCONT)
-                sent.append("STOP CONT")
-            sent += [kind.name] if command.send(kind) else []
-            command.wait()
-            ended_in_words(f"{name} after {', '.join(sent)}", command)
+            sent += _interrupt(name, rng, command, progress, alone=alone)
         what = f"{name} after {', '.join(sent) or 'nothing'}"
-        command = self._start(name, folder, "last")
+        command = self._start(name, folder, "last", workers)
         if command.wait() != 0:
             raise NotHeldError(f"{what}: exit status {command.poll()}: {command.stderr[-500:]}")
+        progress.goes_on(what, command)
         if harm := difference(whole, folder / "runs"):
             raise NotHeldError(f"{what}: {harm}")
         if left := scraps(folder):
             raise NotHeldError(f"{what}: left {', '.join(left)}")
-        return f"{name}: the same result"
+        return f"{name}: {'killed without its children, ' if alone else ''}the same result"
 
     def _writer(self, rng: random.Random, folder: Path) -> str:
         """Kill a command that writes other files than runs."""
@@ -114,7 +110,7 @@ class KilledRuns:
             self.alone[name] = self.work / name / "runs", time.monotonic() - begun
         return self.alone[name]
 
-    def _start(self, name: str, folder: Path, log: str) -> Command:
+    def _start(self, name: str, folder: Path, log: str, workers: str = "0") -> Command:
         program, arguments = RUNS[name]
         outputs = {"--out": folder / "runs", "--features": folder / "features"}
         if program == "transfer.pretrain":
@@ -123,13 +119,27 @@ class KilledRuns:
             outputs["--weights"] = self._alone("deit")[0].parent / "weights" / "tiny"
         folder.mkdir(parents=True, exist_ok=True)
         argv = [*arguments, *(str(word) for pair in outputs.items() for word in pair)]
+        argv[argv.index("--workers") + 1] = workers
         return Command(program, argv, folder / f"log-{log}")
 
 
-def ended_in_words(what: str, command: Command) -> None:
-    """Check that a command which a signal ended printed no traceback."""
-    if "Traceback" in command.stderr:
-        raise NotHeldError(f"{what}: {command.stderr[-700:]}")
+def _interrupt(name: str, rng: random.Random, command: Command, progress: Progress, *, alone: bool) -> list[str]:
+    """Send signals to a run, to its first process alone if so wanted; check how it ends, and return their names."""
+    sent, kind = [], rng.choice(ENDING)
+    if rng.random() < 0.2 and command.send(signal.SIGSTOP):
+        time.sleep(PAUSED_SECONDS)
+        command.send(signal.SIGCONT)
+        sent.append("STOP CONT")
+    progress.before()
+    if command.send(kind, alone=alone):
+        sent.append(kind.name)
+        command.wait()
+        what = f"{name} after {', '.join(sent)}{' to the parent alone' if alone else ''}"
+        check_status(what, kind, command)
+        check_no_orphans(what, command.pid)
+        progress.after(what, kind, command)
+    command.wait()
+    return sent
 
 
 def difference(whole: Path, other: Path) -> str:

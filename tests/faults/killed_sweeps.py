@@ -42,7 +42,8 @@ class KilledSweeps:
     """Sweeps of a few cells each."""
 
     def __init__(self, work: Path) -> None:
-        pass
+        self.work = work
+        self.alone: dict[str, str] = {}
 
     def trial(self, rng: random.Random, folder: Path) -> str:
         """Kill one sweep once or twice; see `Kind`."""
@@ -51,7 +52,13 @@ class KilledSweeps:
             parents.run(rng.uniform(0, 25), rng.choice(ENDING), paused=rng.random() < 0.2)
         parents.run()
         parents.check()
-        return "sweep: every cell once, no process and no scrap left"
+        if not self.alone:
+            undisturbed = Parents(self.work, CELLS)
+            undisturbed.run()
+            self.alone = undisturbed.scores()
+        if parents.scores() != self.alone:
+            raise NotHeldError(f"other scores than those of a sweep that was left alone: {parents.scores()}")
+        return "sweep: every cell once, with its scores, no process and no scrap left"
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,13 @@ class Parents:
             raise NotHeldError(f"{len(runs)} records of {self.cells} cells; {problems}")
         if left := scraps(self.folder / "out"):
             raise NotHeldError(f"left {', '.join(left)}")
+
+    def scores(self) -> dict[str, str]:
+        """Return the scores of each cell by its run's name, and the digest of its results of samples."""
+        return {
+            run.record.run_id: f"{run.record.scores} {run.record.outcome} {run.record.files['outcomes.npz']}"
+            for run in Store(self.folder / "out" / "runs").runs()[0]
+        }
 
     def check_flat(self) -> None:
         """Check that the last parent took hardly more memory and files than the first."""

@@ -1,12 +1,15 @@
 """For kind `kill`: commands that write other files than runs, jobs of two ranks, and sweeps."""
 
 import hashlib
+import os
 import random
 import signal
 import time
 from pathlib import Path
 
 from backbones.runtime.files import scraps_in
+from backbones.runtime.scratch import LEFT_SECONDS
+from tests.faults.killed_checks import check_no_scraps, check_status
 from tests.faults.trial import NotHeldError
 from tests.processes import Command, free_port, wait_for
 from tests.runs import steps
@@ -14,7 +17,7 @@ from tests.runs import steps
 SMOKE = ("--smoke", "--threads", "1", "--workers", "0")
 DEIT = ("deit", "--backbone", "tiny", "--epochs", "2", *SMOKE, "--checkpoint-seconds", "0")
 REPORT = "transfer.report.__main__"
-NO_ORPHANS_SECONDS = 30
+NO_ORPHANS_SECONDS, AGE_SECONDS = 30, 2 * LEFT_SECONDS
 
 
 def made_run(work: Path) -> Path:
@@ -36,6 +39,7 @@ def writers(made: Path, folder: Path) -> dict[str, tuple[str, list[str]]]:
         "report": (REPORT, [runs, "--smoke", "--dirty", "--output", f"{out}/page.html"]),
         "bundle": (REPORT, [runs, "--smoke", "--dirty", "--bundle", f"{out}/all.zip"]),
         "import": (REPORT, [out, "--import", str(made / "all.zip")]),
+        "leaderboard": (REPORT, ["--leaderboard", runs, "--output", f"{out}/site", "--smoke", "--dirty"]),
     }
 
 
@@ -48,12 +52,15 @@ def kill_writer(name: str, made: Path, whole: list[str], rng: random.Random, fol
     if rng.random() < 0.2 and first.send(signal.SIGSTOP):
         time.sleep(0.3)
         first.send(signal.SIGCONT)
-    first.kill(rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
-    if "Traceback" in first.stderr:
-        raise NotHeldError(f"{name}, interrupted: {first.stderr[-700:]}")
+    kind = rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+    first.kill(kind)
+    check_status(f"{name}, interrupted", kind, first)
+    for path in (folder / "out").rglob(".*.tmp"):
+        os.utime(path, (time.time() - AGE_SECONDS,) * 2)
     _ended(f"{name}, given again,", Command(program, argv, folder / "log-1"))
     if contents(folder / "out") != whole:
         raise NotHeldError(f"{name}: other files after a kill")
+    check_no_scraps(f"{name}, given again after {kind.name},", folder / "out")
     return f"{name}: the same files"
 
 

@@ -9,8 +9,11 @@ from pathlib import Path
 from tests.faults.damaged.data import draw
 from tests.faults.trial import NotHeldError
 from tests.processes import Command
+from tests.runs import record
 
 NAME = "odd.png"
+GOOD = 12
+"""The images that are some."""
 
 
 def _pipe(target: Path) -> None:
@@ -29,6 +32,12 @@ def _text(target: Path) -> None:
     target.write_text("kind,tried,held\n", encoding="utf-8")
 
 
+def _image_elsewhere(target: Path) -> None:
+    """Folders of links to images are common."""
+    draw(target.parents[3] / "elsewhere" / "good.png", 7)
+    target.symlink_to(target.parents[3] / "elsewhere" / "good.png")
+
+
 KINDS: dict[str, Callable[[Path], None]] = {
     "a pipe": _pipe,
     "a device": lambda target: target.symlink_to("/dev/zero"),
@@ -38,12 +47,13 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "a link to nothing": lambda target: target.symlink_to("nowhere.png"),
     "a link to itself": lambda target: target.symlink_to(NAME),
     "a link out of the folder": lambda target: target.symlink_to("/etc/passwd"),
+    "a link to an image elsewhere": _image_elsewhere,
     "a text": _text,
     "an empty file": lambda target: target.touch(),
 }
 """What it is -> what makes it."""
-READ_BESIDE = ("a folder",)
-"""What is no file at all, so that readers may pass over it."""
+READ_BESIDE = ("a folder", "a link to an image elsewhere")
+"""What is no file at all, so that readers may pass over it, and what is an image."""
 
 
 def special_file(rng: random.Random, inside: Path) -> str:
@@ -61,7 +71,11 @@ def special_file(rng: random.Random, inside: Path) -> str:
     status = command.wait(60)
     said = command.stderr
     if status == 0 and odd in READ_BESIDE:
-        return f"{odd} among images: passed over"
+        counts = record(inside / "runs").dataset["counts"]
+        read = counts["train"]["images"] + counts["val"]["images"] - GOOD
+        if read != (odd != "a folder"):
+            raise NotHeldError(f"{odd} among images: {read} more images than the good ones")
+        return f"{odd} among images: {'read' if read else 'passed over'}"
     if status not in (1, 2) or "Traceback" in said or "error: " not in said:
         raise NotHeldError(f"{odd} among images: exit status {status}: {said[-500:]}")
     if NAME not in said:

@@ -1,6 +1,7 @@
 """What a ReID run keeps besides its scores: the first gallery images of every query, and pictures of them."""
 
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from backbones.data.loading.images import ReidTestTransform
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError
 from backbones.runtime.finite import NotFinite
+from backbones.spec import resolve
 from tasks.data.reid import open_reid
 from tasks.data.reid_layouts import Sample
 from tasks.ranking.galleries import PLACES, RANKED, RankedLists
@@ -125,3 +127,14 @@ def test_a_padding_whose_crops_may_miss_the_image_is_refused() -> None:
     assert smoke_options("reid", *given, "15").pad == 15
     with pytest.raises(UsageError, match="--pad 16: must be below each side of --size 32 16"):
         smoke_options("reid", *given, "16")
+
+
+def test_queries_without_a_match_are_counted(tmp_path: Path) -> None:
+    data = open_reid(resolve_dataset("toy_market"), None)
+    person = data.query[0].identity
+    alone = replace(data, gallery=[sample for sample in data.gallery if sample.identity == person])
+    options, here = smoke_options("reid", "--epochs", "0"), context(tmp_path)
+    scores, _ = TASK.run(resolve("tiny"), alone, options, here)
+    others = sum(sample.identity != person for sample in data.query)
+    assert scores["mAP"] == 1
+    assert here.notes[-1].startswith(f"{others} of {len(data.query)} queries have no match in the gallery")

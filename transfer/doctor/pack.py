@@ -24,7 +24,14 @@ from backbones.data.formats.packed import Pack, Shard, read_pack
 from backbones.data.spec import DatasetSpec, resolve_dataset
 from backbones.data.splits.split import Split
 from backbones.errors import UsageError, UserError
-from backbones.runtime.files import atomic_replacement, check_writable, file_sha256, write_atomic
+from backbones.runtime.files import (
+    atomic_replacement,
+    check_writable,
+    file_sha256,
+    remove,
+    scraps_in,
+    write_atomic,
+)
 from backbones.runtime.threads import usable_cores
 from backbones.settings import Positional, parse, write_yaml
 
@@ -95,8 +102,9 @@ def _current(folder: Path, wanted: Pack) -> Pack:
     """Return the pack in a folder without shards that are gone or damaged, or a new one. Raises UserError."""
     found = read_pack(folder)
     if found is None:
-        if any(folder.iterdir()):
+        if {*folder.iterdir()} - {*scraps_in(folder)}:
             raise UserError(f"--to {folder}: is not empty, and holds no pack; name an empty folder")
+        _remove_scraps(folder)
         wanted.write(folder)
         return wanted
     if not wanted.same_work(found):
@@ -104,14 +112,19 @@ def _current(folder: Path, wanted: Pack) -> Pack:
             f"--to {folder}: holds a pack of {found.dataset} made of other images or by other options "
             f"(shorter side {found.shorter_side}, {found.shard_mib} MiB); name another folder"
         )
-    for left in folder.glob(".*.tmp"):  # by a process that was killed
-        left.unlink()
+    _remove_scraps(folder)
     whole = {name: shard for name, shard in found.shards.items() if _is_whole(folder / name, shard)}
     if len(whole) < len(found.shards) or not found.complete:
         print(f"{folder}: {len(whole)} files are there; going on", file=sys.stderr)
     current = replace(found, shards=whole, complete=False)
     current.write(folder)
     return current
+
+
+def _remove_scraps(folder: Path) -> None:
+    """Remove what a process that was killed has left."""
+    for left in scraps_in(folder):
+        remove(left)
 
 
 def _is_whole(path: Path, shard: Shard) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError, reason_of
+from backbones.runtime.scratch import scratch_folder
 from transfer.records.checksums import size_and_sha256
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.store import HISTORY, OPTIONS, RECORD
@@ -48,7 +49,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     Raises:
         UserError: the file is no bundle, has a newer schema, or holds files that differ from its manifest.
     """
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-", suffix=".tmp") as scratch:
+    with scratch_folder(beside, "bundle") if beside else tempfile.TemporaryDirectory() as scratch:
         try:
             with zipfile.ZipFile(file) as archive:
                 manifest = _manifest(archive, file)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from backbones.errors import UsageError, UserError
 from backbones.runtime.files import check_writable, write_atomic
+from backbones.runtime.scratch import remove_left
 from backbones.runtime.visible_text import visible_lines
 from backbones.settings import parse
 from transfer.cli.command import exit_on_user_error
@@ -202,6 +203,7 @@ def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
         text = content.decode().removesuffix("\n")
         print(visible_lines(text) if escape else text)
     else:
+        remove_left(output)
         write_atomic(output, content, flag="--output")
 
 

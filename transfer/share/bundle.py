@@ -8,7 +8,6 @@ import errno
 import json
 import shlex
 import stat
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +17,7 @@ from typing import Any
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, flush_folder, write_error
 from backbones.runtime.path_errors import path_error
+from backbones.runtime.scratch import remove_left, scratch_folder
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
 from transfer.records.checksums import size_and_sha256, with_checksum
@@ -57,9 +57,10 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
     check_writable(file.parent, "--bundle")
     manifest: dict[str, Any] = {"schema": SCHEMA, "runs": {}}
     try:
-        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-", suffix=".tmp") as scratch:
+        remove_left(file)
+        with scratch_folder(file.parent, file.name) as scratch:
             for run in runs:
-                shared = _shared_copy(run, Path(scratch) / run.record.run_id)
+                shared = _shared_copy(run, scratch / run.record.run_id)
                 manifest["runs"][run.record.run_id] = {
                     path.name: size_and_sha256(path) for path in sorted(shared.iterdir())
                 }
@@ -67,7 +68,7 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
                 _add(archive, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
                 for run_id, files in manifest["runs"].items():
                     for name in files:
-                        _add(archive, f"{run_id}/{name}", (Path(scratch) / run_id / name).read_bytes())
+                        _add(archive, f"{run_id}/{name}", (scratch / run_id / name).read_bytes())
     except OSError as error:
         raise path_error(error) or write_error(file, error, "--bundle") from error
     return list(manifest["runs"])

@@ -6,7 +6,6 @@ The card calls unknown what no record says.
 import json
 import shutil
 import statistics
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from backbones.checkpoints.exports import CONFIG, EXPORT, PRETRAIN, WEIGHTS, pretraining_facts, read_config
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, replace_folder, write_error
+from backbones.runtime.scratch import scratch_folder
 from backbones.runtime.visible_text import visible, visible_lines
 from backbones.settings import write_yaml
 from transfer.records.checksums import size_and_sha256
@@ -95,8 +95,8 @@ def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run]
     config["model_args"] = short_values(config.get("model_args", {}))
     check_writable(folder.parent, "--output")
     try:
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", suffix=".tmp") as scratch:
-            staged = Path(scratch) / "new"
+        with scratch_folder(folder.parent, folder.name) as scratch:
+            staged = scratch / "new"
             staged.mkdir()
             (staged / CARD).write_text(card, encoding="utf-8")
             (staged / CONFIG).write_text(_json(config | short_values({"architecture": config["architecture"]})))

@@ -10,12 +10,14 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from backbones.errors import UserError
+from backbones.runtime.parent_watch import exit_with, this_process
 from backbones.runtime.ranks import ALONE, Ranks, part_of_rank
 
 T = TypeVar("T")
@@ -72,7 +74,7 @@ class RunLoader:
             collate_fn=self.collate,
             num_workers=self.workers,
             pin_memory=self.pin_memory,
-            worker_init_fn=leave_signals_to_the_parent if self.workers else None,
+            worker_init_fn=worker_setup() if self.workers else None,
             prefetch_factor=4 if self.workers else None,
         )
         return zip(self.positions(epoch, index, epochs), unwrap_worker_errors(loader))
@@ -119,10 +121,17 @@ def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:
     return [keys[start : start + size] for start in range(0, len(keys), size)]
 
 
-def leave_signals_to_the_parent(worker: int) -> None:
-    """Prepare a worker process of the loader: ignore signals, which the parent answers, and use one thread."""
+def worker_setup() -> Callable[[int], None]:
+    """Return what prepares a worker process of a loader that this process makes."""
+    return partial(_prepare_worker, this_process())
+
+
+def _prepare_worker(parent: str, worker: int) -> None:
+    """Ignore signals, which the parent answers, end with the parent, and use one thread."""
     # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker
     # that died of it would make torch raise in the parent at any point, within the saving of its state too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    # torch looks at the process that forked the worker, which is a server where workers are not forked directly
+    exit_with(parent)
     torch.set_num_threads(1)

@@ -1,8 +1,10 @@
-"""For kind `bytes`: images, Parquet files, stored features and the names of Market-1501."""
+"""For kind `bytes`: images, Parquet files, stored features, the names of Market-1501 and COCO's annotations."""
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,21 @@ from pyarrow import parquet
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
+from tasks.data.coco import open_coco
 from tasks.data.reid import open_reid
 from tasks.probing.shards import DamagedShard, ExtractionTime, encode_shard, read_shard, shard_time
 
 Read = Callable[[Path], Any]
-SUFFIXES = ("png", "jpg", "bmp", "webp", "gif", "tiff")
+SUFFIXES = ("png", "jpg", "bmp", "webp", "ppm", "tiff")
 FEATURES = 16
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was read of a data set: the values behind scores, and the digest by which runs know it."""
+
+    values: list[Any]
+    digest: str
 
 
 def image_folder(work: Path) -> tuple[Path, tuple[str, ...], Read]:
@@ -42,7 +53,7 @@ def parquet_files(work: Path) -> tuple[Path, tuple[str, ...], Read]:
         rows = pa.table({"image": [content] * 6, "label": [0, 1, 2] * 2})
         parquet.write_table(rows, work / "parquet" / f"{split}.parquet")
 
-    def read(copy: Path) -> str:
+    def read(copy: Path) -> Found:
         return _read(_opened("parquet", copy, image="image", label="label"))
 
     return work / "parquet", ("train.parquet", "test.parquet"), read
@@ -77,7 +88,7 @@ def market_names(work: Path) -> tuple[Path, tuple[str, ...], Read]:
     draw(work / "one.jpg", 1)
     image = (work / "one.jpg").read_bytes()
 
-    def read(copy: Path) -> str:
+    def read(copy: Path) -> Found:
         root = copy / "market"
         for split in ("bounding_box_train", "query", "bounding_box_test"):
             (root / split).mkdir(parents=True)
@@ -89,10 +100,47 @@ def market_names(work: Path) -> tuple[Path, tuple[str, ...], Read]:
                 except (OSError, ValueError):
                     continue  # no file system takes such a name
         found = open_reid(DatasetSpec(name="tiny", format="market1501", root=(str(root),)), None)
+        values = [
+            (part, found.name_of(sample), sample.identity, sample.camera, found.read(sample.path).tobytes())
+            for part in ("train", "query", "gallery")
+            for sample in getattr(found, part)
+        ]
         shutil.rmtree(root)
-        return repr([sample.identity for sample in (*found.train, *found.query, *found.gallery)])
+        return Found(values, found.digest)
 
     return place, ("names.txt",), read
+
+
+def coco_files(work: Path) -> tuple[Path, tuple[str, ...], Read]:
+    """Annotations beside the images of two splits."""
+    (work / "coco" / "annotations").mkdir(parents=True)
+    for split in ("train2017", "val2017"):
+        for number in range(3):
+            draw(work / "coco" / split / f"{number}.jpg", number, (90, 120))
+        text = json.dumps(_annotations())
+        (work / "coco" / "annotations" / f"instances_{split}.json").write_text(text, encoding="utf-8")
+
+    def read(copy: Path) -> Found:
+        data = open_coco(DatasetSpec(name="tiny", format="coco", root=(str(copy),)), None)
+        splits = [split for split in (data.train, data.val) if split is not None]
+        values = [(data.classes, data.category_ids, data.dropped, [data.as_coco(split) for split in splits])]
+        return Found([repr(values), [split.trained.tolist() for split in splits]], data.digest)
+
+    return work / "coco", tuple(f"annotations/instances_{split}2017.json" for split in ("train", "val")), read
+
+
+def _annotations() -> dict[str, Any]:
+    boxes = [[10.0 * number, 5.0, 20.0, 30.0] for number in range(8)]
+    objects = [
+        {
+            **{"id": number, "image_id": number % 3, "category_id": 1 + number % 2, "iscrowd": 0, "area": 600.0},
+            "bbox": box,
+            "segmentation": [[box[0], 5, box[0] + 20, 5, box[0] + 20, 35]],
+        }
+        for number, box in enumerate(boxes)
+    ]
+    images = [{"id": number, "file_name": f"{number}.jpg", "width": 120, "height": 90} for number in range(3)]
+    return {"images": images, "annotations": objects, "categories": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]}
 
 
 def draw(path: Path, seed: int, size: tuple[int, int] = (16, 8)) -> None:
@@ -106,8 +154,12 @@ def _opened(kind: str, root: Path, **options: str) -> ClassificationData:
     return open_classification(DatasetSpec(name="tiny", format=kind, root=(str(root),), options=options), None)
 
 
-def _read(data: ClassificationData) -> str:
+def _read(data: ClassificationData) -> Found:
     assert data.train is not None
     assert data.val is not None
-    images = [split.read(index).tobytes() for split in (data.train, data.val) for index in range(len(split))]
-    return hashlib.sha256(b"".join(images)).hexdigest() + data.digest
+    values = [
+        (split.name, int(split.labels[index]), hashlib.sha256(split.read(index).tobytes()).hexdigest())
+        for split in (data.train, data.val)
+        for index in range(len(split))
+    ]
+    return Found([data.classes, *values], data.digest)

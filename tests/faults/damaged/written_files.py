@@ -150,7 +150,7 @@ def _data_set(work: Path) -> Place:
     images, _, _ = image_folder(work / "made")
     shutil.move(images, work / "images")
     lines = "format: image_folder\nroot: images\nversion: '1'\nlicense: mine\ncitation: me\nhow: ask\n"
-    counts = "counts: {train: {images: 10, classes: 2}, val: {images: 10, classes: 2}}\n"
+    counts = "counts: {train: {images: 12, classes: 2}, val: {images: 12, classes: 2}}\n"
     (work / "mine.yaml").write_text(lines + counts, encoding="utf-8")
 
     def read(copy: Path) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 from tests.faults.disk.failing_outputs import FailingOutputs, in_words
@@ -24,8 +25,11 @@ CALLS = (
     ("write", errno.EDQUOT),
     ("write", errno.ENOSPC),
     ("fsync", errno.EIO),
+    ("fsync", errno.EDQUOT),
+    ("close", errno.EDQUOT),
+    ("rename", errno.EDQUOT),
     ("read", errno.EIO),
-    ("fsync", 0),
+    *((call, 0) for call in ("fsync", "read", "write")),
 )
 
 
@@ -35,6 +39,7 @@ class FailingDisk:
     def __init__(self, work: Path) -> None:
         self.work = work
         self.alone: dict[str, tuple[Path, float, float]] = {}
+        self.calls: dict[str, Counter[str]] = {}
         self.library, self.mounts = _built(work), _mounts(work / "probe")
         self.outputs = FailingOutputs(work / "outputs")
 
@@ -116,8 +121,11 @@ class FailingDisk:
         self._alone(name)
         call, error = rng.choice(CALLS)
         what = f"{name} with {errno.errorcode.get(error, 'slow')} of {call}"
-        rules = {"FAULT_CALL": call, "FAULT_ERRNO": f"{error}", "FAULT_FROM": f"{int(rng.triangular(0, 300, 0))}"}
-        rules |= {"FAULT_COUNT": f"{rng.choice((1, 1, 1000))}", "FAULT_UNDER": str(folder)}
+        first = int(rng.triangular(0, self._count(name, call), 0)) if error else 0
+        rules = {"FAULT_CALL": call, "FAULT_ERRNO": f"{error}", "FAULT_FROM": f"{first}"}
+        rules |= {"FAULT_COUNT": f"{rng.choice((1, 1, 1000))}" if error else "200", "FAULT_UNDER": f"{folder}/"}
+        fired = folder.with_name(f"{folder.name}-fired")
+        rules["FAULT_FIRED"] = str(fired)
         status, said = self._preloaded(name, folder, rules)
         if "Traceback" in said or status not in (0, 1):
             raise NotHeldError(f"{what}: exit status {status}: {said[-500:]}")
@@ -125,7 +133,22 @@ class FailingDisk:
         if last.wait() != 0:
             raise NotHeldError(f"{what}: when the disk works again, exit status {last.poll()}: {last.stderr[-500:]}")
         self._check(what, name, folder)
+        if not fired.exists():
+            return f"{errno.errorcode.get(error, 'slow')} of {call}: not reached"
         return f"{errno.errorcode.get(error, 'slow')} of {call}: {'an error, then ' if status else ''}the same result"
+
+    def _count(self, name: str, call: str) -> int:
+        """Return how many calls of a kind an undisturbed run makes."""
+        if name not in self.calls:
+            folder = self.work / f"{name}-calls"
+            folder.mkdir()
+            log = self.work / f"{name}-counted"
+            rules = {"FAULT_CALL": "none", "FAULT_FIRED": str(log), "FAULT_UNDER": f"{folder}/"}
+            status, said = self._preloaded(name, folder, rules)
+            if status != 0:
+                raise RuntimeError(said)
+            self.calls[name] = Counter(line.partition("\t")[0] for line in log.read_text().splitlines())
+        return self.calls[name][call]
 
     def _order(self, name: str, rng: random.Random, folder: Path) -> str:
         """Whatever takes the name of a file has reached the disk before; its folder does so afterwards."""

@@ -107,6 +107,8 @@ FORMS: dict[str, Form] = {
     "Markdown": _report(output="t.md"),
     "CSV": _report(output="t.csv"),
     "CSV of each": _report("--each", output="t.csv"),
+    "CSV on the screen": _report("--format", "csv"),
+    "CSV on the screen of each": _report("--each", "--format", "csv"),
     "lines of JSON": _report("--each", output="t.jsonl"),
     "Parquet": _report("--each", output="t.parquet"),
     "LaTeX": _report(output="t.tex"),

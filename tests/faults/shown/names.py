@@ -1,10 +1,13 @@
 """For kind `hostile`: names that somebody made to do harm, in every form in which runs are shown."""
 
 import csv
+import io
 import json
 import random
 import re
 import shutil
+import zipfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,8 @@ from transfer.records.checksums import with_checksum
 from transfer.records.record import Record
 from transfer.records.store import RECORD
 
+PRINTED = "CSV on the screen"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|nan)", re.IGNORECASE)
 NAMES = (
     "<script>window.ran=1</script>",
     '"><img src=x onerror=ran()>',
@@ -38,6 +43,7 @@ NAMES = (
 """What a class, a data set or a backbone may be called."""
 FORMS_OF_NAMES = (
     *("screen", "screen of each", "Markdown", "CSV", "CSV of each", "LaTeX", "page with pictures", "comparison"),
+    *(PRINTED, f"{PRINTED} of each"),
     *("card", "leaderboard", "bundle", "table of a command", "verification", "Python", "layers"),
 )
 
@@ -74,7 +80,7 @@ def named_classes(rng: random.Random, inside: Path) -> str:
     if command.poll() != 0:
         raise NotHeldError(f"{what}: exit status {command.poll()}: {command.stderr[-500:]}")
     printed = command.stdout + re.sub(r"[^\n]*\r", "", command.stderr)  # a bar of progress is drawn anew
-    check_text(what, inside / "log", printed)
+    check_text(what, inside / "runs", printed)
     (path,) = (inside / "runs").glob(f"*/{RECORD}")
     for form in rng.sample(FORMS_OF_NAMES, 2):
         out = inside / form
@@ -87,7 +93,8 @@ def _image_folder(rng: random.Random, inside: Path, names: list[str]) -> tuple[l
         for split in ("train", "val"):
             for image in range(2):
                 draw(inside / "data" / split / name / f"{image}.png", 2 * number + image)
-    words = rng.choice((["knn", "--k", "1", "--other-k", "2"], ["finetune", "--epochs", "1", "--batch", "4"]))
+    fewshot = ["fewshot", "--shots", "1", "--draws", "2"]  # which keeps a CSV of the images that it drew
+    words = rng.choice((["knn", "--k", "1", "--other-k", "2"], ["finetune", "--epochs", "1", "--batch", "4"], fewshot))
     return [*words, "--size", "32"], {"format": "image_folder", "root": str(inside / "data")}
 
 
@@ -113,6 +120,8 @@ def as_text(what: str, form: str, shown: Shown) -> None:
     """Show runs in one form. Raises NotHeldError where a name is more than text in what is printed or written."""
     printed = show(what, form, shown, SLOW.get(form, HANG_SECONDS))
     check_text(f"{what} as {form}", shown.out, printed)
+    if form.startswith(PRINTED) and (bad := formulas(printed)):
+        raise NotHeldError(f"{what} as {form}: a formula in a cell: {bad[0]!r}")
 
 
 def check_text(what: str, out: Path, printed: str) -> None:
@@ -126,11 +135,23 @@ def check_text(what: str, out: Path, printed: str) -> None:
             raise NotHeldError(f"{what}: unescaped in {path.name}")
         if path.suffix == ".tex" and re.search(r"^[^%\n]*\\input\{ran", text, re.MULTILINE):
             raise NotHeldError(f"{what}: a command in {path.name}")
-        if path.suffix == ".csv" and (bad := _formulas(path)):
-            raise NotHeldError(f"{what}: a formula in a cell of {path.name}: {bad[0]!r}")
+        for name, table in _tables(path):
+            if bad := formulas(table):
+                raise NotHeldError(f"{what}: a formula in a cell of {name}: {bad[0]!r}")
 
 
-def _formulas(path: Path) -> list[str]:
-    with path.open(newline="", encoding="utf-8") as file:
-        cells = [cell for row in csv.reader(file) for cell in row]
-    return [cell for cell in cells if re.match(r"[=+@\t\r]|-[^\d.]", cell)]
+def _tables(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of the CSV files that a file is or, as an archive, holds."""
+    if path.suffix == ".csv":
+        yield path.name, path.read_bytes().decode()
+    elif path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.endswith(".csv"):
+                    yield f"{name} in {path.name}", archive.read(name).decode()
+
+
+def formulas(table: str) -> list[str]:
+    """Return the cells of a CSV that a spreadsheet would run: they begin as formulas do, and are no plain numbers."""
+    cells = [cell for row in csv.reader(io.StringIO(table, newline="")) for cell in row]
+    return [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not NUMBER.fullmatch(cell)]

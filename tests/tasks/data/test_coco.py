@@ -121,6 +121,9 @@ def test_nothing_to_score_by_and_nothing_to_train_on(tmp_path):
     crowds = [{**one, "iscrowd": 1} for one in content("train")["annotations"]]
     with pytest.raises(UserError, match=r"train2017\.json: there is no object to train on"):
         opened(written(tmp_path / "two", train=content("train") | {"annotations": crowds}))
+    crowds = [{**one, "iscrowd": 1} for one in content("val")["annotations"]]
+    with pytest.raises(UserError, match=r"val2017\.json: there is no object to score: all are crowds"):
+        opened(written(tmp_path / "four", val=content("val") | {"annotations": crowds}))
     with pytest.raises(UserError, match=r"val2017\.json: there are no validation images"):
         opened(written(tmp_path / "three", val=content("val") | {"annotations": [], "images": []}))
 

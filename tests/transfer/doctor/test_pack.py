@@ -125,6 +125,13 @@ pack.pack([{str(root / "mine.yaml")!r}, "--to", {str(root / "packed")!r}, "--sha
     assert not [*(root / "packed").glob(".*")]
 
 
+def test_a_pack_that_was_killed_at_its_first_file_goes_on(root: Path) -> None:
+    (root / "packed").mkdir()
+    (root / "packed" / ".pack.json.1.tmp").touch()
+    assert packed(root) == 0
+    assert not [*(root / "packed").glob(".*")]
+
+
 @pytest.mark.parametrize("damage", ["missing", "cut"])
 def test_a_damaged_file_is_named_and_written_again(root: Path, damage: str) -> None:
     assert packed(root) == 0

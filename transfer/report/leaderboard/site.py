@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, write_atomic
+from backbones.runtime.files import check_writable, scraps_in, write_atomic
+from backbones.runtime.scratch import remove_left
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.report.leaderboard.board import (
@@ -59,18 +60,25 @@ def write_site(
         if not dirty:
             sent.leave_out("dirty", lambda record: record.dirty)
         content = _site(sent, options)
+        _list_files(folder, before | content.keys())  # first, so that a site which is cut short is known as one
         for name, data in content.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            remove_left(folder / name)
             write_atomic(folder / name, data, flag="--output")
     for name in before - content.keys():
         (folder / name).unlink(missing_ok=True)
-    write_atomic(folder / FILES, json.dumps(sorted(content), indent=1).encode(), flag="--output")
+    _list_files(folder, content.keys())
     return sent
+
+
+def _list_files(folder: Path, names: Iterable[str]) -> None:
+    remove_left(folder / FILES)
+    write_atomic(folder / FILES, json.dumps(sorted(names), indent=1).encode(), flag="--output")
 
 
 def _files_before(folder: Path) -> set[str]:
     """Return the files of the site that a folder holds. Raises UserError if it holds anything but a site."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and not {*folder.iterdir()} - {*scraps_in(folder)}):
         return set()
     try:
         names = json.loads((folder / FILES).read_text(encoding="utf-8"))

@@ -17,6 +17,7 @@ from tests.transfer.report.leaderboard.groups import reid_run, twelve_bundles
 from tests.transfer.report.page.browser import Browser, find_browser
 from transfer.records.store import Run
 from transfer.report.__main__ import main
+from transfer.report.leaderboard import site as leaderboard_site
 from transfer.share.bundle import bundle
 
 
@@ -220,6 +221,22 @@ def test_smoke_and_dirty_runs_are_left_out_and_counted(tmp_path: Path, capsys: p
     assert "Left out: 1 of dirty." in words(tmp_path / "site" / "index.html")
     assert main([*command, "--dirty"]) == 0
     assert "2 runs" in capsys.readouterr().out
+
+
+def test_a_site_that_was_cut_short_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reid_run(tmp_path / "lab", stem="conv", signal=1.5)
+    command = ["--leaderboard", str(tmp_path / "lab"), "--output", str(tmp_path / "site")]
+
+    def interrupted(path: Path) -> None:
+        if len([*(tmp_path / "site").iterdir()]) > 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(leaderboard_site, "remove_left", interrupted)
+        assert main(command) == 130
+    assert len([*(tmp_path / "site").iterdir()]) == 2
+    assert main(command) == 0
+    assert len([*(tmp_path / "site").iterdir()]) > 2
 
 
 @pytest.mark.parametrize(
