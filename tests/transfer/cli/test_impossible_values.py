@@ -22,7 +22,10 @@ LONG = "n" * 5_000
         (["--threads", "0"], "--threads 0: must be between 1 and 1024"),
         (["--eval-batch", "100000000000000"], "--eval-batch 100000000000000: no machine can do with so many; give"),
         (["--num-identities", "1000000000000"], "--num-identities 1000000000000: no machine can do with so many; give"),
-        (["--pad", "1000000000"], "--pad 1000000000: must be below each side of --size 256 128, or a crop may miss the"),
+        (
+            ["--pad", "1000000000"],
+            "--pad 1000000000: must be below each side of --size 256 128, or a crop may miss the",
+        ),
         (["--seeds", "100000000000000000000000"], "--seeds: give one or more different numbers, from 0 to 2**63 - 1"),
         (["--depth", "1000000"], "`depth: 1000000` is more than 1000"),
     ],
