@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -134,6 +135,41 @@ def test_opencv_without_a_library_of_the_system(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].endswith(
         "the system library libOurGL.so.1 is missing: install the package of the system that has it"
+    )
+
+
+def limited(kib: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command under `ulimit -v`, with one OpenBLAS thread: each takes memory, and tries for ever to get it."""
+    command = f"ulimit -v {kib}; ulimit -c 0; exec {shlex.join([sys.executable, '-m', 'transfer.run', *words])}"
+    return subprocess.run(
+        ["bash", "-c", command], env=ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_too_little_address_space_to_train(tmp_path: Path) -> None:
+    modules = "tasks.reid, timm, torch, transfer.evaluation.evaluator, transfer.evaluation.execute"
+    code = f"import {modules}; print(open('/proc/self/status').read())"
+    environment = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
+    loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    (kib,) = re.findall(r"VmPeak:\s+(\d+)", loaded.stdout)
+    done = limited(int(kib) + 200_000, *RUN, *BIG, "--workers", "0", "--epochs", "1", "--out", str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    last = re.split(r"[\r\n]", done.stderr.strip())[-1]
+    assert re.match(
+        r"error: reid-toy_market-tiny-\w+: out of memory on this machine in training with --num-ident", last
+    )
+
+
+@pytest.mark.parametrize("kib", [300_000, 600_000])
+def test_too_little_address_space_to_load_the_modules(kib: int, tmp_path: Path) -> None:
+    done = limited(kib, *RUN, "--out", str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == (
+        f"error: out of memory on this machine: raise the limit of the address space, {kib / 2**20:.1f} GiB here "
+        "(`ulimit -v unlimited`)\n"
     )
 
 
