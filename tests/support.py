@@ -1,6 +1,8 @@
 """What several test files need: options, contexts, a small learner."""
 
+import signal
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,22 @@ def fit_options(**given: Any) -> FitOptions:
 def context(folder: Path | None = None, **given: Any) -> Context:
     """A run on the CPU in fp32."""
     return Context(**{"device": torch.device("cpu"), "precision": "fp32", "folder": folder, "run_key": "run", **given})
+
+
+@contextmanager
+def ends_at_once(seconds: int = 20) -> Iterator[None]:
+    """A block that reads what may be waited on for ever, such as a pipe to which nobody writes."""
+
+    def late(number: int, frame: object) -> None:
+        raise AssertionError(f"still waiting after {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Points(Dataset[tuple[Tensor, Tensor]]):
