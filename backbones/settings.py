@@ -94,9 +94,9 @@ def _loaded(text: str, where: str) -> Any:
         reason = " ".join(str(error.problem or error.context or "damaged").split())
         raise UsageError(f"{where}{line}: not valid YAML: {reason[:300]}") from None
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        number = text.count("\n", 0, error.position) + 1
         reason = f"special characters are not allowed: #x{error.character:04x}"
-        raise UsageError(f"{where}, line {line}: not valid YAML: {reason}") from None
+        raise UsageError(f"{where}, line {number}: not valid YAML: {reason}") from None
 
 
 def _check_expanded(node: Any, known: dict[int, tuple[int, int]], where: str) -> tuple[int, int]:
@@ -134,7 +134,8 @@ class _Reader(yaml.SafeLoader):
         self.depth += 1
         if self.depth > DEEPEST:
             problem = f"nested too deeply: more than {DEEPEST} values in one another"
-            raise yaml.composer.ComposerError(None, None, problem, self.peek_event().start_mark)
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, problem, mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node

@@ -118,7 +118,7 @@ def test_a_file_of_more_characters_than_are_read_is_refused_by_name(
     path.write_text("# " + "x" * 99)
     with pytest.raises(UsageError, match=refused % 100):
         read_yaml(path)
-    with pytest.raises(UsageError, match="^--set a.b=: it is longer than the 100 characters"):
+    with pytest.raises(UsageError, match=r"^--set a\.b=: it is longer than the 100 characters"):
         read_value("x" * 101, "--set a.b=")
 
 

@@ -187,7 +187,8 @@ class Record:
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not is_a(content[name], kind)]
         wrong = wrong or entries_with_odd_texts(raw, content) or invalid_entries(content)
-        wrong = wrong or (numbers.not_finite and not_finite_entries(content))
+        if not wrong and numbers.not_finite:
+            wrong = not_finite_entries(content)
         if wrong:
             raise unreadable(path, ", ".join(wrong))
         if not edited and is_modified(raw, digest, content["files"]):
