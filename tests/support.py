@@ -1,5 +1,6 @@
 """What several test files need: options, contexts, a small learner."""
 
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,19 +41,25 @@ def context(folder: Path | None = None, **given: Any) -> Context:
 
 
 @contextmanager
-def ends_at_once(seconds: int = 20) -> Iterator[None]:
-    """A block that reads what may be waited on for ever, such as a pipe to which nobody writes."""
+def ends_at_once(*pipes: Path, seconds: float = 20) -> Iterator[None]:
+    """A block that comes upon pipes to which nobody writes: it fails where one is waited on, also in a thread."""
+    late: list[int] = []
 
-    def late(number: int, frame: object) -> None:
-        raise AssertionError(f"still waiting after {seconds} seconds")
+    def release(number: int, frame: object) -> None:
+        for pipe in pipes:
+            os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))  # who waits for a writer has had one, and reads nothing
+        late.append(number)
+        if len(late) == 1:
+            raise AssertionError(f"still waiting after {seconds} seconds")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGALRM, release)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+    assert not late, f"still waiting after {seconds} seconds"
 
 
 class Points(Dataset[tuple[Tensor, Tensor]]):

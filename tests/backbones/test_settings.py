@@ -125,7 +125,7 @@ def test_a_file_of_more_characters_than_are_read_is_refused_by_name(
 def test_a_pipe_is_not_waited_on(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     os.mkfifo(path)
-    with ends_at_once(), pytest.raises(UserError, match=rf"{path}: cannot be read: not a regular file"):
+    with ends_at_once(path), pytest.raises(UserError, match=rf"{path}: cannot be read: not a regular file"):
         read_yaml(path)
 
 

@@ -266,7 +266,7 @@ def test_a_pipe_is_not_waited_on(name, tmp_path):
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
     given = tmp_path / name if name.startswith("a.") else tmp_path / "export"
-    with ends_at_once(), pytest.raises(UserError, match=str(given)):
+    with ends_at_once(tmp_path / name), pytest.raises(UserError, match=str(given)):
         create("tiny", weights=str(given))
 
 
