@@ -23,6 +23,8 @@ LARGEST_YAML = 2**24
 """Characters of a YAML file that is read."""
 MOST_VALUES = 1_000_000
 """Values of a YAML file, its aliases written out."""
+DEEPEST = 50
+"""Values of a YAML file in one another, its aliases written out."""
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -39,18 +41,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, IsADirectoryError):
-        raise UsageError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    content = _loaded(text, str(path))
+    content = _loaded(_text_of(path), str(path))
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UsageError(f"{path}: expected `key: value` lines at the top level")
     return content
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a file, or as much as says that it is too large."""
+    try:
+        if not path.is_file() and path.exists() and not path.is_dir():
+            raise UserError(f"{path}: cannot be read: not a regular file")  # a pipe would be waited on for ever
+        with path.open(encoding="utf-8") as file:
+            return file.read(LARGEST_YAML + 1)
+    except (FileNotFoundError, IsADirectoryError):
+        raise UsageError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
 
 
 @functools.cache
@@ -71,12 +80,12 @@ def write_yaml(content: dict[str, Any]) -> str:
 def _loaded(text: str, where: str) -> Any:
     """Return what a piece of YAML stands for. Raises UsageError, in one line, naming `where` and the line."""
     if len(text) > LARGEST_YAML:
-        raise UsageError(f"{where}: {len(text)} characters are more than the {LARGEST_YAML} that are read")
+        raise UsageError(f"{where}: it is longer than the {LARGEST_YAML} characters that are read")
     try:
         node = yaml.compose(text, Loader=_Reader)
         if node is None:
             return None
-        _expanded_size(node, {}, where)
+        _check_expanded(node, {}, where)
         with contextlib.closing(_Reader("")) as loader:
             return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
@@ -84,38 +93,52 @@ def _loaded(text: str, where: str) -> Any:
         line = f", line {mark.line + 1}" if mark else ""
         reason = " ".join(str(error.problem or error.context or "damaged").split())
         raise UsageError(f"{where}{line}: not valid YAML: {reason[:300]}") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{where}: not valid YAML: {' '.join(str(error).split())[:300]}") from None
-    except RecursionError:
-        raise UsageError(f"{where}: not valid YAML: nested too deeply") from None
+    except yaml.reader.ReaderError as error:
+        number = text.count("\n", 0, error.position) + 1
+        reason = f"special characters are not allowed: #x{error.character:04x}"
+        raise UsageError(f"{where}, line {number}: not valid YAML: {reason}") from None
 
 
-def _expanded_size(node: Any, known: dict[int, int], where: str) -> int:
-    """Return how many values a node stands for when its aliases are written out.
+def _check_expanded(node: Any, known: dict[int, tuple[int, int]], where: str) -> tuple[int, int]:
+    """Return how many values a node stands for when its aliases are written out, and how deep they are nested.
 
     Raises:
-        UsageError: more than `LARGEST_YAML`, or a value that holds itself.
+        UsageError: more than `MOST_VALUES`, deeper than `DEEPEST`, or a value that holds itself.
     """
+    line = f"{where}, line {node.start_mark.line + 1}"
     if id(node) in known:
-        if known[id(node)] == 0:
-            raise UsageError(f"{where}, line {node.start_mark.line + 1}: a value that holds itself")
+        if known[id(node)] == (0, 0):
+            raise UsageError(f"{line}: a value that holds itself")
         return known[id(node)]
-    known[id(node)] = 0
+    known[id(node)] = 0, 0
     inner = [] if isinstance(node, yaml.ScalarNode) else node.value
     children = [child for item in inner for child in (item if isinstance(item, tuple) else (item,))]
-    size = 1 + sum(_expanded_size(child, known, where) for child in children)
+    below = [_check_expanded(child, known, where) for child in children]
+    size, depth = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
     if size > MOST_VALUES:
-        raise UsageError(
-            f"{where}, line {node.start_mark.line + 1}: its aliases stand for more than {MOST_VALUES} values"
-        )
-    known[id(node)] = size
-    return size
+        raise UsageError(f"{line}: its aliases stand for more than {MOST_VALUES} values")
+    if depth > DEEPEST:
+        raise UsageError(f"{line}: nested too deeply: more than {DEEPEST} values in one another")
+    known[id(node)] = size, depth
+    return size, depth
 
 
 class _Reader(yaml.SafeLoader):
     """Reads scalars as YAML 1.2's core schema has them, in which `1:30`, `2020-01-01` and `yes` are texts."""
 
     close = yaml.SafeLoader.dispose
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next node. Raises ComposerError for one in more than `DEEPEST` others."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            problem = f"nested too deeply: more than {DEEPEST} values in one another"
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, problem, mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Return a mapping as it stands, before `<<` is merged. Raises ConstructorError for a key that stands twice."""

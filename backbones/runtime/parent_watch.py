@@ -12,6 +12,9 @@ PARENT = "TRANSFER_END_WITH"
 SECONDS = 1.0
 """Seconds between two looks."""
 
+ENDED = "ended"
+"""In place of its start, of a process that has ended and that nobody has asked for its status."""
+
 
 def this_process() -> str:
     """Return this process as a value of `PARENT`."""
@@ -51,14 +54,18 @@ def _is_alive(number: int, started: str) -> bool:
         return False
     except PermissionError:  # another user's: the number was given to a new process
         return False
-    return _started(number) == started
+    now = _started(number)
+    return now != ENDED and (now == started or not now or not started)
 
 
 def _started(number: int) -> str:
-    """Return when a process was started, in the system's ticks; empty where the system does not say (no /proc)."""
+    """Return when a process was started, in the system's ticks, or `ENDED`.
+
+    Empty where the system does not say: it has no /proc, or this process has no file descriptor left to read it by.
+    """
     try:
         stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     fields = stat.rpartition(")")[2].split()  # the name before may hold anything
-    return "" if fields[0] == "Z" else fields[19]
+    return ENDED if fields[0] == "Z" else fields[19]

@@ -33,9 +33,13 @@ def short_lines(text: str) -> str:
 
 def csv_text(rows: Iterable[Iterable[Any]], quoting: Any = csv.QUOTE_MINIMAL) -> str:
     """Return rows as comma-separated values; a spreadsheet takes no text for a formula, see `_harmless`."""
-    file = io.StringIO()
-    csv.writer(file, quoting=quoting, lineterminator="\n").writerows(map(_harmless, row) for row in rows)
-    return file.getvalue().rstrip("\n")
+    lines = []
+    for row in rows:
+        line = io.StringIO()
+        # texts with a character of the line's end are quoted: a bare CR would begin a row, and a formula, in a text
+        csv.writer(line, quoting=quoting, lineterminator="\r\n").writerow(map(_harmless, row))
+        lines.append(line.getvalue().removesuffix("\r\n"))
+    return "\n".join(lines).rstrip("\n")
 
 
 def _harmless(value: Any) -> Any:

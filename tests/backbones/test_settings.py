@@ -1,5 +1,6 @@
 """YAML as the suite reads it: YAML 1.2's core schema, no surprises, every failure in one line with file and line."""
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backbones import settings as settings_file
 from backbones.errors import UsageError, UserError
-from backbones.settings import MOST_VALUES, read_value, read_yaml, write_yaml
+from backbones.settings import LARGEST_YAML, MOST_VALUES, read_value, read_yaml, write_yaml
+from tests.support import ends_at_once
 from transfer.run import main as run
 from transfer.sweep.__main__ import main as sweep
 
@@ -63,6 +66,8 @@ def test_merged_keys_may_be_replaced(tmp_path: Path) -> None:
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join(9 * ['*' + old])}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
+CHAIN = "a0: &a0 [1]\n" + "".join(f"a{number}: &a{number} [*a{number - 1}]\n" for number in range(1, 900))
+"""Each value holds the one before it, so that the last is nested as deep as the file is long."""
 
 
 @pytest.mark.parametrize(
@@ -77,20 +82,51 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a: &b [*b]", 1, "a value that holds itself"),
         ("{[1]: 2}", 1, "a key is no plain value"),
         (BOMB, 7, f"stand for more than {MOST_VALUES} values"),
-        ("[" * 3000, None, "nested too deeply"),
-        ("a: \x07", None, "special characters are not allowed"),
+        ("a: 1\nb: " + "[" * 3000, 2, "nested too deeply: more than 50 values"),
+        ("a: 1\nb: " + "{a: " * 3000, 2, "nested too deeply: more than 50 values"),
+        ("\n".join(" " * depth + "a:" for depth in range(3000)), 50, "nested too deeply: more than 50 values"),
+        (CHAIN, 50, "nested too deeply: more than 50 values"),
+        ("a: 1\n\nb: \x07", 3, "special characters are not allowed: #x0007"),
+        ("\0" * 9, 1, "special characters are not allowed: #x0000"),
     ],
 )
-def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str, line: int | None, reason: str) -> None:
+def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str, line: int, reason: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         read_yaml(path)
     message = str(caught.value)
     assert reason in message
-    assert message.startswith(f"{path}, line {line}: " if line else f"{path}: ")
+    assert message.startswith(f"{path}, line {line}: ")
     assert "\n" not in message
     assert len(message) < 500
+
+
+def test_a_file_of_more_characters_than_are_read_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One too many is; of a huge file no more is read than says so."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("a: 1")
+    os.truncate(path, 2**40)
+    refused = f"^{path}: it is longer than the %d characters that are read$"
+    with pytest.raises(UsageError, match=refused % LARGEST_YAML):
+        read_yaml(path)
+    monkeypatch.setattr(settings_file, "LARGEST_YAML", 100)
+    path.write_text("# " + "\N{EURO SIGN}" * 98)
+    assert read_yaml(path) == {}
+    path.write_text("# " + "x" * 99)
+    with pytest.raises(UsageError, match=refused % 100):
+        read_yaml(path)
+    with pytest.raises(UsageError, match=r"^--set a\.b=: it is longer than the 100 characters"):
+        read_value("x" * 101, "--set a.b=")
+
+
+def test_a_pipe_is_not_waited_on(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    os.mkfifo(path)
+    with ends_at_once(path), pytest.raises(UserError, match=rf"{path}: cannot be read: not a regular file"):
+        read_yaml(path)
 
 
 def test_mutated_files_are_read_or_refused() -> None:
@@ -113,6 +149,7 @@ def test_mutated_files_are_read_or_refused() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        ("epochs: 1e20", "Error parsing --epochs: invalid literal for int() with base 10: '1e+20'"),
         ("size: [10000000, 10000000]", "--size (10000000, 10000000): must be between 1 and 20000"),
         ("dataset: [null]", "dataset: a list holds an empty value (null)"),
         ("lr: 2020-99-99", "could not convert string to float: '2020-99-99'"),
@@ -128,6 +165,7 @@ def test_values_out_of_any_reason_are_refused_before_anything_runs(
     assert run(["reid", "--backbone", "tiny", "--dry-run", "--config", str(tmp_path / "mine.yaml")]) == 2
     error = capsys.readouterr().err
     assert told in error
+    assert error.startswith(f"error: {tmp_path / 'mine.yaml'}: ")
     assert len(error.strip().splitlines()) == 1
 
 

@@ -18,6 +18,7 @@ from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
 from tests.backbones.test_positions import plainly
+from tests.support import ends_at_once
 
 SIZE = (64, 32)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -253,9 +254,20 @@ def test_damaged_and_dangerous_files(content, tmp_path, monkeypatch):
         file.write_bytes(pickle.dumps({"model": Evil()}, protocol=2))
     elif content == "empty":
         file.write_bytes(b"")
-    with pytest.raises(UserError, match=str(file)):
+    with pytest.raises(UserError, match=str(file)) as caught:
         create("tiny", weights=str(file))
+    assert "weights_only" not in str(caught.value), "torch's advice is to run what the file holds"
     assert not (tmp_path / "made-by-a-pickle").exists()
+
+
+@pytest.mark.parametrize("name", ["a.pth", "a.safetensors", "export/model.safetensors"])
+def test_a_pipe_is_not_waited_on(name, tmp_path):
+    export(create("tiny"), tmp_path / "export")
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    given = tmp_path / name if name.startswith("a.") else tmp_path / "export"
+    with ends_at_once(tmp_path / name), pytest.raises(UserError, match=str(given)):
+        create("tiny", weights=str(given))
 
 
 def test_a_checkpoint_without_a_model(tmp_path):

@@ -13,9 +13,11 @@ from backbones.spec import resolve
 from tasks import detect
 from tasks.detect import TASK
 from tasks.detection import mmlab
+from tasks.detection.coco.flat_arrays import mask_library
+from tasks.detection.coco.scores import evaluate, scores
 from tasks.facts.detect import chosen_detector
 from tests.support import context, with_flags
-from tests.tasks.data.coco_tree import changed, content, written
+from tests.tasks.data.coco_tree import SIZE, SQUARE, changed, content, written
 from tests.tasks.support import smoke_options
 from tests.tasks.test_detect import QUICK, WORDS, toy
 from transfer.run import main
@@ -162,6 +164,35 @@ def test_an_object_without_mask_counts_neither_way_among_masks(tmp_path: Path) -
         kind: sum(one["iscrowd"] for one in detect._truth(data, kind)["annotations"]) for kind in ("bbox", "segm")
     }
     assert crowds == {"bbox": 1, "segm": 2}
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "dropped"),
+    [
+        (1e8, 9, 1), (9, -1e8, 1), (1e308, 1e308, 1), (-1e308, 9, 1),
+        (99_000, 9, 0), (9, -99_000, 0), (-99_000, 99_000, 0), (70, 9, 0), (-9, -9, 0),
+    ],
+)  # fmt: skip
+def test_polygons_outside_their_image_are_scored_or_dropped_and_counted(
+    tmp_path: Path, x: float, y: float, dropped: int
+) -> None:
+    """A mask of which nothing is seen is never found; one that is dropped counts neither way. The others are found."""
+    given = content("val")
+    given["annotations"][0]["segmentation"] = [[x, y, x + 4, y, x + 4, y + 4, x, y + 4]]
+    written(tmp_path, val=given)
+    (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
+    name = str(tmp_path / "tiny.yaml")
+    data = TASK.open(resolve_dataset(name), smoke_options("detect"), root=None, subset=None, skip_unreadable=False)
+    assert data.dropped["val"].get("far_polygons", 0) == data.dropped["val"]["left_without_polygon"] == dropped
+    assert data.unmasked == dropped
+    square = mask_library().merge(mask_library().frPyObjects(SQUARE, SIZE["height"], SIZE["width"]))
+    results = [
+        {"image_id": image, "category_id": category, "score": 0.5, "segmentation": square, "bbox": [4, 4, 10, 10]}
+        for image, category in ((201, 2), (202, 9), (203, 7))
+    ]
+    found = {kind: scores(evaluate(detect._truth(data, kind), results, kind)) for kind in ("bbox", "segm")}
+    assert found["bbox"]["box_AR1"] == pytest.approx(1 / 3), "the box is whole, and the one of three that was found"
+    assert found["segm"]["mask_AP"] == pytest.approx(1 if dropped else 2 / 3)
 
 
 @pytest.mark.parametrize(

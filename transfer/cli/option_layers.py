@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError
+from backbones.errors import UsageError, errors_naming
 from backbones.settings import as_flags, copy_to_schema, flat_schema, parse, without_checks
 from transfer.cli.old_names import renamed_flag
 from transfer.cli.yaml_layers import check_keys, with_full_paths
@@ -72,7 +72,8 @@ def _combined_layers(
         )
         combined, contradictions = None, dict[str, Path]()
         for layer, content in contents:
-            flags = as_flags(content)
+            with errors_naming(str(layer)):
+                flags = as_flags(content)
             _check_renamed(task, groups, flags, f"{layer}: ")
             check_keys(layer, content, groups.values())
             combined = parse(schema, flags, prog=program, default=combined, layer=str(layer))

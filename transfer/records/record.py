@@ -12,7 +12,7 @@ from backbones.errors import UserError
 from backbones.spec_values import gate_name
 from transfer.cli.old_names import current_content, current_keys, current_options
 from transfer.records.checksums import is_modified
-from transfer.records.record_schema import entries_with_odd_texts, invalid_entries, is_a
+from transfer.records.record_schema import Numbers, entries_with_odd_texts, invalid_entries, is_a, not_finite_entries
 
 SCHEMA = 2
 READABLE = (1, SCHEMA)
@@ -172,8 +172,9 @@ class Record:
     @classmethod
     def parse(cls, raw: bytes, path: Path, *, edited: bool = False) -> "Record":
         """Return the record in the bytes of a file, see `read`; `path` is used in messages."""
+        numbers = Numbers()
         try:
-            content = json.loads(raw)
+            content = json.loads(raw, parse_constant=numbers.read, parse_float=numbers.read)
             schema = content.pop("schema")
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise unreadable(path, error) from None
@@ -186,6 +187,8 @@ class Record:
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not is_a(content[name], kind)]
         wrong = wrong or entries_with_odd_texts(raw, content) or invalid_entries(content)
+        if not wrong and numbers.not_finite:
+            wrong = not_finite_entries(content)
         if wrong:
             raise unreadable(path, ", ".join(wrong))
         if not edited and is_modified(raw, digest, content["files"]):

@@ -1,5 +1,6 @@
 """Whether the entries of a record have the types and ranges with which reports read them. Imports no torch."""
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -48,13 +49,36 @@ def entries_with_odd_texts(raw: bytes, content: dict[str, Any]) -> list[str]:
     return [name for name, entry in content.items() if any(map(_is_odd, (name, *_texts_in(entry))))]
 
 
+class Numbers:
+    """Reads the numbers of a record, and notes whether one is not finite, which no run writes."""
+
+    not_finite = False
+
+    def read(self, text: str) -> float:
+        """Return a number with a fraction or an exponent, or what Python takes for one: NaN, Infinity."""
+        number = float(text)
+        self.not_finite |= not math.isfinite(number)
+        return number
+
+
+def not_finite_entries(content: dict[str, Any]) -> list[str]:
+    """Return the entries that hold a number which is not finite: nothing that has one can be written, or has a key."""
+    odd = {name: [one for one in _plain_values(entry) if isinstance(one, float)] for name, entry in content.items()}
+    return [name for name, numbers in odd.items() if not all(map(math.isfinite, numbers))]
+
+
 def _texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
+    return (one for one in _plain_values(value) if isinstance(one, str))
+
+
+def _plain_values(value: Any) -> Iterator[Any]:
+    """Yield the keys and values in nested dicts and lists."""
+    if isinstance(value, dict):
         yield from value
+    elif not isinstance(value, list):
+        yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _texts_in(inner)
+        yield from _plain_values(inner)
 
 
 def _is_odd(text: str) -> bool:

@@ -141,7 +141,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
 
         built = build_all(jobs)
         print(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
-        built.raise_if_any()
+        built.raise_if_any(sweep.name)
         return 0
     sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus, recheck=options.recheck)
     if searches:

@@ -46,11 +46,11 @@ class Built:
     failed: dict[str, str]
     """The reason of each failure by the name of its job."""
 
-    def raise_if_any(self) -> None:
-        """Raise UsageError that names each job whose model cannot be built."""
+    def raise_if_any(self, sweep: str) -> None:
+        """Raise UsageError that names the sweep and each of its jobs whose model cannot be built."""
         if self.failed:
             lines = [f"{name}: {reason}" for name, reason in self.failed.items()]
-            raise UsageError("\n".join([f"{len(lines)} cells cannot be built:", *lines]))
+            raise UsageError("\n".join([f"sweep {sweep}: {len(lines)} cells cannot be built:", *lines]))
 
 
 def build_all(jobs: Sequence[SweepJob]) -> Built:

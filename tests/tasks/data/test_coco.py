@@ -10,6 +10,7 @@ from backbones.errors import UsageError, UserError
 from tasks.data import coco_annotations, coco_images
 from tasks.data.coco import open_coco
 from tests.tasks.data.coco_tree import CROWD, SQUARE, changed, content, objects, opened, spec, written
+from tests.tasks.data.layouts import replaced
 
 
 def test_a_whole_set(tmp_path):
@@ -267,8 +268,21 @@ def test_the_digest_knows_content_and_not_the_place(tmp_path):
     moved = opened(written(tmp_path / "three", train=changed("annotations", 0, bbox=[5, 4, 10, 10])))
     assert moved.digest != one.digest
     image = tmp_path / "two" / "val2017" / "val1.jpg"
-    image.write_bytes(image.read_bytes()[:-2] + b"\0\xff\xd9")
+    replaced(image)
     assert opened(tmp_path / "two").digest != one.digest
+    replaced(image)
+    assert opened(tmp_path / "two").digest == one.digest
+
+
+def test_an_image_replaced_by_one_of_equal_size_and_time_is_not_read(tmp_path):
+    data = opened(written(tmp_path))
+    for split in (data.train, data.val):
+        read = split.read(0).tobytes()
+        replaced(Path(split.path(0)))
+        with pytest.raises(UserError, match=rf"{split.name}1\.jpg: replaced while this command was at work"):
+            split.read(0)
+        replaced(Path(split.path(0)))
+        assert split.read(0).tobytes() == read, "the bytes are those that were known"
 
 
 def test_subsets_take_images_with_objects_first_and_are_nested(tmp_path):

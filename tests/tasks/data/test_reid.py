@@ -7,7 +7,7 @@ from backbones.data.layouts import FORMATS as LAYOUTS
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError, UserError
 from tasks.data.reid import FORMATS, open_reid
-from tests.tasks.data.layouts import MARKET, draw, market, msmt17, spec
+from tests.tasks.data.layouts import MARKET, draw, market, msmt17, replaced, spec
 
 
 def names(samples):
@@ -104,17 +104,31 @@ def test_no_query_with_a_match(tmp_path):
         open_reid(spec(market(tmp_path / "set", files)), None)
 
 
-def test_the_digest_knows_names_and_sizes_and_not_the_place(tmp_path):
+def test_the_digest_knows_names_and_contents_and_not_the_place(tmp_path):
     one = open_reid(spec(market(tmp_path / "one")), None)
     two = open_reid(spec(market(tmp_path / "two")), None)
     assert one.digest == two.digest
-    grown = Path(two.query[0].path)
-    grown.write_bytes(grown.read_bytes() + b"\0")
-    assert open_reid(spec(tmp_path / "two"), None).digest != one.digest
+    for split in (two.train, two.query, two.gallery):
+        replaced(Path(split[0].path))
+        assert open_reid(spec(tmp_path / "two"), None).digest != one.digest
+        replaced(Path(split[0].path))
+        assert open_reid(spec(tmp_path / "two"), None).digest == one.digest
     (tmp_path / "one" / "query" / "0003_c1s6_015971_00.jpg").rename(
         tmp_path / "one" / "query" / "0003_c2s6_015971_00.jpg"
     )
     assert open_reid(spec(tmp_path / "one"), None).digest != one.digest
+
+
+def test_an_image_replaced_by_one_of_equal_size_and_time_is_not_read(tmp_path):
+    data = open_reid(spec(market(tmp_path / "set")), None)
+    for samples in (data.train, data.query, data.gallery):
+        path = samples[0].path
+        read = data.read(path).tobytes()
+        replaced(Path(path))
+        with pytest.raises(UserError, match=rf"{Path(path).name}: replaced while this command was at work"):
+            data.read(path)
+        replaced(Path(path))
+        assert data.read(path).tobytes() == read, "the bytes are those that were known"
 
 
 @pytest.mark.parametrize(

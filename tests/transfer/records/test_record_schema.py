@@ -93,6 +93,53 @@ def test_an_entry_of_another_type_is_named(entry: str, value: Any) -> None:
         Record.parse(with_checksum(content), Path("record.json"))
 
 
+OLDER = sorted(Path(__file__).with_name("older").glob("*.json"))
+NOT_FINITE = (float("nan"), float("inf"), float("-inf"))
+
+
+def older(file: Path, path: tuple[Any, ...], value: Any) -> bytes:
+    """A record of an older schema with another value somewhere, and the digest of that."""
+    content = json.loads(file.read_text())
+    del content["digest"]
+    return resealed(changed(content, path, "-here-"), b'"-here-"', json.dumps(value).encode())
+
+
+@pytest.mark.parametrize("file", OLDER, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        (("export",), {"a": 1}, "export"),
+        (("seed",), -1, "seed"),
+        (("options",), [], "options"),
+        (("outcome", "status"), "fine", "outcome"),
+        (("identity",), 5, "run_key"),
+        (("protocol",), {}, "config_digest"),
+        (("identity_content", "options"), ["lr"], "run_key_content"),
+        *((("identity_content", "seed"), number, "run_key_content") for number in NOT_FINITE),
+    ],
+)
+def test_a_bad_entry_of_an_older_record_is_named_as_today(
+    file: Path, path: tuple[str, ...], value: Any, named: str
+) -> None:
+    with pytest.raises(UserError, match=rf"^record\.json: not a readable record \({named}[,)]"):
+        Record.parse(older(file, path, value), Path("record.json"))
+
+
+@pytest.mark.parametrize("file", OLDER, ids=lambda file: file.stem)
+def test_any_value_anywhere_in_an_older_record_is_refused_or_has_a_key_of_today(file: Path) -> None:
+    """Its options get today's names, and its key is computed anew from whatever stands there."""
+    rng, refused, accepted = random.Random(0), 0, 0
+    everything = [path for path in places(json.loads(file.read_text())) if path and path != ("digest",)]
+    for path in rng.sample(everything, 200):
+        raw = older(file, path, rng.choice((*VALUES, *NOT_FINITE)))
+        try:
+            assert len(Record.parse(raw, Path("record.json")).current_run_key) > 0, path
+            accepted += 1
+        except UserError:
+            refused += 1
+    assert min(refused, accepted) > 20
+
+
 def resealed(content: dict[str, Any], replaced: bytes, by: bytes) -> bytes:
     """The record with a piece of its bytes replaced by what `with_checksum` cannot write, and the digest of that."""
     body, entry, _ = with_checksum(content).replace(replaced, by).rpartition(b',\n "digest": "')

@@ -219,6 +219,10 @@ BAD: dict[str, tuple[Callable[[Files], object], str]] = {
         "mAP: 0.99 in the record",
     ),
     "another seed": (lambda files: forged(files, lambda r: replace(r, seed=5)), "seed: 5 in the record"),
+    "an export that is no id": (
+        lambda files: forged(files, lambda r: replace(r, export={"a": 1})),  # type: ignore[arg-type]
+        r"record\.json: not a readable record \(export\)",
+    ),
     "no record": (lambda files: added(files, "a", "options.yaml"), r"its run 'a' has no record\.json"),
     "a record that is none": (
         lambda files: added(files, "a", "record.json"),

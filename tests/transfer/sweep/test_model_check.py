@@ -1,5 +1,6 @@
 """Whether the cells of a sweep can be built, as `--dry-run` says."""
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -134,6 +135,36 @@ def test_values_that_the_command_of_a_cell_would_refuse_are_refused_before(
     step, _, value = wrong.partition(".")
     assert f"steps.{step}" in said
     assert value.partition("=")[2] in said
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            "options: {epochs: 1e20}",
+            "sweep mine: 1 cells cannot be built:\n.*steps.one: Error parsing --epochs",
+        ),
+        ("options: {size: [10000000, 10000000]}", "sweep mine: .*steps.one: --size .*: must be between 1 and"),
+        ("grid: {size: [[10000000, 10000000]]}", "sweep mine: .*steps.one: --size .*: must be between 1 and"),
+        ("seeds: 1e23", "mine.yaml: steps.one: `seeds` is a list of numbers"),
+        ("seeds: [0, 1e23]", "mine.yaml: steps.one: `seeds` is a list of numbers"),
+        ("seeds: [100000000000000000000000]", "sweep mine: .*steps.one: --seeds: .*from 0 to 2"),
+        ("dataset: [null]", "mine.yaml: steps.one: dataset: a list holds an empty value"),
+        ("dataset: [toy_market, null]", "mine.yaml: steps.one: dataset: a list holds an empty value"),
+        ("options: {test_dataset: [null]}", "steps.one: test_dataset: a list holds an empty value"),
+        ("grid: {test_dataset: [[toy_market, null]]}", "steps.one: test_dataset: a list holds an empty value"),
+    ],
+)
+def test_values_out_of_any_reason_in_a_sweeps_file_are_refused_before_anything_runs(
+    tmp_path: Path, given: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, data = tmp_path / "mine.yaml", "" if given.startswith("dataset") else "dataset: toy_market, "
+    path.write_text(f"steps:\n  one: {{run: reid, backbone: tiny, {data}{given}}}\n")
+    assert main([str(path), *PLANNED, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert re.search(f"(?s){told}", error)
+    assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
 
 
 def test_cells_that_share_a_model_build_it_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -452,22 +452,29 @@ def test_a_sweep_is_listed_without_running(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.slow
 def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(tmp_path: Path) -> None:
-    """kill -9 of the sweep: its worker saves its state and ends; the same sweep goes on from there."""
-    long = {**QUICK, "epochs": 300, "checkpoint_seconds": 1}
-    (tmp_path / "mine.yaml").write_text(write_yaml({"steps": {"pretrain": PRETRAIN | {"options": long}}}))
-    words, out = [str(tmp_path / "mine.yaml"), "--workers", "1", "--out", str(tmp_path / "out")], tmp_path / "out"
+    """kill -9 of the sweep: both of its workers save their states and end; the same sweep goes on from there."""
+    long = {**QUICK, "epochs": 2000, "checkpoint_seconds": 1}
+    steps = {"pretrain": PRETRAIN | {"options": long, "seeds": [0, 1]}}
+    (tmp_path / "mine.yaml").write_text(write_yaml({"steps": steps}))
+    words, out = [str(tmp_path / "mine.yaml"), "--workers", "2", "--out", str(tmp_path / "out")], tmp_path / "out"
     sweep = Command("transfer.sweep.__main__", words, tmp_path / "first")
-    wait_for(lambda: list(out.glob("runs/*/state.pt")))
-    (folder,) = out.glob("runs/*")
-    assert is_locked(folder / "lock")
+    wait_for(lambda: len(list(out.glob("runs/*/state.pt"))) == 2)
+    folders = list(out.glob("runs/*"))
+    assert all(is_locked(folder / "lock") for folder in folders)
     sweep.kill(signal.SIGKILL)
-    wait_for(lambda: not is_locked(folder / "lock"))
-    assert (folder / "state.pt").exists()
-    step = max(json.loads(line)["step"] for line in (folder / "history.jsonl").open())
+    wait_for(lambda: not any(is_locked(folder / "lock") for folder in folders))
+    assert all((folder / "state.pt").exists() for folder in folders)
+    steps_of = [max(json.loads(line)["step"] for line in (folder / "history.jsonl").open()) for folder in folders]
     again = Command("transfer.sweep.__main__", words, tmp_path / "second")
-    wait_for(lambda: "resuming after step" in next(out.glob("cells/*.log")).read_text())
+    wait_for(lambda: len(resumptions(out)) == 2)
     again.kill(signal.SIGTERM)
     assert again.poll() == 143
-    assert "goes on from its saved state" in again.stderr
-    resumed = next(line for line in next(out.glob("cells/*.log")).read_text().splitlines() if "resuming after" in line)
-    assert f"resuming after step {step} " in resumed
+    assert again.stderr.count("goes on from its saved state") == 2
+    resumed = "\n".join(resumptions(out))
+    assert all(f"resuming after step {step} " in resumed for step in steps_of)
+
+
+def resumptions(out: Path) -> list[str]:
+    """What the cells of a sweep say about the states from which they go on."""
+    lines = [line for log in out.glob("cells/*.log") for line in log.read_text().splitlines()]
+    return [line for line in lines if "resuming after step" in line]

@@ -154,6 +154,10 @@ SPOILT: dict[str, tuple[Callable[[Path, Path], Any], str]] = {
     ),
     "the primary score": (lambda folder, copy: other_record(folder, primary="rank10"), "primary: rank10 in the record"),
     "what no run writes": (lambda folder, copy: other_record(folder, files={"x": 1}), "not a readable record (files)"),
+    "an export that is no id": (
+        lambda folder, copy: other_record(folder, export={"a": 1}),
+        "record.json: not a readable record (export)",
+    ),
     "an identity of another form": (
         lambda folder, copy: other_record(folder, run_key_content={"seed": 0}),
         "holds what no run writes",

@@ -143,6 +143,8 @@ def make_job(
     label: str,
 ) -> SweepJob:
     """Return a job with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
+    if holes := [name for name, value in options.items() if isinstance(value, tuple | list) and None in value]:
+        raise UsageError(f"steps.{step.name}: {holes[0]}: a list holds an empty value (null)")
     flags = _flags({name: options[name] for name in sorted(options)})
     content = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
     arguments = (step.recipe, backbone, dataset, *flags)

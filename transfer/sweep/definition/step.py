@@ -72,6 +72,9 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     if len(kinds) != 1:
         raise UsageError(f"{where}: give either `pretrain: RECIPE` or `run: TASK`")
     backbone, dataset, seeds = (as_list(content.get(key)) for key in ("backbone", "dataset", "seeds"))
+    for key, values in (("backbone", backbone), ("dataset", dataset)):
+        if None in values:
+            raise UsageError(f"{where}: {key}: a list holds an empty value (null)")
     if not backbone and not content.get("after"):
         raise UsageError(f"{where}: `backbone` is missing")
     if not dataset:

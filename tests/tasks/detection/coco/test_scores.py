@@ -86,6 +86,21 @@ def test_boxes_without_area_are_never_found():
     same(scores(evaluate(truth, results, "bbox")), official(truth, results, "bbox"))
 
 
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+@pytest.mark.parametrize("area", [0.0, -1.0, -1e308])
+def test_objects_of_an_area_below_one_are_scored_as_by_published_implementations(kind, area):
+    """A stated area of zero is a small one; a negative one lies in no range, so that its object counts neither way."""
+    truth, results = drawn(1)
+    changed = truth["annotations"][::3]
+    for one in changed:
+        one["area"] = area
+    matches = evaluate(truth, results, kind)
+    same(scores(matches), official(truth, results, kind))
+    uncounted = sum(one["iscrowd"] or one["area"] < 0 for one in truth["annotations"])
+    assert uncounted >= len(changed) * (area < 0)
+    assert int((matches.truth_counted == 0).sum()) == uncounted
+
+
 def test_equal_overlaps_go_to_the_later_object():
     """A detection between two equal objects takes the later one, so the one behind it finds the earlier only."""
     base = {"image_id": 1, "category_id": 1, "iscrowd": 0, "area": 100.0}

@@ -1,3 +1,4 @@
+import csv as csv_format
 import io
 import json
 import warnings
@@ -15,7 +16,7 @@ from transfer.report.formats import file_content, typed_frame
 from transfer.report.page.plain_formats import as_one_table
 from transfer.report.page.section_types import Section
 from transfer.report.render.run_table import run_table
-from transfer.report.render.text import csv, markdown
+from transfer.report.render.text import csv, csv_text, markdown
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings
 from transfer.report.tables.table import Column, Comparability, Note, NoteKind, Table
@@ -248,6 +249,25 @@ def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
     stored = pd.read_parquet(io.BytesIO(file_content(frame, "parquet")))
     assert stored["score"].tolist()[:2] == [1.5, -2.5]
     assert (str(stored["rank1"].dtype), stored["rank1"][2]) == ("Int64", 3)
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_text_of_a_csv_begins_as_a_formula_of_spreadsheets(begin: str) -> None:
+    """Neither a name nor a heading; numbers, also as texts, stay what they are."""
+    text = f"{begin}cmd|' /C calc'!A0"
+    names, numbers = (text, f"{begin}SUM(1,2)", begin, f"a\r{text}", f"a\n{text}"), (-2.5, "-2.5", "+1e-3", "sound")
+    for written in (
+        csv_text([[*names, *numbers]]),
+        file_content(typed_frame(Table([Column("name")], [{"name": one} for one in names])), "csv").decode(),
+        csv(Table([Column(text), Column("b")], [{text: one, "b": -2.5} for one in names])),
+    ):
+        cells = [cell for row in csv_format.reader(io.StringIO(written, newline="")) for cell in row]
+        assert len(cells) > 2, written
+        for cell in cells:
+            assert not cell.startswith(("=", "@", "\t", "\r")), written
+            assert not cell.startswith(("+", "-")) or cell in ("-2.5", "+1e-3"), written
+    (back,) = csv_format.reader(io.StringIO(csv_text([[*names, *numbers]]), newline=""))
+    assert back == [*(f"'{name}" for name in names[:3]), *names[3:], *map(str, numbers)]
 
 
 def test_classes_with_fewer_images_than_shots_are_named_in_the_table() -> None:
