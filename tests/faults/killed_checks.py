@@ -61,8 +61,9 @@ class Progress:
             raise NotHeldError(f"{what}: {kind.name} after step {self.logged}, but step {self.saved} was saved")
 
     def goes_on(self, what: str, command: Command) -> None:
-        """Check that a start which ended well went on from the step that was saved last."""
-        if self.saved and f"resuming after step {self.saved} " not in command.stderr:
+        """Check that a start which ended well went on from the step that was saved last, or found the record."""
+        ways = (f"resuming after step {self.saved} ", "has a record, reused")
+        if self.saved and not any(way in command.stderr for way in ways):
             raise NotHeldError(f"{what}: step {self.saved} was saved, and not gone on from: {command.stderr[:500]}")
 
     def _states(self) -> list[Path]:

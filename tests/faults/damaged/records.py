@@ -155,8 +155,9 @@ def _heard(out: io.StringIO, err: io.StringIO) -> Iterator[None]:
 
 
 def _content(path: Path) -> str:
-    """Return the text of a file that is for readers; others are of programs, which see to it themselves."""
-    readable = path.suffix in (".md", ".tex", ".html") and path.is_file()
+    """Return the text of a file that is made for readers; those of programs and those of a run are as they were."""
+    of_a_run = any((folder / RECORD).is_file() for folder in path.parents[:2])
+    readable = path.suffix in (".md", ".tex", ".html") and path.is_file() and not of_a_run
     return path.read_text(encoding="utf-8", errors="replace") if readable else ""
 
 

@@ -286,6 +286,6 @@ def _check_order(steps: dict[str, Step], where: str) -> None:
         if step.after is not None and step.after not in earlier:
             raise UsageError(
                 f"{where}: steps.{step.name}: `after: {step.after}` is no earlier "
-                f"step{did_you_mean(step.after, earlier)}"
+                f"step{did_you_mean(str(step.after), earlier)}"
             )
         earlier.append(step.name)
