@@ -40,8 +40,9 @@ class MachineError(UserError):
     """
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(given: object, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
+    word = str(given)  # files of users may have a number in place of a name
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6) if len(word) < 200 else []
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 

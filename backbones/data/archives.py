@@ -42,7 +42,7 @@ def _read_archive(entry: object, path: Path) -> Archive:
         raise UsageError(f"{path}: `archives` has {entry!r}; each is a mapping with the keys {', '.join(KEYS)}")
     for key in entry:
         if key not in KEYS:
-            raise UsageError(f"{path}: `archives` has an unknown key {key!r}{did_you_mean(str(key), KEYS)}")
+            raise UsageError(f"{path}: `archives` has an unknown key {key!r}{did_you_mean(key, KEYS)}")
     url, size = entry.get("url"), entry.get("bytes")
     if not isinstance(url, str) or not url.startswith(("https://", "http://")):
         raise UsageError(f"{path}: `archives`: `url` is {url!r}; it must begin with https:// or http://")

@@ -156,11 +156,11 @@ def _check_counts(spec: DatasetSpec, splits: dict[str, Split]) -> None:
     found, wrong = _counts(splits), []
     for split, expected in (spec.counts or {}).items():
         if split not in ("train", "val") or not isinstance(expected, dict):
-            hint = did_you_mean(str(split), ("train", "val"))
+            hint = did_you_mean(split, ("train", "val"))
             raise UsageError(f"{spec.name}: `counts` has an unknown entry {split!r}{hint} (train: {{images: N}})")
         for unit, number in expected.items():
             if unit not in ("images", "classes"):
-                hint = did_you_mean(str(unit), ("images", "classes"))
+                hint = did_you_mean(unit, ("images", "classes"))
                 raise UsageError(f"{spec.name}: `counts` has an unknown entry {split} {unit!r}{hint}")
             if split in found and found[split][unit] != number:
                 wrong.append(f"  {split} {unit}: expected {number}, found {found[split][unit]}")

@@ -83,7 +83,7 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         kind = locate(str(kind), folder)
     elif not isinstance(kind, str) or kind not in FORMATS:
         raise UsageError(
-            f"{path}: `format` is {kind!r}{did_you_mean(str(kind), FORMATS)}\nknown: {', '.join(FORMATS)}; "
+            f"{path}: `format` is {kind!r}{did_you_mean(kind, FORMATS)}\nknown: {', '.join(FORMATS)}; "
             "or path/to/file.py:NAME"
         )
     layout = Format() if users else FORMATS[kind]

@@ -155,9 +155,7 @@ def reid_root(spec: DatasetSpec, data: Path | None) -> Path:
         return find_root(spec, data)
     if not isinstance(generator, str) or generator not in GENERATORS:
         known = ", ".join(GENERATORS)
-        raise UsageError(
-            f"{spec.name}: unknown generator {generator!r}{did_you_mean(str(generator), GENERATORS)} ({known})"
-        )
+        raise UsageError(f"{spec.name}: unknown generator {generator!r}{did_you_mean(generator, GENERATORS)} ({known})")
     return GENERATORS[generator]()
 
 

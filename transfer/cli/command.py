@@ -158,7 +158,7 @@ def _with_base(recipe: Recipe, room: str) -> Recipe:
         return recipe
     if name not in config_names(room):
         known = config_names(room)
-        raise UsageError(f"{recipe.path}: `{BASE}` is {name!r}{did_you_mean(str(name), known)} ({', '.join(known)})")
+        raise UsageError(f"{recipe.path}: `{BASE}` is {name!r}{did_you_mean(name, known)} ({', '.join(known)})")
     smoke = recipe.smoke if recipe.smoke.is_file() else CONFIGS / "smoke" / f"{name}.yaml"
     return replace(recipe, base=CONFIGS / room / f"{name}.yaml", smoke=smoke)
 

@@ -22,8 +22,7 @@ def method_of(recipe: Recipe) -> str:
     if name not in method_names():
         known = ", ".join(method_names())
         raise UsageError(
-            f"{recipe.path}: `method` is {name!r}{did_you_mean(str(name), method_names())}: {known}; or "
-            "path/to/file.py:NAME"
+            f"{recipe.path}: `method` is {name!r}{did_you_mean(name, method_names())}: {known}; or path/to/file.py:NAME"
         )
     return str(name)
 

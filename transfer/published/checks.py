@@ -20,7 +20,7 @@ def check_keys(content: dict[str, Any], known: tuple[str, ...], where: str, *, n
     """Raise UsageError for an unknown key, or if a needed one is missing."""
     for key in content:
         if key not in known:
-            raise UsageError(f"{where}: unknown key {key!r}{did_you_mean(str(key), known)} (known: {', '.join(known)})")
+            raise UsageError(f"{where}: unknown key {key!r}{did_you_mean(key, known)} (known: {', '.join(known)})")
     if missing := [key for key in needed if key not in content]:
         raise UsageError(f"{where}: `{missing[0]}` is missing")
 

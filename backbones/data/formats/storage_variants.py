@@ -66,7 +66,7 @@ def _hub_keys(spec: DatasetSpec) -> dict[str, str | None] | None:
         raise UsageError(f"{spec.name}: `hub` is {keys!r}; it must be a mapping with the keys {', '.join(KEYS)}")
     for key, value in keys.items():
         if key not in KEYS:
-            hint = did_you_mean(str(key), KEYS)
+            hint = did_you_mean(key, KEYS)
             raise UsageError(f"{spec.name}: `hub` has an unknown key {key!r}{hint}\nknown: {', '.join(KEYS)}")
         if value is not None and not isinstance(value, str):
             raise UsageError(f"{spec.name}: `hub`: `{key}` is {value!r}; it must be text (put it in quotes)")

@@ -33,7 +33,7 @@ def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], requested
     """Return the readings to use, "one" or "both": as requested, else as the file says. Raises UsageError."""
     stated = content.get("readings", "one" if "table" in content else "both")
     if stated not in READINGS:
-        raise UsageError(f"{where}: `readings` is one or both, not {stated!r}{did_you_mean(str(stated), READINGS)}")
+        raise UsageError(f"{where}: `readings` is one or both, not {stated!r}{did_you_mean(stated, READINGS)}")
     if requested == "both" and all(_first_reading(row) == row for row in rows):
         raise UsageError(f"--readings both: nothing in {where} is printed so that it can be read in two ways")
     return requested or str(stated)

@@ -133,7 +133,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     rows = read_rows(content, parsed, readings, where)
     vary = content.get("vary")
     if vary is not None and vary not in parsed:
-        raise UsageError(f"{where}: `vary`: there is no step {vary!r}{did_you_mean(str(vary), parsed)}")
+        raise UsageError(f"{where}: `vary`: there is no step {vary!r}{did_you_mean(vary, parsed)}")
     search = content.get("search")
     if search is not None:
         check_keys(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
@@ -286,6 +286,6 @@ def _check_order(steps: dict[str, Step], where: str) -> None:
         if step.after is not None and step.after not in earlier:
             raise UsageError(
                 f"{where}: steps.{step.name}: `after: {step.after}` is no earlier "
-                f"step{did_you_mean(str(step.after), earlier)}"
+                f"step{did_you_mean(step.after, earlier)}"
             )
         earlier.append(step.name)

@@ -63,6 +63,7 @@ def test_every_shipped_sweep_expands(name: str) -> None:
         ("steps.reid.options", {"out": "x"}, "`out` is not an option of a cell"),
         ("steps.reid.run", "reidd", "unknown task 'reidd'; did you mean 'reid'"),
         ("steps.reid.after", "pretrian", "did you mean 'pretrain'"),
+        ("steps.reid.after", 1.5, "`after: 1.5` is no earlier step"),
         ("steps.reid.dataset", ["toy_markt"], "unknown data set 'toy_markt'"),
         ("steps.reid.dataset", [], "`dataset` is missing"),
         ("steps.pretrain.backbone", None, "`backbone` is missing"),
