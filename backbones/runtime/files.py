@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
@@ -180,6 +180,16 @@ def lock(file: IO[Any], path: Path, *, flag: str = "--out", wait: bool = False, 
             f"{flag}"
         ) from None
     return True
+
+
+@contextlib.contextmanager
+def closed_in_the_end(file: IO[Any]) -> Iterator[None]:
+    """Close a file that is only locked: it is empty, so that an error of closing it (EDQUOT on NFS) loses nothing."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:

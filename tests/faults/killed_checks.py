@@ -16,7 +16,7 @@ from tests.faults.trial import NotHeldError
 from tests.processes import Command, wait_for
 from transfer.cli.interrupts import INTERRUPTED
 
-NO_ORPHANS_SECONDS = 30
+NO_ORPHANS_SECONDS = 60
 STATUSES = {
     signal.SIGKILL: {-signal.SIGKILL},
     signal.SIGTERM: {-signal.SIGTERM, Stopped.exit_status},

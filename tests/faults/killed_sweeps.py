@@ -32,7 +32,7 @@ steps:
     grid: {{k: [{ks}]}}
 """
 MEASURED_SECONDS = 2.0
-NO_ORPHANS_SECONDS, PAUSED_SECONDS = 30, 1.0
+NO_ORPHANS_SECONDS, PAUSED_SECONDS = 90, 1.0
 ENDING = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MEMORY_FACTOR, MORE_FILES = 1.15, 16
 """What a sweep's parent may take more at the end than at the beginning of many cells."""

@@ -17,7 +17,7 @@ from tests.runs import steps
 SMOKE = ("--smoke", "--threads", "1", "--workers", "0")
 DEIT = ("deit", "--backbone", "tiny", "--epochs", "2", *SMOKE, "--checkpoint-seconds", "0")
 REPORT = "transfer.report.__main__"
-NO_ORPHANS_SECONDS, AGE_SECONDS = 30, 2 * LEFT_SECONDS
+NO_ORPHANS_SECONDS, AGE_SECONDS = 60, 2 * LEFT_SECONDS
 
 
 def made_run(work: Path) -> Path:

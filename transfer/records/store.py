@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, lock, remove, scraps_in, write_arrays, write_atomic, write_error
+from backbones.runtime.files import (
+    check_writable,
+    closed_in_the_end,
+    lock,
+    remove,
+    scraps_in,
+    write_arrays,
+    write_atomic,
+    write_error,
+)
 from transfer.records.checksums import file_checksums, with_checksum
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import SCHEMA, Record, RunKey, unreadable
@@ -116,7 +125,7 @@ class Store:
             file = (folder / LOCK).open("a")
         except OSError as error:
             raise write_error(folder / LOCK, error) from None
-        with file:
+        with closed_in_the_end(file):
             if not lock(file, folder / LOCK):
                 waiting()
                 lock(file, folder / LOCK, wait=True)

@@ -1,3 +1,5 @@
+import errno
+import io
 import resource
 import signal
 import threading
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from backbones.runtime.files import atomic_replacement, replace_folder, write_arrays, write_atomic
+from backbones.runtime.files import atomic_replacement, closed_in_the_end, replace_folder, write_arrays, write_atomic
 
 
 @contextmanager
@@ -84,3 +86,17 @@ def test_arrays_are_whole_or_absent_and_never_pickled(tmp_path: Path) -> None:
         write_arrays(path, {"things": np.array([{}])})
     assert path.read_bytes() == before
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_lock_that_cannot_be_closed_loses_nothing() -> None:
+    class OverQuota(io.StringIO):
+        def close(self) -> None:
+            super().close()
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    file = OverQuota()
+    with closed_in_the_end(file):
+        pass
+    assert file.closed
+    with pytest.raises(ValueError, match="of the work"), closed_in_the_end(OverQuota()):
+        raise ValueError("of the work")

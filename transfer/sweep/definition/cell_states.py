@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, lock, write_atomic, write_error
+from backbones.runtime.files import check_writable, closed_in_the_end, lock, write_atomic, write_error
 from transfer.records.store import is_locked
 
 STATES = Path("cells") / "states.json"
@@ -75,7 +75,7 @@ def locked(out: Path) -> Iterator[IO[str]]:
         file = (out / LOCK).open("a")
     except OSError as error:
         raise write_error(out / LOCK, error) from None
-    with file:
+    with closed_in_the_end(file):
         if not lock(file, out / LOCK):
             raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER")
         yield file
