@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from backbones.errors import UsageError
+from backbones.runtime.visible_text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,8 +100,6 @@ def file_content(frame: "pd.DataFrame", form: Format) -> bytes:
         return bytes(frame.to_parquet(None, index=False))
     names, rows = list(frame.columns), _plain_rows(frame)
     if form == "csv":
-        from backbones.runtime.visible_text import csv_text
-
         return f"{csv_text([names, *rows])}\n".encode()
     lines = [
         {name: None if value in _INFINITE else value for name, value in zip(names, row, strict=True)} for row in rows
