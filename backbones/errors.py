@@ -1,15 +1,27 @@
-"""Errors that are meant for the user: one message that says what was wrong, where, and how to fix it."""
+"""Errors that are meant for the user: one message that says what was wrong, where, and how to fix it.
+
+What messages quote from files is made safe here: a terminal obeys control characters.
+"""
 
 import contextlib
 import difflib
 import io
+import re
 from collections.abc import Collection, Iterable, Iterator
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+LONGEST_LINE = 2000
+"""The most characters of a line of an error; a value of a user's file may be far longer."""
 
 
 class UserError(Exception):
     """Something outside the code is wrong (data, weights, disk). Commands print the message alone and exit with 1."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        """Return the message; it may quote a stranger's file, and Python prints it on a terminal."""
+        return visible_lines(super().__str__())
 
 
 class UsageError(UserError):
@@ -57,6 +69,24 @@ def shortened(names: Collection[object], most: int = 5) -> str:
     """Return the first few names of a list, and how many more there are; "nothing" for an empty list."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(list(map(str, names))[:most]) + more or "nothing"
+
+
+def visible(text: str) -> str:
+    """Return a text with control characters, those of writing direction too, as `\\x1b`."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def visible_lines(text: str) -> str:
+    """Return a text of several lines with all other control characters made visible."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def short_lines(text: str) -> str:
+    """Return a text whose lines end after so many characters, and say how many more there are."""
+    return "\n".join(
+        line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ... ({len(line) - LONGEST_LINE} more characters)"
+        for line in text.split("\n")
+    )
 
 
 class Stopped(BaseException):

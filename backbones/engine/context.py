@@ -20,14 +20,13 @@ from backbones.data.loading.loader import RunLoader
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.cost import Cost
 from backbones.engine.outcome import Outcome
-from backbones.errors import Stopped, UsageError, UserError, shortened
+from backbones.errors import Stopped, UsageError, UserError, shortened, visible_lines
 from backbones.runtime import dist
 from backbones.runtime.files import write_error
 from backbones.runtime.precision import autocast, scoring_precision
 from backbones.runtime.precision_names import Precision
 from backbones.runtime.ranks import ALONE, Ranks
 from backbones.runtime.threads import Threads, choose_threads, core_limit, usable_cores
-from backbones.runtime.visible_text import visible_lines
 from backbones.trackers.tracker import Tracker
 
 if TYPE_CHECKING:

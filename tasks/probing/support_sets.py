@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from backbones.data.classification import ClassificationData
 from backbones.data.splits.subsets import all_digests
-from backbones.errors import UserError, shortened
-from backbones.runtime.visible_text import csv_text, visible
+from backbones.errors import UserError, shortened, visible
+from backbones.runtime.csv_text import csv_text
 
 Rule = Literal["digest", "bigvision"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from backbones.errors import MissingInput
+from backbones.errors import MissingInput, visible
 from transfer.api.run import Run
 from transfer.comparison.selection import has_value
 from transfer.records import run_set, store
@@ -43,7 +43,8 @@ class RunSet(run_set.RunSet):
     def __repr__(self) -> str:
         """Return how many runs of which tasks there are."""
         counts = {task: sum(record.task == task for record in self.records) for task in self.tasks}
-        return f"<RunSet of {len(self)}: {', '.join(f'{count} {task}' for task, count in counts.items()) or 'no runs'}>"
+        text = ", ".join(f"{count} {visible(task)}" for task, count in counts.items())
+        return f"<RunSet of {len(self)}: {text or 'no runs'}>"
 
     def filter(self, **values: Any) -> "RunSet":
         """Return the runs whose fields have these values.

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
-from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.errors import UsageError, UserError, did_you_mean, short_lines, visible
 from backbones.runtime.machine_errors import in_one_line
-from backbones.runtime.visible_text import short_lines, visible_lines
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
 from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
@@ -277,7 +276,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         sys.stdout.flush()  # here a full disk can still be told in one line
         return status
     except UserError as error:
-        print(f"error: {short_lines(visible_lines(str(error)))}", file=sys.stderr)
+        print(f"error: {short_lines(str(error))}", file=sys.stderr)
         return error.exit_status
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -293,7 +292,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
             raise
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter would try again, and complain
-        where = error.filename or "the output"
+        where = visible(str(error.filename or "the output"))
         print(
             f"error: {where}: cannot be written ({error.strerror}); make room, then give the command again",
             file=sys.stderr,

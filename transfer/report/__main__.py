@@ -7,10 +7,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError, UserError, visible_lines
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.runtime.scratch import remove_left
-from backbones.runtime.visible_text import visible_lines
 from backbones.settings import parse
 from transfer.cli.command import exit_on_user_error
 from transfer.cli.old_names import renamed_flag

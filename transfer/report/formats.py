@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from backbones.errors import UsageError
-from backbones.runtime.visible_text import csv_text
+from backbones.runtime.csv_text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd

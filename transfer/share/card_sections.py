@@ -6,7 +6,7 @@ from typing import Any
 
 from backbones.archs import ARCHS
 from backbones.data.spec import dataset_names, resolve_dataset
-from backbones.runtime.visible_text import visible
+from backbones.errors import visible
 from transfer.records.protocol import processes
 from transfer.records.record import Record
 from transfer.report.render.text import without_tags

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from backbones.checkpoints.exports import CONFIG, EXPORT, PRETRAIN, WEIGHTS, pretraining_facts, read_config
-from backbones.errors import UserError
+from backbones.errors import UserError, visible, visible_lines
 from backbones.runtime.files import check_writable, replace_folder, write_error
 from backbones.runtime.scratch import scratch_folder
-from backbones.runtime.visible_text import visible, visible_lines
 from backbones.settings import write_yaml
 from transfer.records.checksums import size_and_sha256
 from transfer.records.protocol import by_export, lineage

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from backbones.runtime.visible_text import visible
+from backbones.errors import visible
 from transfer.records import command_result
 from transfer.records.progress import duration_text, training_progress
 

@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.errors import UsageError, UserError, reason_of
-from backbones.runtime.visible_text import visible_lines
+from backbones.errors import UsageError, UserError, reason_of, visible_lines
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 from transfer.records.store import RECORD, Run, Store, Unfinished, merged, store_in

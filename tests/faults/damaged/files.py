@@ -18,8 +18,7 @@ import torch
 from backbones.backbone import create
 from backbones.checkpoints.exports import PRETRAIN, WEIGHTS, export
 from backbones.engine.checkpoint import HISTORY, PREVIOUS, STATE, History, load_state
-from backbones.errors import UserError
-from backbones.runtime.visible_text import visible_lines
+from backbones.errors import UserError, visible_lines
 from backbones.settings import CONFIGS, read_yaml
 from tests.faults.damaged.data import Found, coco_files, feature_shard, image_folder, market_names, parquet_files
 from tests.faults.damaged.mutations import change_file

@@ -13,9 +13,8 @@ from backbones.checkpoints.exports import CONFIG, EXPORT, EXPORT_FACTS, HEAD, PR
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
 from backbones.engine.trained_weights import load_trained, read_head
-from backbones.errors import UserError
+from backbones.errors import UserError, visible_lines
 from backbones.runtime.machine_errors import in_one_line
-from backbones.runtime.visible_text import visible_lines
 from backbones.settings import CONFIGS
 from tests.faults.damaged.data import image_folder
 from transfer.pretrain import main as pretrain

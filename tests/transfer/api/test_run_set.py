@@ -1,5 +1,6 @@
 """Sets of runs: chosen, framed and written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 import transfer
 from tests.transfer.api.modules import tiny_net
 from transfer import ROOT
+from transfer.api.run_set import runs_of
 from transfer.records.run_frame import COLUMNS
 
 
@@ -57,6 +59,15 @@ def test_slices_sums_and_their_text(folder: Path) -> None:
     assert [run.run_id for run in runs[1:3]] == [runs[1].run_id, runs[2].run_id]
     assert len(runs[:2] + runs[1:3]) == 3
     assert repr(runs.filter(task="reid")) == "<RunSet of 5: 5 reid>"
+
+
+def test_control_characters_of_a_stranger_reach_no_terminal(folder: Path) -> None:
+    runs = transfer.load(folder)
+    foreign = [replace(run.record, task="x\x1b[31m") for run in runs.filter(task="fewshot")]
+    assert repr(runs_of(foreign, folder)) == "<RunSet of 1: 1 x\\x1b[31m>"
+    with pytest.raises(transfer.UsageError) as caught:
+        runs.filter(**{"st\x1b[31m": "conv"})
+    assert "\x1b" not in str(caught.value)
 
 
 def test_comparison_as_a_frame(folder: Path) -> None:

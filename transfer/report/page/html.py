@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from backbones.runtime.visible_text import visible_lines
+from backbones.errors import visible_lines
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from backbones.runtime.visible_text import visible
+from backbones.errors import visible
 from transfer.report.page.section_types import Section
 from transfer.report.render.terminal import BOLD, WIDTH, broken_lines, coloured, terminal
 from transfer.report.render.text import markdown, notes_of_row, without_tags

@@ -1,6 +1,6 @@
 """Tables in LaTeX, for the package booktabs."""
 
-from backbones.runtime.visible_text import visible
+from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of, values
 from transfer.report.tables.table import Column, Table, is_number
 

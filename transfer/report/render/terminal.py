@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from backbones.runtime.visible_text import visible
+from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of
 from transfer.report.tables.cell_values import Endings
 from transfer.report.tables.comparison_cells import ShortVerdict

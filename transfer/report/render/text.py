@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from backbones.runtime.visible_text import csv_text, visible
+from backbones.errors import visible
+from backbones.runtime.csv_text import csv_text
 from transfer.report.tables.cell_text import cell_text, comparability_text, full_text
 from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
 

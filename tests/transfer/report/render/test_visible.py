@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backbones.runtime.visible_text import visible, visible_lines
+from backbones.errors import visible, visible_lines
 from tests.transfer.records.recorded import made
 from tests.transfer.report.test_command import store
 from transfer.report.__main__ import main

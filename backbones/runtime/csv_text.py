@@ -1,34 +1,12 @@
-"""Names from files, made safe: a terminal obeys control characters, a spreadsheet formulas. Imports no torch."""
+"""Rows as comma-separated values, neutralised: spreadsheets run what begins like a formula. Imports no torch."""
 
 import csv
 import io
-import re
 from collections.abc import Iterable
 from typing import Any
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that spreadsheets run as a formula."""
-LONGEST_LINE = 2000
-"""The most characters of a line of an error; a value of a user's file may be far longer."""
-
-
-def visible(text: str) -> str:
-    """Return a text with control characters, those of writing direction too, as `\\x1b`."""
-    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
-
-
-def visible_lines(text: str) -> str:
-    """Return a text of several lines with all other control characters made visible."""
-    return "\n".join(map(visible, text.split("\n")))
-
-
-def short_lines(text: str) -> str:
-    """Return a text whose lines end after so many characters, and say how many more there are."""
-    return "\n".join(
-        line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ... ({len(line) - LONGEST_LINE} more characters)"
-        for line in text.split("\n")
-    )
 
 
 def csv_text(rows: Iterable[Iterable[Any]], quoting: Any = csv.QUOTE_MINIMAL) -> str:
