@@ -21,7 +21,7 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         """Return the message; it may quote a stranger's file, and Python prints it on a terminal."""
-        return visible_lines(super().__str__())
+        return short_lines(visible_lines(super().__str__()))
 
 
 class UsageError(UserError):

@@ -44,6 +44,22 @@ def test_harm_is_counted_and_repeated_by_its_line(
     assert capsys.readouterr().out.splitlines()[-1] == "bytes: 1 tried, 0 held, 1 failed ()"
 
 
+def test_a_bug_of_a_trial_is_counted_and_the_others_are_tried(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Broken(SometimesHarmful):
+        def trial(self, rng: random.Random, folder: Path) -> str:
+            raise OSError("no such mount")
+
+    monkeypatch.setitem(faults.KINDS, "bytes", Broken)
+    monkeypatch.setitem(faults.KINDS, "disk", SometimesHarmful)
+    assert faults.main(["bytes", "disk", "--seconds", "0"]) == 1
+    printed = capsys.readouterr().out
+    assert "FAILED  no such mount" in printed
+    assert "bytes: 1 tried, 0 held, 1 failed" in printed
+    assert "disk: 1 tried" in printed
+
+
 def test_every_mutation_changes_something() -> None:
     rng = random.Random(0)
     for content in (b"x", b"\0" * 3, bytes(range(256)) * 40):
@@ -123,6 +139,18 @@ def test_a_disk_that_is_full_read_only_and_gone(tmp_path: Path) -> None:
         assert not (disk.seen / "kept").exists()
         disk.set("back")
         assert (disk.seen / "kept").read_bytes() == b"kept"
+
+
+def test_a_disk_of_nothing_can_grow(tmp_path: Path) -> None:
+    try:
+        disk = SmallDisk(tmp_path / "disk", 0.0001)
+    except PermissionError:
+        pytest.skip("no disk can be mounted here")
+    with disk:
+        with pytest.raises(OSError, match="No space left"):
+            (disk.seen / "large").write_bytes(bytes(2**20))
+        disk.set("size 10")
+        (disk.seen / "large").write_bytes(bytes(2**20))
 
 
 def test_the_guide_quotes_the_campaign() -> None:

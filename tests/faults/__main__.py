@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -89,7 +90,9 @@ def tallied(name: str, options: FaultOptions, seconds: float) -> Tally:
             try:
                 how = kind.trial(random.Random(f"{options.seed} {name} {number}"), folder)
                 tally.held[how] = tally.held.get(how, 0) + 1
-            except NotHeldError as error:
+            except Exception as error:  # of the campaign itself, too: the other faults are tried all the same
+                if not isinstance(error, NotHeldError):
+                    traceback.print_exc()
                 tally.failed.append(str(error))
                 print(f"FAILED  {error}\n        python -m tests.faults {name} --seed {options.seed} --only {number}")
     return tally

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
-from backbones.errors import UsageError, UserError, did_you_mean, short_lines, visible
+from backbones.errors import UsageError, UserError, did_you_mean, visible
 from backbones.runtime.machine_errors import in_one_line
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
@@ -276,7 +276,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         sys.stdout.flush()  # here a full disk can still be told in one line
         return status
     except UserError as error:
-        print(f"error: {short_lines(str(error))}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return error.exit_status
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0 if error.code is None else 1

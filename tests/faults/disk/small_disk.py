@@ -80,7 +80,7 @@ def _keep(folder: Path, mib: float) -> None:
     backing = folder.with_name(f"{folder.name}-backing")
     for place in (folder, backing):
         place.mkdir(exist_ok=True)
-    size, flags = f"size={int(mib * 1024)}k", 0
+    size, flags = _size(mib), 0
     _mount("tmpfs", backing, 0, size)
     _mount(str(backing), folder, _BIND)
     print("ready", flush=True)
@@ -92,12 +92,16 @@ def _keep(folder: Path, mib: float) -> None:
             elif word == "back":
                 _mount(str(backing), folder, _BIND)
             else:
-                size = f"size={int(float(value) * 1024)}k" if word == "size" else size
+                size = _size(float(value)) if word == "size" else size
                 flags = {"read-only": _READ_ONLY, "writable": 0}.get(word, flags)
                 _mount("tmpfs", backing, _REMOUNT | flags, size)
             print("ready", flush=True)
         except OSError as error:
             print(error, flush=True)
+
+
+def _size(mib: float) -> str:
+    return f"size={max(1, int(mib * 1024))}k"  # of nothing it would be as large as memory
 
 
 if __name__ == "__main__":
