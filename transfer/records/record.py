@@ -12,7 +12,14 @@ from backbones.errors import UserError
 from backbones.spec_values import gate_name
 from transfer.cli.old_names import current_content, current_keys, current_options
 from transfer.records.checksums import is_modified
-from transfer.records.record_schema import Numbers, entries_with_odd_texts, invalid_entries, is_a, not_finite_entries
+from transfer.records.record_schema import (
+    Numbers,
+    entries_with_odd_texts,
+    invalid_entries,
+    is_a,
+    not_finite_entries,
+    too_deep_entries,
+)
 
 SCHEMA = 2
 READABLE = (1, SCHEMA)
@@ -186,7 +193,7 @@ class Record:
             differing = ", ".join(name[:40] for name in sorted(content.keys() ^ NAMES))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not is_a(content[name], kind)]
-        wrong = wrong or entries_with_odd_texts(raw, content) or invalid_entries(content)
+        wrong = wrong or too_deep_entries(content) or entries_with_odd_texts(raw, content) or invalid_entries(content)
         if not wrong and numbers.not_finite:
             wrong = not_finite_entries(content)
         if wrong:

@@ -1,7 +1,6 @@
 """Whether the entries of a record have the types and ranges with which reports read them. Imports no torch."""
 
 import math
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,10 @@ COSTS = (
 """Entries of `Record.cost` with which reports compute: numbers or None."""
 LONGEST = 10_000
 """The most characters of a text in a record: tables, which break lines, take long for longer ones."""
+DEEPEST = 50
+"""The most levels of dicts and lists in each other, of which records have fewer than ten."""
+LARGEST_NUMBER = 1e100
+"""The largest score or cost: squares of larger ones, in deviations, are no numbers."""
 LARGEST = 2**63 - 1
 """The largest whole number of the columns of data frames."""
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
@@ -27,7 +30,7 @@ def invalid_entries(content: dict[str, Any]) -> list[str]:
         "scores": all(score is not None and _is_number_or_none(score) for score in scores.values()),
         "scores of a training that broke down": not scores or outcome.get("status") in ("completed", None),
         "metrics": all(isinstance(metric, dict) and _is_metric(metric) for metric in metrics),
-        "cost": all(_is_number_or_none(content["cost"].get(name)) for name in COSTS)
+        "cost": all(_is_number_or_none(cost) and (cost or 0) >= 0 for cost in map(content["cost"].get, COSTS))
         and float(content["cost"].get("params") or 0).is_integer()
         and (content["cost"].get("params") or 0) <= LARGEST,
         "details": all(map(_is_number_or_none, errors)),
@@ -47,6 +50,21 @@ def entries_with_odd_texts(raw: bytes, content: dict[str, Any]) -> list[str]:
     if longest <= LONGEST and b"\\ud" not in raw.lower():
         return []
     return [name for name, entry in content.items() if any(map(_is_odd, (name, *_texts_in(entry))))]
+
+
+def too_deep_entries(content: dict[str, Any]) -> list[str]:
+    """Return the entries with more dicts and lists in each other than a record has."""
+    return [name for name, entry in content.items() if _is_too_deep(entry)]
+
+
+def _is_too_deep(entry: Any) -> bool:
+    level = [entry]
+    for _ in range(DEEPEST + 1):
+        inside = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        if not inside:
+            return False
+        level = [one for values in inside for one in values]
+    return True
 
 
 class Numbers:
@@ -149,8 +167,8 @@ def is_a(value: Any, kind: Any) -> bool:
 
 
 def _is_number_or_none(value: Any) -> bool:
-    """Return whether a value is a finite number or None."""
-    return value is None or (type(value) in (float, int) and abs(value) <= sys.float_info.max)
+    """Return whether a value is None, or a number with which reports can compute."""
+    return value is None or (type(value) in (float, int) and abs(value) <= LARGEST_NUMBER)
 
 
 def _is_metric(metric: dict[str, Any]) -> bool:

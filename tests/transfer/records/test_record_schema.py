@@ -84,6 +84,10 @@ def test_any_value_anywhere_is_refused_or_reported(tmp_path: Path, capsys: pytes
         ("seed", 10**30),
         ("subset", 10**30),
         ("cost", {"params": 0.5}),
+        ("cost", {"gflops": -0.5}),
+        ("cost", {"gflops": 1e308}),
+        ("scores", {"mAP": -1e308}),
+        ("details", {"detector": json.loads("[" * 100 + "]" * 100)}),
         ("weights_id", "x" * 100_000),
     ],
 )
