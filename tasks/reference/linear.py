@@ -9,7 +9,7 @@ from backbones.backbone import Backbone
 from backbones.pretrain.augment import eval_transform
 from tasks.reference.outputs import compare_top_k
 from tasks.reference.recomputed import Recomputed
-from tasks.reference.run_inputs import RunInputs, encode_images
+from tasks.reference.run_inputs import RunInputs, encode_images, usable
 
 
 def recompute(run: RunInputs) -> Recomputed:
@@ -30,7 +30,12 @@ def recompute(run: RunInputs) -> Recomputed:
         # an output moves with a feature by the length of its class's weights at most
         errors = 2 * run.feature_error * lengths * np.sqrt((weight**2).sum(1)).max()
         comparisons += compare_top_k(
-            run, features @ weight.T + bias, errors, split.labels[run.sample_indices()], names, prefix
+            run,
+            usable(features @ weight.T + bias, f"images by its {head}"),
+            errors,
+            split.labels[run.sample_indices()],
+            names,
+            prefix,
         )
     return Recomputed(
         f"{run.weights_description}, and the run's heads: {len(run.sample_indices())} images", comparisons

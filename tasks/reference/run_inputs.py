@@ -25,6 +25,8 @@ from tasks.reference.recomputed import FEATURE_ERRORS
 
 BATCH = 16
 """Number of images in one forward pass."""
+LARGEST_OUTPUT = 1e30
+"""Squares and products of larger outputs, in distances and probes, would leave float64."""
 
 
 class InputsUnavailable(UserError):
@@ -120,6 +122,9 @@ def encode_images(
 ) -> Any:
     """Apply `encode` to images, BATCH at a time, and return the float64 outputs [S, ...].
 
+    Raises:
+        InputsUnavailable: no score can be computed from the outputs.
+
     Args:
         encode: maps float64 images [B, 3, H, W] in [0, 1] to outputs [B, ...].
         read: maps an index to an image [3, H, W], float in [0, 1] or uint8.
@@ -132,4 +137,13 @@ def encode_images(
     for start in tqdm(starts, label, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False):
         batch = torch.stack([to_floats(read(index)).double() for index in order[start : start + BATCH]])
         outputs.append(encode(batch).numpy())
-    return np.concatenate(outputs)
+    return usable(np.concatenate(outputs), label)
+
+
+def usable(outputs: NDArray[Any], label: str) -> NDArray[Any]:
+    """Return a model's outputs [S, ...]. Raises InputsUnavailable for those that no score can be computed from."""
+    if not (np.abs(outputs) <= LARGEST_OUTPUT).all():
+        raise InputsUnavailable(
+            f"the run's weights: their outputs for the {label} are not finite, or beyond all reason"
+        )
+    return outputs

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 COSTS = (
@@ -15,6 +16,8 @@ DEEPEST = 50
 """The most levels of dicts and lists in each other, of which records have fewer than ten."""
 LARGEST_NUMBER = 1e100
 """The largest score or cost: squares of larger ones, in deviations, are no numbers."""
+FIRST_YEAR, LAST_YEAR = 1970, 2200
+"""When runs may have been started."""
 LARGEST = 2**63 - 1
 """The largest whole number of the columns of data frames."""
 STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
@@ -107,25 +110,27 @@ def _parts(content: dict[str, Any]) -> dict[str, bool]:
     """Return whether the parts of entries have the types with which reports read them, by a name for messages."""
     dataset, backbone, environment = content["dataset"], content["backbone"], content["environment"]
     details, origin, outcome = content["details"], content["origin"], content["outcome"]
-    tables = [details.get(name) or [] for name in ("layers", "attention")]
     return {
-        "dataset": _texts(dataset, "name", "digest", "root")
+        "dataset": "name" in dataset
+        and _texts(dataset, "name", "digest", "root")
         and is_a(dataset.get("skipped"), (int, type(None)))
         and is_a(dataset.get("version"), (str, int, type(None)))
         and is_a(dataset.get("counts"), (dict, type(None))),
-        "backbone": _texts(backbone, "name", "arch", "stem", "attention", "ffn")
+        "backbone": "name" in backbone
+        and _texts(backbone, "name", "arch", "stem", "attention", "ffn")
         and is_a(backbone.get("files"), (dict, type(None)))
         and all(isinstance(sha, str) for sha in (backbone.get("files") or {}).values())
         and all(_is_number_or_none(backbone.get(name)) for name in ("patch", "depth")),
         "environment": _texts(environment, "device", "device_type", "started", "precision", "eval_precision")
         and is_a(environment.get("versions", {}), dict)
         and all(is_a(environment.get(name), (int, type(None))) for name in ("world_size", "sequence_parallel"))
-        and all(_is_number_or_none(environment.get(name)) for name in ("threads", "workers")),
+        and all(_is_number_or_none(environment.get(name)) for name in ("threads", "workers"))
+        and _is_time_or_none(environment.get("started")),
         "outcome": _texts(outcome, "reason"),
-        "details": all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables)
-        and all(is_a(details.get(name), (dict, type(None))) for name in ("stem", "features"))
+        "details": _are_token_facts(details)
+        and _texts(details, "detector")
+        and is_a(details.get("features"), (dict, type(None)))
         and is_a(details.get("resumed"), (list, type(None)))
-        and all(_are_plain(row) for table in tables for row in table)
         and _is_support(details.get("support")),
         "origin": _texts(origin, "training") and is_a(origin.get("subset"), (int, type(None))),
         "untrained": all(isinstance(name, str) for name in content["untrained"]),
@@ -144,7 +149,40 @@ def _parts(content: dict[str, Any]) -> dict[str, bool]:
     }
 
 
-def _are_plain(row: dict[str, Any]) -> bool:
+def _is_time_or_none(value: Any) -> bool:
+    """Return whether a value is None, or a time that data frames can hold."""
+    try:
+        return value is None or FIRST_YEAR <= datetime.fromisoformat(value).year <= LAST_YEAR
+    except ValueError:
+        return False
+
+
+def are_token_facts_of_epoch(line: dict[str, Any]) -> bool:
+    """Return whether a history's line of token diagnostics has what tables by layer and epoch read."""
+    return line.get("epoch") is not None and _is_number_or_none(line["epoch"]) and _are_token_facts(line)
+
+
+def _are_token_facts(facts: dict[str, Any]) -> bool:
+    """Return whether token diagnostics, where there are any, are as tables by layer read them."""
+    tables, stem = [facts.get(name) or [] for name in ("layers", "attention")], facts.get("stem") or {}
+    return (
+        all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables)
+        and all(isinstance(row.get("place"), str) and _is_plain(row) for table in tables for row in table)
+        and isinstance(stem, dict)
+        and _are_norms(stem)
+    )
+
+
+def _are_norms(stem: dict[str, Any]) -> bool:
+    """Return whether the facts on a stem's last activation are there with rows of named weights, or are not."""
+    last = stem.get("last_activation") or {}
+    rows = last.get("weights", []) if isinstance(last, dict) else None
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and isinstance(row.get("of"), str) and _is_plain(row) for row in rows
+    )
+
+
+def _is_plain(row: dict[str, Any]) -> bool:
     """Return whether a row of token diagnostics has finite numbers, texts, None, or lists of them."""
     values = [one for value in row.values() for one in (value if isinstance(value, list) else [value])]
     return all(isinstance(one, str | bool) or _is_number_or_none(one) for one in values)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UserError
+from backbones.errors import UserError, reason_of
 from backbones.runtime.files import atomic_replacement, check_writable, flush_folder, write_error
 from backbones.runtime.path_errors import path_error
 from backbones.runtime.scratch import remove_left, scratch_folder
@@ -87,7 +87,11 @@ def _shared_copy(run: Run, folder: Path) -> Path:
     _check_names(folder, record)
     options = folder / OPTIONS
     if options.exists():
-        options.write_text(_without_places(options), encoding="utf-8")
+        try:
+            shown = _without_places(options)
+        except (UserError, UnicodeDecodeError, AttributeError) as error:
+            raise UserError(f"{record.run_id}: its {OPTIONS} cannot be read ({reason_of(error)}); not shared") from None
+        options.write_text(shown, encoding="utf-8")
     files = {path.name: size_and_sha256(path) for path in sorted(folder.iterdir())}
     left_out = sorted(record.files.keys() - files.keys())
     shared = record.shared or {"left_out": left_out, "record": size_and_sha256(run.folder / RECORD)["sha256"]}

@@ -65,7 +65,7 @@ def pretraining_table(record: Record) -> str:
         ("data", _dataset(record)),
         ("images by split", _counts(record)),
     ]
-    rows += [("digest of the data", record.dataset["digest"]), ("seed", record.seed), ("outcome", _outcome(record))]
+    rows += [("digest of the data", record.dataset.get("digest")), ("seed", record.seed), ("outcome", _outcome(record))]
     rows += [(name, record.options[name]) for name in _RECIPE if record.options.get(name) is not None]
     rows += [("started from", record.weights_id), ("run", record.run_id), ("train_seconds", _seconds(record))]
     return _table(("", "value"), rows)

@@ -77,7 +77,7 @@ def _main(argv: list[str]) -> int:
 
 
 UNREADABLE = (
-    *(AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError),
+    *(ArithmeticError, AttributeError, IndexError, KeyError, OSError, TypeError, ValueError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, EOFError),
 )
 """What reading files of a run raises that are not as runs leave them."""

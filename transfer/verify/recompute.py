@@ -195,10 +195,11 @@ def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:
         )
     except UserError as error:
         raise UserError(f"the images: {str(error).splitlines()[0]}; --data FOLDER says where they are") from None
-    if opened.digest != record.dataset["digest"]:
+    digest = record.dataset.get("digest") or "no digest"
+    if opened.digest != digest:
         raise UserError(
             f"the images: those of {opened.name} here are not those of the run (digest {opened.digest[:12]}, "
-            f"{record.dataset['digest'][:12]} in the record); --data FOLDER says where they are"
+            f"{digest[:12]} in the record); --data FOLDER says where they are"
         )
     return opened
 

@@ -142,7 +142,8 @@ def show(where: str, form: str, shown: Shown, seconds: int = HANG_SECONDS) -> st
     printed = out.getvalue() + err.getvalue()
     if status not in (0, 1, 2, 3) or "Traceback" in printed:
         raise NotHeldError(f"{where} as {form}: exit status {status}: {printed[-300:]}")
-    for text in (printed, *map(_content, shown.out.rglob("*"))):
+    handed_on = {path.read_bytes() for path in shown.runs.rglob("*.md")}
+    for text in (printed, *(_content(path, handed_on) for path in shown.out.rglob("*"))):
         if raw := ODD.search(text):
             raise NotHeldError(f"{where} as {form}: raw {raw.group()!r}: {text[max(0, raw.start() - 80) :][:160]!r}")
     return printed
@@ -154,11 +155,11 @@ def _heard(out: io.StringIO, err: io.StringIO) -> Iterator[None]:
         yield
 
 
-def _content(path: Path) -> str:
+def _content(path: Path, handed_on: set[bytes]) -> str:
     """Return the text of a file that is made for readers; those of programs and those of a run are as they were."""
-    of_a_run = any((folder / RECORD).is_file() for folder in path.parents[:2])
-    readable = path.suffix in (".md", ".tex", ".html") and path.is_file() and not of_a_run
-    return path.read_text(encoding="utf-8", errors="replace") if readable else ""
+    if path.suffix not in (".md", ".tex", ".html") or not path.is_file() or path.read_bytes() in handed_on:
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _copy(run: Path, name: str, changes: dict[str, Any]) -> None:

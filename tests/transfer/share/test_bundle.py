@@ -285,6 +285,14 @@ def test_damaged_outcomes_of_an_older_record_are_not_shared(runs: list[Run], dam
         bundle([older], tmp_path / "runs.zip")
 
 
+@pytest.mark.parametrize("damaged", [b"# \xff\n", b"lr: [\n", b"- 1\n"])
+def test_damaged_options_of_an_older_record_are_not_shared(runs: list[Run], damaged: bytes, tmp_path: Path) -> None:
+    older = Run(runs[0].folder, replace(runs[0].record, files={}))
+    (older.folder / "options.yaml").write_bytes(damaged)
+    with pytest.raises(UserError, match=r"its options\.yaml cannot be read"):
+        bundle([older], tmp_path / "runs.zip")
+
+
 def test_what_does_not_verify_is_not_shared(runs: list[Run], tmp_path: Path) -> None:
     (runs[0].folder / "history.jsonl").write_text("")
     with pytest.raises(UserError, match=r"history\.jsonl: not the file that the run wrote"):

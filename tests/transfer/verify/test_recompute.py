@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.torch import save_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from backbones.engine.trained_weights import LEARNER, load_trained
 from backbones.pretrain.method import load_method
@@ -17,7 +18,7 @@ from backbones.settings import config_names
 from tasks.reference.recomputed import ROUNDING
 from tests.tasks.reference.test_statements import ROOM
 from transfer.pretrain import main as pretrain
-from transfer.records.checksums import with_checksum
+from transfer.records.checksums import size_and_sha256, with_checksum
 from transfer.records.store import Record, Store
 from transfer.report.__main__ import main as report
 from transfer.run import main as run
@@ -263,6 +264,22 @@ def test_missing_weights_are_named(
     assert status == 1
     assert f"not computed anew: the run's weights: there is no {folder / 'export' / file}" in out
     assert "1 of 1 runs were not computed anew" in out
+
+
+@pytest.mark.parametrize(("task", "file"), [("reid", "model.safetensors"), ("linear", "head.safetensors")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_weights_whose_outputs_no_score_is_computed_from_are_said(
+    copy: Callable[[str], Path], task: str, file: str, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copy(task) / "export" / file
+    tensors = load_file(path)
+    save_file({name: torch.full_like(tensor, value) for name, tensor in tensors.items()}, path)
+    record = Record.read(path.parents[1] / "record.json")
+    export = {f"export/{file}": size_and_sha256(path)}
+    elsewhere(path.parents[1], files={**record.files, **export}, weights_id="random")
+    status, out = said(capsys, path.parents[1])
+    assert status == 1
+    assert "not computed anew: the run's weights: their outputs for the " in out
 
 
 def test_a_run_of_an_earlier_version_has_all_tensors_in_one_file(

@@ -187,7 +187,7 @@ def test_a_repetition_with_another_score_is_noted_and_not_shown(tmp_path: Path) 
     ours = reid_run(tmp_path / "ours", stem="conv", signal=1.5)
     bundle([ours], tmp_path / "ours.zip")
     theirs = reid_run(
-        tmp_path / "theirs", stem="conv", signal=1.4, environment={"precision": "bf16", "started": "2026-02"}
+        tmp_path / "theirs", stem="conv", signal=1.4, environment={"precision": "bf16", "started": "2026-02-01"}
     )
     bundle([theirs], tmp_path / "theirs.zip")
     assert theirs.record.run_key == ours.record.run_key
@@ -212,7 +212,7 @@ def test_folders_of_runs_and_damaged_bundles(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_smoke_and_dirty_runs_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changed = {"precision": "bf16", "started": "2026", "dirty": True}
+    changed = {"precision": "bf16", "started": "2026-01-01", "dirty": True}
     reid_run(tmp_path / "lab", stem="conv", signal=1.5, environment=changed)
     reid_run(tmp_path / "lab", stem="sconv", signal=1.5)
     command = ["--leaderboard", str(tmp_path / "lab"), "--output", str(tmp_path / "site")]
