@@ -25,7 +25,10 @@ def scratch_folder(beside: Path, name: str) -> Iterator[Path]:
     with contextlib.ExitStack() as held:
         while True:
             scratch = Path(tempfile.mkdtemp(dir=beside, prefix=f".{name}-", suffix=".tmp"))
-            handle = os.open(scratch, os.O_RDONLY)
+            try:
+                handle = os.open(scratch, os.O_RDONLY)
+            except FileNotFoundError:  # another process took it for left
+                continue
             held.callback(os.close, handle)
             held.callback(shutil.rmtree, scratch, ignore_errors=True)
             with contextlib.suppress(OSError):

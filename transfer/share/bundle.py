@@ -179,6 +179,7 @@ def _imported_meanwhile(folder: Path, run_key: str) -> Run | None:
 
 def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> None:
     name, target = run.record.run_id, store.folder(run.record.run_id)
+    there = target.exists()  # before its record is looked for: what another process moves in has one at once
     existing = existing or _imported_meanwhile(target, run.record.run_key)
     if existing is not None:
         if same_result(existing.record, run.record):
@@ -186,7 +187,7 @@ def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> N
         else:
             conflict = difference_text(existing, run).replace(str(run.folder), f"{name} of the bundle")
             result.conflicts.append(f"{conflict}; what was there stays")
-    elif target.exists():
+    elif there:
         result.conflicts.append(f"{target}: unfinished, or no run at all; finish it or move it away, then import again")
     else:
         try:

@@ -1,7 +1,9 @@
 import fcntl
 import os
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,26 @@ def test_a_folder_that_was_taken_for_left_is_made_again(tmp_path: Path, monkeypa
         lock(handle, how)
 
     monkeypatch.setattr(scratch.fcntl, "flock", late)
+    with scratch_folder(tmp_path, "a") as made:
+        assert made.is_dir()
+        assert made not in taken
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_was_removed_before_it_was_opened_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Path] = []
+    make = tempfile.mkdtemp
+
+    def removed_at_once(**given: Any) -> str:
+        made = make(**given)
+        if not taken:
+            taken.append(Path(made))
+            taken[0].rmdir()
+        return made
+
+    monkeypatch.setattr(scratch.tempfile, "mkdtemp", removed_at_once)
     with scratch_folder(tmp_path, "a") as made:
         assert made.is_dir()
         assert made not in taken

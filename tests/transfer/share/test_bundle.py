@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import shutil
 import stat
 import zipfile
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.checksums import with_checksum
 from transfer.records.record import Record, RunKey
 from transfer.records.store import Run, Store
+from transfer.share import bundle as share
 from transfer.share.bundle import bundle, import_bundle
 from transfer.verify.__main__ import main as verify
 
@@ -351,6 +353,24 @@ def import_one(file: Path, root: Path, begin: Any, ended: Any) -> None:
     begin.wait()
     result = import_bundle(file, Store(root))
     ended.put((len(result.added), len(result.equal), result.conflicts))
+
+
+def test_a_run_that_comes_in_before_its_folder_is_looked_at_is_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made(tmp_path / "theirs")
+    bundle([run], tmp_path / "runs.zip")
+    read, store = share._imported_meanwhile, Store(tmp_path / "ours")
+
+    def another_is_faster(folder: Path, run_key: str) -> Run | None:
+        found: Run | None = read(folder, run_key)
+        if not folder.exists():
+            shutil.copytree(run.folder, folder)
+        return found
+
+    monkeypatch.setattr(share, "_imported_meanwhile", another_is_faster)
+    result = import_bundle(tmp_path / "runs.zip", store)
+    assert (len(result.added), len(result.equal), result.conflicts) == (0, 1, [])
 
 
 def test_imports_of_one_bundle_at_once_add_its_runs_once(tmp_path: Path) -> None:

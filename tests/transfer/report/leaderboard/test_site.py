@@ -298,7 +298,7 @@ def test_what_is_searched_and_sorted_stands_in_the_address(browser: Browser, sit
     browser.js("document.querySelector('tbody a[href^=\"#run=\"]').click()")
     browser.until("document.querySelector('dialog').open")
     browser.key("Escape")
-    browser.until("location.hash.includes('find=')")
+    browser.until("location.hash.includes('find=') && location.hash.includes('sort=')")
     address: Any = browser.js("location.hash")
     assert "sort=mAP+ascending" in address
     browser.reload()
