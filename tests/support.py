@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -16,6 +17,7 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.options import FitOptions
+from tests.faults.disk.small_disk import SmallDisk
 
 PLAIN = {
     "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_lr_factor": 1.0,
@@ -119,3 +121,11 @@ def with_flags(words: Sequence[str], more: Sequence[str]) -> list[str]:
         replaced = word in given if word.startswith("--") else replaced
         kept += [] if replaced else [word]
     return [*kept, *more]
+
+
+def disk_or_skip(folder: Path, mib: float) -> SmallDisk:
+    """Return a disk of memory; skip the test where none can be mounted."""
+    try:
+        return SmallDisk(folder, mib)
+    except PermissionError:
+        pytest.skip("no disk can be mounted here")

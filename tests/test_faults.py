@@ -13,9 +13,9 @@ from tests.faults import __main__ as faults
 from tests.faults.damaged.data import Found
 from tests.faults.damaged.files import DamagedFiles, Target
 from tests.faults.damaged.mutations import mutated
-from tests.faults.disk.small_disk import SmallDisk
 from tests.faults.hostile import refused
 from tests.faults.trial import NotHeldError
+from tests.support import disk_or_skip
 
 
 class SometimesHarmful:
@@ -120,11 +120,7 @@ def test_a_hostile_file_that_is_taken_or_ends_in_a_traceback_is_found(read: Call
 
 
 def test_a_disk_that_is_full_read_only_and_gone(tmp_path: Path) -> None:
-    try:
-        disk = SmallDisk(tmp_path / "disk", 0.1)
-    except PermissionError:
-        pytest.skip("no disk can be mounted here")
-    with disk:
+    with disk_or_skip(tmp_path / "disk", 0.1) as disk:
         (disk.seen / "kept").write_bytes(b"kept")
         assert not (tmp_path / "disk" / "kept").exists()
         with pytest.raises(OSError, match="No space left"):
@@ -142,11 +138,7 @@ def test_a_disk_that_is_full_read_only_and_gone(tmp_path: Path) -> None:
 
 
 def test_a_disk_of_nothing_can_grow(tmp_path: Path) -> None:
-    try:
-        disk = SmallDisk(tmp_path / "disk", 0.0001)
-    except PermissionError:
-        pytest.skip("no disk can be mounted here")
-    with disk:
+    with disk_or_skip(tmp_path / "disk", 0.0001) as disk:
         with pytest.raises(OSError, match="No space left"):
             (disk.seen / "large").write_bytes(bytes(2**20))
         disk.set("size 10")

@@ -122,14 +122,14 @@ def encode_images(
 ) -> Any:
     """Apply `encode` to images, BATCH at a time, and return the float64 outputs [S, ...].
 
-    Raises:
-        InputsUnavailable: no score can be computed from the outputs.
-
     Args:
         encode: maps float64 images [B, 3, H, W] in [0, 1] to outputs [B, ...].
         read: maps an index to an image [3, H, W], float in [0, 1] or uint8.
         indices: the indices of the S images.
         label: the label of the progress bar on stderr.
+
+    Raises:
+        InputsUnavailable: no score can be computed from the outputs.
     """
     order: Sequence[int] = [int(index) for index in indices]
     starts = range(0, len(order), BATCH)
@@ -144,6 +144,6 @@ def usable(outputs: NDArray[Any], label: str) -> NDArray[Any]:
     """Return a model's outputs [S, ...]. Raises InputsUnavailable for those that no score can be computed from."""
     if not (np.abs(outputs) <= LARGEST_OUTPUT).all():
         raise InputsUnavailable(
-            f"the run's weights: their outputs for the {label} are not finite, or beyond all reason"
+            f"the run's weights: their outputs for the {label} are not finite, or beyond {LARGEST_OUTPUT:g}"
         )
     return outputs

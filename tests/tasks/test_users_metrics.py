@@ -136,6 +136,11 @@ def test_pretraining_has_it_too(folder: Path) -> None:
         ),
         (
             "my_metric.py:wrong",
+            "from tasks.users_metrics import metric\n@metric(bounds=(0, 1e308))\ndef wrong(per_sample): return 1e150",
+            "the score wrong is 1e+150; a record holds scores up to 1e+100",
+        ),
+        (
+            "my_metric.py:wrong",
             "from tasks.users_metrics import metric\n@metric(direction='up')\ndef wrong(per_sample): return 0",
             "direction='up': higher or lower is better",
         ),

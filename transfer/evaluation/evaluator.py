@@ -35,7 +35,7 @@ from transfer.evaluation.planned_run import PlannedRun, planned_runs
 from transfer.evaluation.preflight import resolve_inputs
 from transfer.evaluation.results import Evaluation, RunFailed
 from transfer.evaluation.reuse import find_record, finish, reuse_messages
-from transfer.evaluation.users_results import check_users_results
+from transfer.evaluation.users_results import check_metrics, check_users_results
 from transfer.records import command_result
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store
 
@@ -194,7 +194,9 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
 def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folder: Path) -> tuple[Scores, Outcomes]:
     """Return scores and arrays with those of the user's metrics; an error says how to keep what was trained."""
     try:
-        return add_metrics(planned.metrics, scores, outcomes)
+        scores, outcomes = add_metrics(planned.metrics, scores, outcomes)
+        check_metrics(scores)
+        return scores, outcomes
     except Exception as error:
         if not getattr(planned.command.options, "epochs", 0) or not (folder / EXPORT).is_dir():
             raise

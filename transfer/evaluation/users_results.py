@@ -1,18 +1,18 @@
 """Checks what the `run` of a user's task returns, before it is recorded: scores, and the arrays that give them."""
 
-import math
 from typing import Any
 
 import numpy as np
 
 from backbones.errors import UserError
-from tasks.task import Task
+from tasks.task import Scores, Task
+from transfer.records.record_schema import LARGEST_NUMBER
 
 _ARRAYS = "`sample` [M], the names of the samples, and `cluster` [M], integers of what is resampled together"
 
 
 def check_users_results(task: Task, scores: Any, outcomes: Any) -> None:
-    """Check that the scores are finite numbers and that `rescore` computes them from the arrays.
+    """Check that the scores are numbers that a record holds and that `rescore` computes them from the arrays.
 
     Args:
         task: a user's task.
@@ -23,7 +23,7 @@ def check_users_results(task: Task, scores: Any, outcomes: Any) -> None:
     """
     if not isinstance(scores, dict) or not all(isinstance(score, float) for score in scores.values()):
         raise UserError(f"{task.file}: `run` returned the scores {scores!r}; wanted: a dict of names and floats")
-    broken = [name for name, score in scores.items() if not math.isfinite(score)]
+    broken = [name for name, score in scores.items() if not abs(score) <= LARGEST_NUMBER]
     if broken:
         raise UserError(f"{task.file}: the score {broken[0]} is {scores[broken[0]]}")
     if not isinstance(outcomes, dict) or not all(isinstance(array, np.ndarray) for array in outcomes.values()):
@@ -40,3 +40,10 @@ def check_users_results(task: Task, scores: Any, outcomes: Any) -> None:
         raise UserError(
             f"{task.file}: `run` returned the scores {scores}, and `rescore` of its arrays gives {rescored}"
         )
+
+
+def check_metrics(scores: Scores) -> None:
+    """Raise UserError for a score of a user's metric that no record holds."""
+    for name, score in scores.items():
+        if abs(score) > LARGEST_NUMBER:
+            raise UserError(f"the score {name} is {score:g}; a record holds scores up to {LARGEST_NUMBER:g}")

@@ -193,7 +193,9 @@ class Record:
             differing = ", ".join(name[:40] for name in sorted(content.keys() ^ NAMES))
             raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
         wrong = [name for name, kind in KINDS.items() if not is_a(content[name], kind)]
-        wrong = wrong or too_deep_entries(content) or entries_with_odd_texts(raw, content) or invalid_entries(content)
+        wrong = (
+            wrong or too_deep_entries(raw, content) or entries_with_odd_texts(raw, content) or invalid_entries(content)
+        )
         if not wrong and numbers.not_finite:
             wrong = not_finite_entries(content)
         if wrong:

@@ -1,6 +1,7 @@
 """Whether the entries of a record have the types and ranges with which reports read them. Imports no torch."""
 
 import math
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,7 @@ COSTS = (
 """Entries of `Record.cost` with which reports compute: numbers or None."""
 LONGEST = 10_000
 """The most characters of a text in a record: tables, which break lines, take long for longer ones."""
-DEEPEST = 50
+DEEPEST = 100
 """The most levels of dicts and lists in each other, of which records have fewer than ten."""
 LARGEST_NUMBER = 1e100
 """The largest score or cost: squares of larger ones, in deviations, are no numbers."""
@@ -55,8 +56,10 @@ def entries_with_odd_texts(raw: bytes, content: dict[str, Any]) -> list[str]:
     return [name for name, entry in content.items() if any(map(_is_odd, (name, *_texts_in(entry))))]
 
 
-def too_deep_entries(content: dict[str, Any]) -> list[str]:
-    """Return the entries with more dicts and lists in each other than a record has."""
+def too_deep_entries(raw: bytes, content: dict[str, Any]) -> list[str]:
+    """Return the entries with more dicts and lists in each other than a record has; arguments as above."""
+    if raw.count(b"[") + raw.count(b"{") <= DEEPEST:  # as in most records
+        return []
     return [name for name, entry in content.items() if _is_too_deep(entry)]
 
 
@@ -204,13 +207,17 @@ def is_a(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
-def _is_number_or_none(value: Any) -> bool:
+def _is_number_or_none(value: Any, largest: float = LARGEST_NUMBER) -> bool:
     """Return whether a value is None, or a number with which reports can compute."""
-    return value is None or (type(value) in (float, int) and abs(value) <= LARGEST_NUMBER)
+    return value is None or (type(value) in (float, int) and abs(value) <= largest)
 
 
 def _is_metric(metric: dict[str, Any]) -> bool:
     unit, direction = metric.get("unit", "fraction"), metric.get("direction", "higher")
     bounds = metric.get("bounds") or [0, 0]
-    in_pairs = isinstance(bounds, list) and len(bounds) == 2 and all(map(_is_number_or_none, bounds))
+    in_pairs = (
+        isinstance(bounds, list)
+        and len(bounds) == 2
+        and all(_is_number_or_none(bound, sys.float_info.max) for bound in bounds)  # as a user's metric states them
+    )
     return isinstance(unit, str) and direction in ("higher", "lower") and in_pairs

@@ -1,6 +1,7 @@
 """The data frame of a set of runs: a row per run and score. Imports no torch."""
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from transfer.records.labels import value_label
@@ -57,7 +58,8 @@ def frame_of_runs(runs: Iterable[Run]) -> "pd.DataFrame":
 
     rows = [row for run in runs for row in _rows(run)]
     frame = pd.DataFrame({name: [row[name] for row in rows] for name in COLUMNS})
-    frame["started"] = pd.to_datetime(frame["started"], utc=True)
+    # of whatever form; pandas would want that of the first row in all
+    frame["started"] = pd.to_datetime([(at := row["started"]) and datetime.fromisoformat(at) for row in rows], utc=True)
     return frame.astype(COLUMNS)
 
 

@@ -61,6 +61,14 @@ def test_slices_sums_and_their_text(folder: Path) -> None:
     assert repr(runs.filter(task="reid")) == "<RunSet of 5: 5 reid>"
 
 
+def test_times_of_several_forms_stand_in_one_frame(folder: Path) -> None:
+    times = ["2026-01-01", "2026-01-01T10:00:00+00:00", "2026-01-01T10:00:00.5+02:00", "2026-W02-1", None]
+    record = transfer.load(folder)[0].record
+    records = [replace(record, environment={**record.environment, "started": time}) for time in times]
+    started = runs_of(records, folder).to_frame().drop_duplicates("started").started
+    assert started.dt.strftime("%d %H").fillna("").tolist() == ["01 00", "01 10", "01 08", "05 00", ""]
+
+
 def test_control_characters_of_a_stranger_reach_no_terminal(folder: Path) -> None:
     runs = transfer.load(folder)
     foreign = [replace(run.record, task="x\x1b[31m") for run in runs.filter(task="fewshot")]

@@ -103,6 +103,11 @@ def test_an_entry_of_another_type_is_named(entry: str, value: Any) -> None:
         Record.parse(with_checksum(content), Path("record.json"))
 
 
+def test_any_finite_bounds_of_a_metric_are_read() -> None:
+    content = json.loads(json.dumps(asdict(made()))) | {"metrics": {"mAP": {"bounds": [-1e308, 1e308]}}}
+    assert parsed(content) is not None
+
+
 OLDER = sorted(Path(__file__).with_name("older").glob("*.json"))
 NOT_FINITE = (float("nan"), float("inf"), float("-inf"))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.backbones.runtime.test_files import files_of_at_most
-from tests.faults.disk.small_disk import SmallDisk
 from tests.processes import ENVIRONMENT, Command
+from tests.support import disk_or_skip
 from tests.transfer.share.test_bundle import made
 from transfer.report.__main__ import main as report
 
@@ -61,11 +61,7 @@ def test_a_bundle_on_a_full_disk_is_one_line(
 
 
 def test_a_finished_run_is_shown_on_a_read_only_disk(tmp_path: Path) -> None:
-    try:
-        disk = SmallDisk(tmp_path / "disk", 10)
-    except PermissionError:
-        pytest.skip("no disk can be mounted here")
-    with disk:
+    with disk_or_skip(tmp_path / "disk", 10) as disk:
         words = ["knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--subset", "30"]
         words += ["--out", str(disk.folder / "runs"), "--features", str(disk.folder / "features")]
         first = Command("transfer.run", words, tmp_path / "first", prepare=disk.enter)
