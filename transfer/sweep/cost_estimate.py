@@ -126,28 +126,30 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
 def _sustained() -> tuple[float, str]:
     """Return the TFLOP/s that this machine sustains, and their source.
 
-    `doctor speed` has measured them, or they are the assumed share of a bf16 matrix product, measured here; on a GPU if
-    there is one.
+    `doctor speed` has measured them, or they are the assumed share of a matrix product, measured here in the precision
+    that trainings take by themselves; on a GPU if there is one.
     """
     import time
 
     import torch
 
     from backbones.runtime.device import device_name
+    from backbones.runtime.precision import DTYPES, choose_precision
 
-    name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = device_name(device)
     if measured := recall_speed(name):
         return measured.tflops, f"`transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    side = 8192 if device == "cuda" else 1024
-    a = torch.randn(side, side, device=device, dtype=torch.bfloat16)
+    precision = choose_precision("auto", device)  # a CPU without bf16 multiplies it a hundred times more slowly
+    side = 8192 if device.type == "cuda" else 1024
+    a = torch.randn(side, side, device=device, dtype=DTYPES[precision])
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
         product = a @ a
-        if device == "cuda":
+        if device.type == "cuda":
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
     del product
-    source = f"{UTILISATION:.0%} of a matrix product on this machine, measured now"
+    source = f"{UTILISATION:.0%} of a matrix product in {precision} on this machine, measured now"
     return UTILISATION * 2 * side**3 / best / 1e12, source

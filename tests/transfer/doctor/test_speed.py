@@ -72,6 +72,17 @@ def test_it_measures_and_sweeps_know_it(
     assert not [path for path in tmp_path.iterdir() if path.name != "vit-transfer"]
 
 
+def test_without_a_measured_speed_the_assumed_one_is_of_the_precision_of_trainings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("backbones.runtime.precision.cpu_has_bf16", lambda: False)
+    speed, source = _sustained()
+    assert "30% of a matrix product in fp32" in source
+    assert 0.001 < speed < 100
+
+
 def test_a_measured_speed_counts_three_forward_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert recall_speed("GPU") is None
