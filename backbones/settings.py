@@ -25,6 +25,8 @@ MOST_VALUES = 1_000_000
 """Values of a YAML file, its aliases written out."""
 DEEPEST = 50
 """Values of a YAML file in one another, its aliases written out."""
+LONGEST_INTEGER = 400
+"""Characters of an integer in a YAML file."""
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -157,7 +159,7 @@ class _Reader(yaml.SafeLoader):
         """Return the value of a node. Raises ConstructorError for a value that its tag cannot have."""
         try:
             return super().construct_object(node, deep)
-        except (ValueError, OverflowError, TypeError) as error:
+        except (ValueError, OverflowError, TypeError, KeyError) as error:  # KeyError: `!!bool` of another word
             value = str(getattr(node, "value", ""))[:60]
             problem = f"{value!r} is no {node.tag.rpartition(':')[2]} ({error})"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
@@ -195,6 +197,8 @@ def _use_core_schema() -> None:
 def _integer(loader: Any, node: yaml.ScalarNode) -> int:
     """Return an integer of the core schema; `010` is ten."""
     text = loader.construct_scalar(node)
+    if len(text) > LONGEST_INTEGER:  # Python does not print those of some thousand digits
+        raise ValueError(f"it has {len(text)} characters, more than {LONGEST_INTEGER}")
     return int(text[2:], 8) if text.startswith("0o") else int(text, 16 if text.startswith("0x") else 10)
 
 

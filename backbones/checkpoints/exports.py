@@ -1,7 +1,6 @@
 """Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
 
 import json
-import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.checkpoints import hub
 from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
 from backbones.errors import UsageError, UserError, reason_of
-from backbones.runtime.files import file_sha256, replace_folder
+from backbones.runtime.files import file_sha256, is_finite_number, parse_json, replace_folder
 from backbones.runtime.user_imports import imported_files
 from backbones.user_code import file_digest
 
@@ -214,7 +213,7 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     """
     file = folder / PRETRAIN if (folder / PRETRAIN).exists() else folder / EXPORT_FACTS
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("not a description of a run")
         mappings = all(isinstance(content.get(name, {}), dict) for name in ("origin", "dataset", "renamed"))
@@ -234,7 +233,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         UserError: it is missing or damaged.
     """
     try:
-        config: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config: dict[str, Any] = parse_json((folder / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("no names with values")
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
         if wrong := _wrong_entries(config):
@@ -260,12 +261,8 @@ def _wrong_entries(config: dict[str, Any]) -> list[str]:
 def _is_size(value: Any, length: int, *, alone: bool = False) -> bool:
     """Return whether a value is missing, a list of so many numbers, or, if one may stand alone, a number."""
     if isinstance(value, list):
-        return len(value) == length and all(map(_is_number, value))
-    return value is None or (alone and _is_number(value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return len(value) == length and all(map(is_finite_number, value))
+    return value is None or (alone and is_finite_number(value))
 
 
 def mean_and_std(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from backbones.data.cache import cache_folder
 from backbones.errors import UserError
-from backbones.runtime.files import replace_folder
+from backbones.runtime.files import parse_json, replace_folder
 
 FACTS = "facts.json"
 SETTLED = 2.0
@@ -63,7 +63,7 @@ def load_index(source: Path, version: str, stamp: str) -> Index | None:
     """
     folder = _folder(source)
     try:
-        content = json.loads((folder / FACTS).read_bytes())
+        content = parse_json((folder / FACTS).read_bytes())
         if content["version"] != version or content["source"] != str(source.resolve()):
             return None
         if content["stamp"] != stamp:

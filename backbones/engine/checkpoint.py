@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from backbones.errors import UserError
-from backbones.runtime.files import atomic_replacement, write_atomic, write_error
+from backbones.runtime.files import atomic_replacement, parse_json, write_atomic, write_error
 from backbones.runtime.machine_errors import machine_error
 from backbones.settings import differences
 
@@ -203,7 +203,7 @@ def _step_of(line: bytes) -> int | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
         return entry["step"] if type(entry["step"]) is int else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

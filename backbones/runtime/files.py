@@ -1,10 +1,12 @@
-"""Files that are whole or absent."""
+"""Files that are whole or absent, and JSON that others may have written."""
 
 import contextlib
 import ctypes
 import errno
 import fcntl
 import hashlib
+import json
+import math
 import os
 import re
 import shutil
@@ -21,6 +23,36 @@ if TYPE_CHECKING:
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 _SCRAP = re.compile(r"\..+\.tmp|\..+\.\d+\.old|\.probe\.\d+")
 """Names of what takes its own name once it is whole, and of what it replaces."""
+
+
+_DIGITS = 40
+"""An integer of more digits is refused: no quantity here has so many, and `float` of a longer one may not exist."""
+
+
+def parse_json(raw: str | bytes) -> Any:
+    """Return the content of JSON that may be damaged or made to do harm.
+
+    Raises:
+        ValueError: it is no JSON in UTF-8, nested too deeply, or has an integer of more than 40 digits.
+    """
+    try:
+        return _JSON.decode(raw if isinstance(raw, str) else raw.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"an integer of {len(text)} characters")
+    return int(text)
+
+
+def is_finite_number(value: Any) -> bool:
+    """Return whether a value of `parse_json` is a number, neither NaN nor infinite; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_JSON = json.JSONDecoder(parse_int=_integer)
 
 
 def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:

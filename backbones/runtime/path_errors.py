@@ -8,6 +8,7 @@ SHOWN = 60  # characters of a path
 _REASONS = {
     errno.ENAMETOOLONG: "the name is longer than the file system takes",
     errno.ELOOP: "symbolic links go round in a circle",
+    errno.EACCES: "this user has no permission for it; change its owner or mode (`ls -l` shows them)",
 }
 _FAILING = (errno.EIO, errno.ESTALE, errno.ENOTCONN)
 _TEXTS = {

@@ -24,6 +24,7 @@ from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.data.splits.subsets import content_digests
 from backbones.errors import UserError, shortened
+from backbones.runtime.files import parse_json
 from backbones.runtime.threads import usable_cores
 from tasks.data.coco_split import WORDS, CocoSplit
 
@@ -130,7 +131,7 @@ def image_sizes(stats: dict[str, os.stat_result], *, name: str) -> dict[str, Siz
 
 def _remembered(key: str, count: int) -> list[Size | None] | None:
     try:
-        sizes = [None if size is None else (int(size[0]), int(size[1])) for size in json.loads(recall(key) or b"")]
+        sizes = [None if size is None else (int(size[0]), int(size[1])) for size in parse_json(recall(key) or b"")]
         return sizes if len(sizes) == count else None
     except (ValueError, TypeError, LookupError):
         return None

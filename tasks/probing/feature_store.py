@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import UserError
-from backbones.runtime.files import lock, write_atomic, write_error
+from backbones.runtime.files import lock, parse_json, write_atomic, write_error
 from tasks.probing.shards import (
     UNKNOWN,
     DamagedShard,
@@ -83,7 +83,7 @@ class Entry:
     def about(self) -> dict[str, Any]:
         """Return the content of entry.json; empty when it cannot be read."""
         try:
-            content = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+            content = parse_json((self.folder / ABOUT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) and isinstance(content.get("key"), dict) else {}

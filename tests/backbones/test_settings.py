@@ -75,6 +75,9 @@ CHAIN = "a0: &a0 [1]\n" + "".join(f"a{number}: &a{number} [*a{number - 1}]\n" fo
     [
         ("a: 1\nb: !!int abc", 2, "'abc' is no int"),
         (f"a: {'9' * 5000}", 1, "is no int"),
+        (f"a: 0x{'f' * 5000}", 1, "is no int"),
+        (f"a: 0o{'7' * 5000}", 1, "is no int"),
+        ("a: 1\nb: !!bool maybe", 2, "'maybe' is no bool"),
         ("a: 1\n\na: 2", 3, "the key 'a' stands twice"),
         ("a: [1, 2", 1, "expected ',' or ']'"),
         ("a: !!python/object/apply:os.system [x]", 1, "could not determine a constructor"),

@@ -1,10 +1,10 @@
 """Finds the weights that a run left, where `--weights` names the run by its id or its folder. Imports no torch."""
 
-import json
 from pathlib import Path
 
 from backbones.checkpoints.exports import CONFIG, EXPORT
 from backbones.errors import MissingInput, UserError, reason_of
+from backbones.runtime.files import parse_json
 
 RECORD, OPTIONS = "record.json", "options.yaml"
 
@@ -27,7 +27,7 @@ def weights_of_run(weights: str, out: Path) -> str:
     if not (run / RECORD).is_file():
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; give its command again to finish it")
     try:
-        record = json.loads((run / RECORD).read_bytes())
+        record = parse_json((run / RECORD).read_bytes())
         status = record["outcome"]["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({reason_of(error)})") from None

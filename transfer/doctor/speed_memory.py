@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from backbones.data.cache import recall, remember
+from backbones.runtime.files import parse_json
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def recall_speed(device: str) -> MeasuredSpeed | None:
     """Return the speed of a device; None if it was not measured here."""
     content = recall(_name(device))
     try:
-        return None if content is None else MeasuredSpeed(**json.loads(content))
+        return None if content is None else MeasuredSpeed(**parse_json(content))
     except (ValueError, TypeError):
         return None
 

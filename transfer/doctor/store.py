@@ -17,8 +17,8 @@ from backbones.errors import UserError
 from backbones.runtime.files import remove, scraps_in
 from backbones.settings import Positional, parse
 from transfer.doctor.check_result import CheckResult
-from transfer.records.record import Record
-from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, Store, is_locked, store_in
+from transfer.records.record import OtherSchema, Record
+from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, Store, has_state, is_locked, store_in
 
 ASIDE = ".set-aside"
 """Folder, in that of the runs, of damaged runs; reports do not read it."""
@@ -100,10 +100,9 @@ def findings_in(store: Store) -> Iterator[Finding]:
             yield from _of_finished(folder) if (folder / RECORD).exists() else _foreign(folder)
             continue
         run = unfinished[folder]
-        resumable = (folder / STATE).exists() or (folder / PREVIOUS).exists()
         if [path.name for path in folder.iterdir()] == [LOCK]:
             yield Finding(folder, "holds nothing but a stale lock", partial(remove, folder))
-        elif resumable:
+        elif has_state(folder):
             yield Finding(folder, f"{run.state}: {run.reason}", advice=GO_ON)
         else:
             yield _damaged(folder, f"{run.state}, without a saved state: {run.reason}")
@@ -114,7 +113,13 @@ def _of_finished(folder: Path) -> Iterator[Finding]:
         if (folder / name).exists():
             yield Finding(folder / name, what, partial(remove, folder / name))
     try:
-        record = Record.read(folder / RECORD)
+        record = Record.parse((folder / RECORD).read_bytes(), folder / RECORD)
+    except OSError as error:  # of this user or of the disk: the record may be whole
+        yield Finding(folder, f"its record cannot be read ({error.strerror})", advice="see to its owner, mode and disk")
+        return
+    except OtherSchema as error:
+        yield Finding(folder, str(error).removeprefix(f"{folder / RECORD}: "), advice="take the version that wrote it")
+        return
     except UserError as error:
         yield _damaged(folder, str(error).removeprefix(f"{folder / RECORD}: "))
         return

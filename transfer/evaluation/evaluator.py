@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from backbones.checkpoints.exports import EXPORT
-from backbones.engine.checkpoint import STATE
 from backbones.engine.context import Context, auto_threads, auto_workers, peak_mib
 from backbones.engine.cost import Cost
 from backbones.engine.outcome import Outcome
@@ -37,7 +36,7 @@ from transfer.evaluation.results import Evaluation, RunFailed
 from transfer.evaluation.reuse import find_record, finish, reuse_messages
 from transfer.evaluation.users_results import check_metrics, check_users_results
 from transfer.records import command_result
-from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store
+from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store, has_state
 
 
 def evaluate_runs(
@@ -105,7 +104,7 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them
         # A killed loader process raises wherever the main thread is, even while `_run` reports the first error.
-        saved = (store.folder(planned.run_id) / STATE).exists()
+        saved = has_state(store.folder(planned.run_id))
         error = machine_error(error, Situation(planned.options, state_saved=saved)) or error
         message = str(error) if isinstance(error, UserError) else traceback.format_exc()
         context.say(f"error: {planned.run_id}: {message}")
@@ -208,8 +207,7 @@ def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folde
 def _situation(planned: PlannedRun, context: Context) -> Situation:
     """Return what a run that failed was doing, for the message."""
     assert context.folder is not None
-    saved = (context.folder / STATE).exists()
-    return Situation(planned.options, context.training, peak_mib(context.device), saved)
+    return Situation(planned.options, context.training, peak_mib(context.device), has_state(context.folder))
 
 
 def _tracking(planned: PlannedRun, context: Context) -> AbstractContextManager[Tracker]:

@@ -13,7 +13,7 @@ from backbones.errors import UserError
 from backbones.runtime.files import check_writable, replace_folder, write_error
 from backbones.settings import differences, read_yaml
 from transfer.cli.options import EXECUTION, PretrainRunOptions
-from transfer.records.store import LOCK, OPTIONS, RECORD, STATE, Record, is_locked
+from transfer.records.store import LOCK, OPTIONS, RECORD, Record, has_state, is_locked
 
 if TYPE_CHECKING:
     from transfer.evaluation.planned_run import PlannedRun
@@ -104,7 +104,7 @@ def _unfinished(folder: Path) -> bool:
     """Return whether a run is executing or has a state from which it can resume."""
     if (folder / RECORD).exists():
         return False
-    return (folder / STATE).exists() or is_locked(folder / LOCK)
+    return has_state(folder) or is_locked(folder / LOCK)
 
 
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:

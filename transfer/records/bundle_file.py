@@ -1,6 +1,5 @@
 """Checks and unpacks bundles, which are zip archives of runs, without trusting their content. Imports no torch."""
 
-import json
 import lzma
 import re
 import stat
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError, reason_of
+from backbones.runtime.files import parse_json
 from backbones.runtime.scratch import scratch_folder
 from transfer.records.checksums import size_and_sha256
 from transfer.records.per_sample import OUTCOMES
@@ -93,7 +93,7 @@ def _check_size(file: Path, name: str, size: int, sizes: dict[str, int] | None) 
 def _sizes_in(record: Path) -> dict[str, int]:
     """Return the sizes of a run's other files that its record lists; what is no record is refused later, by name."""
     try:
-        files = json.loads(record.read_bytes())["files"]
+        files = parse_json(record.read_bytes())["files"]
         return {name: about["size"] for name, about in files.items() if isinstance(about["size"], int)}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
@@ -106,7 +106,7 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]
     if MANIFEST not in names or archive.getinfo(MANIFEST).file_size > _LARGEST_MANIFEST:
         raise UserError(f"{file}: not a bundle of runs: it has no {MANIFEST}")
     try:
-        content = json.loads(archive.read(MANIFEST))
+        content = parse_json(archive.read(MANIFEST))
         if content["schema"] != SCHEMA:
             raise UserError(f"{file}: schema {content['schema']}, but this version reads {SCHEMA}; update the suite")
         manifest = {f"{run}/{name}": entry for run, files in content["runs"].items() for name, entry in files.items()}

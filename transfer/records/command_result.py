@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.runtime.files import write_atomic
+from backbones.runtime.files import parse_json, write_atomic
 from transfer.records.store import Record
 
 
@@ -61,7 +61,7 @@ def _begun_file(path: Path) -> Path:
 def read(path: Path) -> CommandResult | None:
     """Return the result in a file, or None if the file is missing or damaged."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         return CommandResult(tuple(map(str, content["runs"])), int(content["status"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,11 +1,11 @@
 """How far a run without a record has come: its last step, its loss, and the time that is left. Imports no torch."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
+from backbones.runtime.files import is_finite_number, parse_json
 from backbones.settings import read_yaml
 from transfer.records.store import HISTORY, OPTIONS
 
@@ -19,14 +19,14 @@ class TrainingProgress:
 
     Attributes:
         step: number of the step.
-        loss: at that step.
+        loss: at that step; None if it was not finite.
         epoch: fractional epoch of that step.
         epochs: of the whole training; None if its options do not say.
         seconds_left: if it goes on as since its folder was made; None if nothing can be said.
     """
 
     step: int
-    loss: float
+    loss: float | None
     epoch: float
     epochs: float | None = None
     seconds_left: float | None = None
@@ -48,7 +48,10 @@ def training_progress(folder: Path) -> TrainingProgress | None:
 
 
 def last_step(folder: Path) -> dict[str, Any] | None:
-    """Return the last training step in a run's history that is whole; None without any."""
+    """Return the last training step in a run's history that is whole, with numbers; None without any.
+
+    Its loss is None where it was not finite.
+    """
     try:
         with (folder / HISTORY).open("rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL, 0))
@@ -57,11 +60,13 @@ def last_step(folder: Path) -> dict[str, Any] | None:
         return None
     for line in reversed(lines):
         try:
-            step = json.loads(line)
+            step = parse_json(line)
         except ValueError:
             continue  # cut off, by the writer or at the front
-        if isinstance(step, dict) and {"step", "epoch", "loss"} <= step.keys():
-            return step
+        if isinstance(step, dict) and all(is_finite_number(step.get(name)) for name in ("step", "epoch")):
+            loss = step.get("loss", "")
+            if loss is None or is_finite_number(loss):
+                return step
     return None
 
 

@@ -186,7 +186,8 @@ class Record:
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise unreadable(path, error) from None
         if schema not in READABLE:
-            raise UserError(f"{path}: schema {str(schema)[:40]}, but this version reads {SCHEMA}; update the suite")
+            kind = OtherSchema if type(schema) is int else UserError
+            raise kind(f"{path}: schema {str(schema)[:40]}, but this version reads {SCHEMA}; update the suite")
         digest = content.pop("digest", None)
         content = ADDED | current_keys(content)
         if content.keys() != NAMES:
@@ -227,6 +228,10 @@ def _with_current_names(schema: int, content: dict[str, Any]) -> dict[str, Any]:
 
 
 NAMES = {item.name for item in fields(Record)} - {"schema"}
+
+
+class OtherSchema(UserError):
+    """The record is of another version of the suite."""
 
 
 def unreadable(path: Path, reason: object) -> UserError:

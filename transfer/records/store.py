@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import gc
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from backbones.runtime.files import (
     check_writable,
     closed_in_the_end,
     lock,
+    parse_json,
     remove,
     scraps_in,
     write_arrays,
@@ -238,6 +238,11 @@ def _dispute(first: Run, other: Run) -> str:
     )
 
 
+def has_state(folder: Path) -> bool:
+    """Return whether a run's folder holds a saved state, or the one before it, as after a kill between two renames."""
+    return (folder / STATE).exists() or (folder / PREVIOUS).exists()
+
+
 def _unfinished(folder: Path) -> Unfinished:
     if is_locked(folder / LOCK):
         return Unfinished(folder, "under way")
@@ -245,8 +250,7 @@ def _unfinished(folder: Path) -> Unfinished:
         error = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
         return Unfinished(folder, "failed", error.splitlines()[-1] if error else "")
     except OSError:
-        has_state = (folder / STATE).exists() or (folder / PREVIOUS).exists()
-        saved = "goes on from its last saved state" if has_state else "starts anew: nothing was saved"
+        saved = "goes on from its last saved state" if has_state(folder) else "starts anew: nothing was saved"
         return Unfinished(folder, "interrupted", f"the same command {saved}")
 
 
@@ -266,7 +270,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
         if key and f'"{key}"' not in line:
             continue
         try:
-            entries.append(json.loads(line))
+            entries.append(parse_json(line))
         except ValueError:  # a line that a killed process left incomplete
             continue
     return [entry for entry in entries if isinstance(entry, dict) and (not key or key in entry)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backbones.checkpoints import exports
 from backbones.errors import UserError
-from backbones.runtime.files import write_atomic
+from backbones.runtime.files import parse_json, write_atomic
 from transfer.records.store import Record, Store
 from transfer.sweep.data_state import data_state, path_state, paths_of_options, weights_states
 from transfer.sweep.definition.grid import SweepJob
@@ -44,7 +44,7 @@ class EarlierResults:
     def find(self, job: SweepJob, parent: Record | None) -> Record | None:
         """Return the record of a job whose `key` is still the same; None if there is none."""
         try:
-            content = json.loads(self._file(job).read_text(encoding="utf-8"))
+            content = parse_json(self._file(job).read_text(encoding="utf-8"))
             runs, key = content["runs"], content["key"]
         except (OSError, ValueError, KeyError, TypeError):
             return None

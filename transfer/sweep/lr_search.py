@@ -54,6 +54,8 @@ class Searches:
             raise UsageError(
                 f"sweep {self.sweep.name}: search: needs 0 < low < high, ratio above 1, a budget and seeds"
             )
+        if next(Search(low, high, seeds, budget, ratio).plan(), None) is None:
+            raise UsageError(f"sweep {self.sweep.name}: search: there is no rate to try between {low:g} and {high:g}")
         step = str(settings.get("step", list(self.sweep.steps)[-1]))
         if step not in self.sweep.steps:
             raise UsageError(f"sweep {self.sweep.name}: search: there is no step {step!r}")

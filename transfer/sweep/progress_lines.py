@@ -80,6 +80,7 @@ def progress_line(cell: RunningCell, runs: Path) -> str:
     if progress is None:
         return visible(f"{cell.name} {since}")
     of = f" of {progress.epochs:g}" if progress.epochs else ""
-    parts = [f"epoch {progress.epoch:.1f}{of}", f"loss {progress.loss:.4g}"]
+    loss = "loss not finite" if progress.loss is None else f"loss {progress.loss:.4g}"
+    parts = [f"epoch {progress.epoch:.1f}{of}", loss]
     parts.append(since if progress.seconds_left is None else f"{duration_text(progress.seconds_left)} left")
     return visible(f"{cell.name} {', '.join(parts)}")

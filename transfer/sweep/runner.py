@@ -10,7 +10,7 @@ from backbones.errors import UserError
 from backbones.runtime.files import check_writable
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
-from transfer.records.store import STATE, Record
+from transfer.records.store import Record, has_state
 from transfer.sweep.data_state import weights_contents, weights_of, weights_states
 from transfer.sweep.definition.cell_states import CellState, locked, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
@@ -116,8 +116,10 @@ class Sweeper:
                     self._show()
                     time.sleep(POLL_SECONDS)
             finally:
-                self._show()
-                self.launcher.close()
+                try:
+                    self._show()
+                finally:
+                    self.launcher.close()
 
     def _show(self) -> None:
         """Write the states of the cells if they have changed, and what the running ones do."""
@@ -213,7 +215,7 @@ class Sweeper:
         for progress in ready:
             progress.key = self._earlier.key(progress.job, self._parent_record(progress))
             begun = command_result.begun(result_file(self.out, progress.job.name))
-            progress.has_state = bool(begun) and (self.out / "runs" / begun / STATE).exists()
+            progress.has_state = bool(begun) and has_state(self.out / "runs" / begun)
             command_result.forget(result_file(self.out, progress.job.name))
             progress.log_size = self._log(progress).stat().st_size if self._log(progress).exists() else 0
         try:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError, reason_of
+from backbones.runtime.path_errors import path_error
 from transfer.records.store import RECORD, Record
 from transfer.verify.checks import check_files, check_pictures, check_run_key, check_scores, check_weights
 
@@ -69,6 +70,8 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
         verdict.rescored = scores == ([], []) and bool(record.scores)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         results = [([f"{RECORD}: holds what no run writes ({reason_of(error)})"], [])]
+    except OSError as error:  # no permission, a failing disk, a path of weights that is too long for a file system
+        results = [([str(path_error(error) or reason_of(error)).replace(str(folder), verdict.name)], [])]
     for wrong, notes in results:
         verdict.wrong += wrong
         verdict.notes += notes

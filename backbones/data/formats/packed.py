@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from backbones.runtime.files import write_atomic
+from backbones.runtime.files import parse_json, write_atomic
 
 SEAL = "pack.json"
 FORM = 1
@@ -53,7 +53,7 @@ def read_pack(folder: Path) -> Pack | None:
     """Return the seal of a folder; None if it has none. Raises UserError for a damaged one."""
     path = folder / SEAL
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        content: dict[str, Any] = parse_json(path.read_bytes())
         if content.pop("form") != FORM:
             raise ValueError("of another version")
         shards = {name: Shard(**shard) for name, shard in content.pop("shards").items()}

@@ -17,6 +17,7 @@ from backbones.data.cache import recall, remember
 from backbones.data.loading.read_image import read_image
 from backbones.data.splits.split import Split
 from backbones.errors import UserError
+from backbones.runtime.files import parse_json
 from backbones.runtime.threads import usable_cores
 
 SHOWN = 5
@@ -108,7 +109,7 @@ def _raise_if_damaged(bad: Sequence[str], count: int, name: str) -> None:
 
 def _recall_damaged(key: str) -> list[int] | None:
     try:
-        bad = json.loads(recall(key) or b"")["undecodable"]
+        bad = parse_json(recall(key) or b"")["undecodable"]
         return [int(index) for index in bad]
     except (ValueError, KeyError, TypeError):
         return None

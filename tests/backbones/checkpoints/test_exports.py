@@ -13,7 +13,7 @@ import torch
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.build import build
-from backbones.checkpoints.exports import HEAD, PRETRAIN, WEIGHTS, export, image_size, read_config
+from backbones.checkpoints.exports import HEAD, PRETRAIN, WEIGHTS, export, image_size, pretraining_facts, read_config
 from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
@@ -313,3 +313,15 @@ def test_what_is_said_of_a_configuration_that_is_no_text_is_short(tmp_path: Path
     with pytest.raises(UserError) as caught:
         read_config(tmp_path)
     assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "raw", ["[]", '""', "[" * 100_000, '{"architecture": "x", "model_args": {"img_size": 1' + "0" * 400 + "}}"]
+)
+def test_json_that_python_cannot_take_is_refused_by_name(raw: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(raw)
+    with pytest.raises(UserError, match=r"config\.json: not the configuration of an exported model"):
+        read_config(tmp_path)
+    (tmp_path / "pretrain.json").write_text(raw)
+    with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
+        pretraining_facts(tmp_path)

@@ -1,5 +1,7 @@
 import errno
 import io
+import json
+import math
 import resource
 import signal
 import threading
@@ -11,7 +13,15 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from backbones.runtime.files import atomic_replacement, closed_in_the_end, replace_folder, write_arrays, write_atomic
+from backbones.runtime.files import (
+    atomic_replacement,
+    closed_in_the_end,
+    is_finite_number,
+    parse_json,
+    replace_folder,
+    write_arrays,
+    write_atomic,
+)
 
 
 @contextmanager
@@ -100,3 +110,24 @@ def test_a_lock_that_cannot_be_closed_loses_nothing() -> None:
     assert file.closed
     with pytest.raises(ValueError, match="of the work"), closed_in_the_end(OverQuota()):
         raise ValueError("of the work")
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        (b"[1" + 400 * b"0" + b"]", "an integer of 401 characters"),
+        (b"\xff", "utf-8"),
+        ("{", "Expecting"),
+    ],
+)
+def test_json_that_is_made_to_do_harm_is_a_value_error(raw: str | bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_json(raw)
+
+
+def test_json_is_read_as_it_stands() -> None:
+    content = {"a": [1, -5, 2.5, None, True, "\u00fc", 10**30], "b": {"c": []}}
+    assert parse_json(json.dumps(content)) == parse_json(json.dumps(content).encode()) == content
+    assert [*map(is_finite_number, (1, -2.5))] == [True, True]
+    assert not any(map(is_finite_number, (True, None, "1", math.inf, math.nan)))

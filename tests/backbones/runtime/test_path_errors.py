@@ -20,6 +20,11 @@ def test_a_failing_disk_is_said_with_its_file(number: int) -> None:
     assert "give the same command again" in str(reported)
 
 
+def test_a_file_of_another_user_is_said_with_what_helps() -> None:
+    reported = path_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/data/w.pth"))
+    assert str(reported).startswith("/data/w.pth: this user has no permission for it; change its owner or mode")
+
+
 def test_other_errors_stay_as_they_are() -> None:
     for error in (OSError(errno.ENOENT, "x"), ValueError("other"), RuntimeError("other"), KeyError("embedded null")):
         assert path_error(error) is None

@@ -63,8 +63,9 @@ def _piece(content: bytes, rng: random.Random) -> tuple[int, int]:
 
 CHANGES = (_flip, _flip, _cut, _without_a_piece, _piece_twice, _zeros, _garbage, _word)
 WORDS = (
-    *(b"NaN", b"Infinity", b"1e308", b"-1", b"null", b"true", b"9" * 400, b"0x10", b"\x00", b"\xff\xfe", b"\xc3"),
-    *(b'"', b"{", b"[" * 500, b"}", b"\n", b",", b": ", b"&a [*a]", b"!!python/object:os.system", b"<<: ", b"\x1b[2J"),
+    *(b"NaN", b"Infinity", b"1e308", b"-1", b"null", b"true", b"0x10", b"9" * 400, b"0x" + b"f" * 5000),
+    *(b"\x00", b"\xff\xfe", b"\xc3", b"\x1b[2J", b"[" * 500, b"[" * 100_000),
+    *(b'"', b"{", b"}", b"\n", b",", b": ", b"<<: ", b"&a [*a]", b"!!python/object:os.system", b"!!bool x"),
 )
 """Values that readers stumble over: numbers without limit, brackets, broken UTF-8, an alias of itself, an escape."""
 
@@ -73,10 +74,13 @@ RAW = {
     "<infinity>": "-Infinity",
     "<surrogate>": '"a\\ud800"',
     "<deep>": "[" * 900 + "]" * 900,
+    "<very deep>": "[" * 100_000 + "]" * 100_000,
     "<digits>": "9" * 5000,
+    "<hexadecimal digits>": "0x" + "f" * 5000,
+    "<bool>": "!!bool maybe",
     "<digits of a float>": "1" + "0" * 400 + ".5",
 }
-"""Stand-ins of values that JSON can say but `with_checksum` cannot: text -> what stands in the file instead."""
+"""Stand-ins of values that JSON or YAML can say but `with_checksum` cannot: text -> what stands in the file instead."""
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 5, 10**30, 2**63, 1e308, -1e308, 5e-324, 0.5, -0.0),
     *(
@@ -93,16 +97,33 @@ VALUES: tuple[Any, ...] = (
         "x" * 100_000,
         "|" * 50,
     ),
-    *([], {}, [1], ["x"], {"a": 1}, {"": ""}, [[[[["x"]]]]], {"a": {"b": {"c": {"d": [None]}}}}, [None] * 3, [{}]),
+    *(
+        [],
+        {},
+        [1],
+        ["x"],
+        {"a": 1},
+        {"": ""},
+        [[[[["x"]]]]],
+        {"a": {"b": {"c": {"d": [None]}}}},
+        [None] * 3,
+        [{}],
+        [[{"a": 1}]],
+    ),
     *RAW,
 )
 """What may stand in place of a value: other types, numbers without limit, empty and deep ones, long and odd texts."""
 
 
 def change_file(path: Path, rng: random.Random) -> None:
-    """Change the bytes of a file, or in half of all cases one value of it, where it is JSON or YAML."""
+    """Change the bytes of a file, or in half of all cases one value of it, where it is JSON, lines of JSON, or YAML."""
     raw = path.read_bytes()
-    if path.suffix in (".json", ".yaml") and rng.random() < 0.5:
+    if path.suffix == ".jsonl" and rng.random() < 0.5:
+        lines = raw.splitlines()
+        place = rng.randrange(len(lines))
+        lines[place] = _with_raw_values(json.dumps(changed_once(json.loads(lines[place]), rng)[0]).encode())
+        path.write_bytes(b"\n".join(lines) + b"\n")
+    elif path.suffix in (".json", ".yaml") and rng.random() < 0.5:
         content = read_yaml(path) if path.suffix == ".yaml" else json.loads(raw)
         text = json.dumps(changed_once(content, rng)[0], indent=1)
         path.write_bytes(_with_raw_values(text.encode()))

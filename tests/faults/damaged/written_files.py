@@ -94,34 +94,62 @@ def _settings(work: Path) -> list[Place]:
     for name in ("deit", "dino"):
         shutil.copy(CONFIGS / "pretrain" / f"{name}.yaml", work / "pretrain")
     shutil.copy(CONFIGS / "backbones" / "tiny.yaml", work / "backbones" / "mine.yaml")
-    (work / "sweeps" / "mine.yaml").write_text(SWEEP, encoding="utf-8")
+    for name, text in SWEEPS.items():
+        (work / "sweeps" / name).write_text(text, encoding="utf-8")
     recipes = (work / "pretrain" / f"{name}.yaml" for name in ("deit", "dino"))
     return [
         ("--config", work / "tasks", tuple(f"{name}.yaml" for name in TASKS), _configured),
         *(("recipe", recipe.parent, (recipe.name,), partial(_recipe, recipe.name)) for recipe in recipes),
         ("a backbone's YAML", work / "backbones", ("mine.yaml",), _backbone),
-        ("a sweep's YAML", work / "sweeps", ("mine.yaml",), _sweep),
+        ("a sweep's YAML", work / "sweeps", tuple(SWEEPS), _sweep),
     ]
 
 
-SWEEP = """about: two backbones
+SWEEPS = {
+    "mine.yaml": """about: two backbones
+vary: pretrain
+resources: {gpus: 1, minutes: 30, extra: [--qos=a]}
 steps:
   pretrain:
     pretrain: cifar_deit
     backbone: tiny
     dataset: toy_digits
-    seeds: 0
-    options: {smoke: true, epochs: 12}
-    grid: {stem: [patchify, conv]}
+    seeds: [0, 1]
+    options: {smoke: true, epochs: 2}
+    grid: {stem: [patchify, conv], "attention, qk_norm": [[softmax, true], [relu, false]]}
+    resources: {gpus: null, memory_gb: 4}
   reid:
     run: reid
     after: pretrain
-    dataset: toy_market
-    options: {lr: 5.0e-2, save_pictures: 6, smoke: true}
+    dataset: [toy_market]
+    options: {lr: 5.0e-2, smoke: true}
+tiers:
+  smoke:
+    pretrain: {seeds: 0, options: {epochs: 1}, grid: {stem: [patchify]}}
+    reid: {options: {epochs: 1}}
 report:
   compare:
     - [stem=conv, stem=patchify]
-"""
+  map: [lr, epochs]
+  by: [stem]
+  interaction: [stem, attention]
+  cost: true
+""",
+    "rows.yaml": """about: rows
+readings: both
+steps:
+  knn: {run: knn, backbone: tiny, dataset: toy_digits, options: {smoke: true}}
+rows:
+  - {label: one, knn: {k: 5}}
+  - {label: two, knn: {k: {printed: 5 or 10, used: [5, 10]}}}
+""",
+    "search.yaml": """about: search
+steps:
+  pretrain: {pretrain: cifar_deit, backbone: tiny, dataset: toy_digits, options: {smoke: true}}
+search: {step: pretrain, option: lr, low: 1.0e-4, high: 1.0e-1, budget: 6, ratio: 2, seeds: [0]}
+""",
+}
+"""Sweeps with every key that a sweep may have."""
 
 
 def _configured(copy: Path) -> None:
@@ -141,7 +169,11 @@ def _backbone(copy: Path) -> None:
 
 
 def _sweep(copy: Path) -> None:
-    called(sweep, [str(copy / "mine.yaml"), "--dry-run", "--out", str(copy / "out")])
+    """Plan each sweep that was changed, in the tiers that it has."""
+    for name, text in SWEEPS.items():
+        if (copy / name).read_text(encoding="utf-8", errors="replace") != text:
+            for tier in ("full", "smoke") if name == "mine.yaml" else ("full",):
+                called(sweep, [str(copy / name), "--dry-run", "--tier", tier, "--out", str(copy / "out")])
 
 
 def _data_set(work: Path) -> Place:

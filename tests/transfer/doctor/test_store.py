@@ -163,3 +163,21 @@ def test_weights_whose_record_is_elsewhere_are_listed_and_left(
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert store(tmp_path / "nowhere") == 1
     assert "there is no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fault", ["of a later version", "unreadable"])
+def test_a_run_whose_record_may_be_whole_is_never_set_aside(
+    fault: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished(out)
+    record = run / RECORD
+    if fault == "unreadable":
+        record.unlink()
+        record.symlink_to("/proc/self/mem")  # of which the first byte cannot be read, as on a failing disk
+    else:
+        record.write_bytes(record.read_bytes().replace(b'"schema": 2', b'"schema": 3', 1))
+    assert store(out, "--repair") == 1
+    assert run.is_dir()
+    assert not (out / ASIDE).exists()
+    printed = capsys.readouterr().out
+    assert ("schema 3, but this version reads 2" if fault == "of a later version" else "cannot be read") in printed

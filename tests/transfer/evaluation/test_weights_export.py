@@ -73,11 +73,12 @@ def test_weights_of_unknown_origin_are_not_overwritten(tmp_path: Path) -> None:
         check_target(tmp_path / "mine", "one", tmp_path / "runs", {})
 
 
-def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["state.pt", "state.previous.pt"])  # the second alone after a kill between renames
+def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path, state: str) -> None:
     target, runs = tmp_path / "weights" / "mine", tmp_path / "runs"
     folder = runs / "pretrain-dino-toy-mine-0123456789ab"
     folder.mkdir(parents=True)
-    (folder / "state.pt").touch()
+    (folder / state).touch()
     theirs = {"backbone": "mine", "weights_to": str(tmp_path / "weights"), "lr": 0.1}
     (folder / "options.yaml").write_text(write_yaml(theirs))
     check_target(target, "0123456789ab" + 52 * "0", runs, theirs)

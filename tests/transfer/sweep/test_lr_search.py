@@ -60,6 +60,7 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
         ({"option": "optimizer"}, "`optimizer` is no number"),
         ({"step": "reid"}, "no step 'reid'"),
         ({"option": "lrr"}, "unknown option 'lrr'"),
+        ({"low": 5e-324, "high": 0.1}, "there is no rate to try between"),
         ({"seeds": [0, 1, 2], "budget": 4}, "`budget` 4 is too small for 3 seeds"),
     ],
 )

@@ -42,6 +42,25 @@ def test_a_training_tells_its_epoch_its_loss_and_the_time_left(tmp_path: Path) -
     assert progress_line(cell, tmp_path / "runs") == "reid-conv epoch 2.5 of 10, loss 1.25, 5 min left"
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"step": 8, "epoch": 2.6, "loss": None}, "epoch 2.6 of 10, loss not finite"),
+        ({"step": 8, "epoch": None, "loss": 1.0}, "epoch 2.5 of 10, loss 1.25"),
+        ({"step": 8, "epoch": 2.6, "loss": "x"}, "epoch 2.5 of 10, loss 1.25"),
+        ({"step": 8, "epoch": 10**400, "loss": 1}, "epoch 2.5 of 10, loss 1.25"),
+    ],
+)
+def test_a_loss_that_broke_is_said_and_lines_that_no_run_writes_are_passed(
+    tmp_path: Path, line: dict, said: str
+) -> None:
+    training(tmp_path / "runs" / "mine", epoch=2.5, seconds=100)
+    with (tmp_path / "runs" / "mine" / "history.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n" + "[" * 30_000)
+    command_result.announce(tmp_path / "cell.json", "mine")
+    assert said in progress_line(RunningCell("reid-conv", tmp_path / "cell.json", 130.0), tmp_path / "runs")
+
+
 def test_before_its_first_step_a_cell_tells_how_long_it_has_run(tmp_path: Path) -> None:
     cell = RunningCell("knn", tmp_path / "cell.json", 61.0)
     assert progress_line(cell, tmp_path) == "knn running for 61 s"

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, scraps_in, write_atomic
+from backbones.runtime.files import check_writable, parse_json, scraps_in, write_atomic
 from backbones.runtime.scratch import remove_left
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
@@ -81,7 +81,7 @@ def _files_before(folder: Path) -> set[str]:
     if not folder.exists() or (folder.is_dir() and not {*folder.iterdir()} - {*scraps_in(folder)}):
         return set()
     try:
-        names = json.loads((folder / FILES).read_text(encoding="utf-8"))
+        names = parse_json((folder / FILES).read_text(encoding="utf-8"))
         return {name for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()}
     except (OSError, ValueError, TypeError):
         raise UserError(

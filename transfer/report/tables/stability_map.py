@@ -3,7 +3,6 @@
 A map is a table with a row for each cell that was run; `transfer.report.figures.stability_map` draws it.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError
+from backbones.runtime.files import parse_json
 from transfer.records.comparability import Comparability
 from transfer.records.evidence import Arm, Evidence, Unit
 from transfer.records.fields import check_fields, order, value_of
@@ -226,7 +226,7 @@ def last_statistics(folder: Path) -> dict[str, float]:
     last: dict[str, float] = {}
     for line in reversed(lines):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError:  # incomplete, since the process was killed
             continue
         for name in ("loss", "grad_norm"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, closed_in_the_end, lock, write_atomic, write_error
+from backbones.runtime.files import check_writable, closed_in_the_end, lock, parse_json, write_atomic, write_error
 from transfer.records.store import is_locked
 
 STATES = Path("cells") / "states.json"
@@ -43,7 +43,7 @@ def write_states(out: Path, states: Sequence[CellState]) -> None:
 def read_states(out: Path) -> list[CellState]:
     """Return the cells of the sweep in a folder; empty if it holds none, or its file is damaged."""
     try:
-        content = json.loads((out / STATES).read_text(encoding="utf-8"))
+        content = parse_json((out / STATES).read_text(encoding="utf-8"))
         return [CellState(*(str(cell[name]) for name in ("name", "status", "reason", "run"))) for cell in content]
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -111,7 +111,7 @@ def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
     """Return the distinct values of each axis; tuples for an axis of several options (`attention, qk_norm`)."""
     axes = {}
     for name, values in content.items():
-        if any(isinstance(value, dict) for value in as_list(values)):
+        if _holds_mapping(values):
             raise UsageError(f"{where}: `{name}` is a list of values; printed and used ones stand in rows")
         options = options_of(str(name))
         if len(options) > 1:
@@ -121,6 +121,10 @@ def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
     if twice := sorted({option for option in names if names.count(option) > 1}):
         raise UsageError(f"{where}: `{twice[0]}` stands in two axes")
     return axes
+
+
+def _holds_mapping(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_holds_mapping, value)))
 
 
 def options_of(axis: str) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     paper = _paper(content, where)
     rows = read_rows(content, parsed, readings, where)
     vary = content.get("vary")
-    if vary is not None and vary not in parsed:
+    if vary is not None and (not isinstance(vary, str) or vary not in parsed):
         raise UsageError(f"{where}: `vary`: there is no step {vary!r}{did_you_mean(vary, parsed)}")
     search = content.get("search")
     if search is not None:
@@ -189,7 +189,7 @@ def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
     """Check what the report shows besides its tables, and return it in the form that `transfer.sweep.report` takes."""
     parts = dict(mapping(content, where))
     check_keys(parts, REPORT_KEYS, where)
-    pairs = parts.get("compare", [])
+    pairs = parts.get("compare") or []
     if not isinstance(pairs, list):
         raise UsageError(f"{where}: `compare` takes two, as [{', '.join(EXAMPLES['compare'])}], not {pairs!r}")
     pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
@@ -209,11 +209,12 @@ def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
         *FIELDS,
         *(name for step in steps.values() for name in step_options(step)),
     }
-    for text in (*parts.get("map", ()), *parts.get("interaction", ()), *by):
+    for text in (*(parts.get("map") or ()), *(parts.get("interaction") or ()), *by):
         name = str(text).partition("=")[0].removeprefix("pretraining.")
         if name not in known:
             raise UsageError(f"{where}: no run will have a field {name!r}{did_you_mean(name, known)}")
-    return parts | {"compare": pairs, "by": by}
+    given = {key: value for key, value in parts.items() if value is not None}
+    return given | {"compare": pairs, "by": by}
 
 
 def _path(name: str) -> Path:
@@ -247,7 +248,7 @@ def _merge(steps: dict[str, Any], overrides: dict[str, Any], where: str) -> dict
             continue
         for key, value in mapping(values, f"{where}: the tier's {name}").items():
             if key in ("options", "grid") and isinstance(value, dict):
-                joined = {**(merged[name].get(key) or {}), **value}
+                joined = {**mapping(merged[name].get(key) or {}, f"{where}: steps.{name}: {key}"), **value}
                 value = {inner: item for inner, item in joined.items() if key == "options" or item is not None}
             merged[name][key] = value
     return merged
@@ -264,7 +265,7 @@ def _set(steps: dict[str, Any], text: str) -> None:
             f"--set {text}: there is no step {step!r}{did_you_mean(step, steps)} (steps: {', '.join(steps)})"
         )
     value, target = read_value(value_text, f"--set {text}"), steps[step]
-    options, grid = (target.get(name) or {} for name in ("options", "grid"))
+    options, grid = (mapping(target.get(name) or {}, f"steps.{step}: {name}") for name in ("options", "grid"))
     if key in ("options", "grid"):
         raise UsageError(f"--set {text}: give one option, as --set {step}.epochs=5; a list of values is an axis")
     if key in STEP_KEYS:

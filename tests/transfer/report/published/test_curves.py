@@ -50,6 +50,18 @@ def test_seeds_are_averaged_on_the_way_too(tmp_path: Path) -> None:
     assert (line["published"], line["own"]) == ("10.6", "11.0")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [["top1"], {"top1": 1, "epoch": [1]}, {"top1": "x", "epoch": 5}, {"top1": 0.5, "epoch": 10**50}, "[" * 100_000],
+)
+def test_lines_that_no_run_writes_end_in_words(tmp_path: Path, line: object) -> None:
+    run = trained(tmp_path, "ViT_c", MEASURED)
+    with (run.folder / "history.jsonl").open("a") as file:
+        file.write(line + '"top1"' if isinstance(line, str) else json.dumps(line))
+    lines, notes = shown_table([run], "scaled_relu", "convergence")
+    assert lines or "history.jsonl: cannot be read" in str(notes)
+
+
 @pytest.mark.parametrize("content", [None, "{broken top1", json.dumps({"step": 1, "epoch": 7, "top1": 0.1})])
 def test_a_history_without_the_epoch_is_said(tmp_path: Path, content: str | None) -> None:
     run = trained(tmp_path, "ViT_c", MEASURED)

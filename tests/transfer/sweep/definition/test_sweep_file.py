@@ -86,6 +86,9 @@ def test_every_shipped_sweep_expands(name: str) -> None:
         ("report", {"map": ["lr", "warmup"]}, "no run will have a field 'warmup'"),
         ("report", {"compare": {"stem": ["conv"]}}, "`compare` takes two"),
         ("vary", "pretrian", "there is no step 'pretrian'; did you mean 'pretrain'?"),
+        ("vary", ["pretrain"], "there is no step ['pretrain']"),
+        ("steps.reid.options", 5, "steps.reid: options: expected `key: value` lines, not 5"),
+        ("steps.pretrain.grid", {"lr": [[{"a": 1}]]}, "`lr` is a list of values"),
         ("rows", [{"reid": {"lr": []}}], "row 1: reid: `lr` is empty"),
         ("steps.pretrain.grid", {"lr": [{"printed": 1, "used": [1]}]}, "`lr` is a list of values"),
         ("steps.pretrain.seeds", [0, 0], "`seeds` names one twice"),
@@ -120,6 +123,18 @@ def test_a_tier_is_laid_over_the_steps(tmp_path: Path) -> None:
     assert full.options == {"epochs": 3}
     assert smoke.options == {"epochs": 3, "lr": 0.1}
     assert list(read_sweep(write(tmp_path, changed("tiers.smoke.reid", None)), "smoke").steps) == ["pretrain"]
+
+
+@pytest.mark.parametrize("key", ["map", "interaction", "by", "compare"])
+def test_what_a_report_does_not_show_may_stand_there_empty(tmp_path: Path, key: str) -> None:
+    name = write(tmp_path, changed("report", {key: None}))
+    assert read_sweep(name, "smoke").report == {"compare": [], "by": []}
+
+
+def test_a_setting_of_options_that_are_no_mapping_is_refused(tmp_path: Path) -> None:
+    name = write(tmp_path, changed("steps.pretrain.options", 5))
+    with pytest.raises(UsageError, match="pretrain: options: expected `key: value` lines, not 5"):
+        read_sweep(name, "smoke", ["pretrain.epochs=1"])
 
 
 def test_a_pair_may_stand_alone(tmp_path: Path) -> None:
