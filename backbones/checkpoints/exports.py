@@ -27,6 +27,7 @@ SUMS, SOURCES = "files", "sources"
 """Entry of these facts with the sha256 of each of `CHECKED`, and the one with the user's files behind the parts."""
 CARD = "README.md"
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
+LARGEST_SIDE = 20_000  # pixels
 "names that weights have in a folder, first come first served"
 
 
@@ -252,29 +253,39 @@ def _wrong_entries(config: dict[str, Any]) -> list[str]:
         "architecture": isinstance(config.get("architecture"), str),
         "model_args": isinstance(arguments, dict) and _is_size(arguments.get("img_size"), 2, alone=True),
         "pretrained_cfg": isinstance(described, dict)
-        and all(_is_size(described.get(name), 3) for name in ("mean", "std", "input_size")),
+        and _is_size(described.get("input_size"), 3)
+        and all(_are_numbers(described.get(name)) for name in ("mean", "std")),
         IMPORT: isinstance(config.get(IMPORT, ""), str),
     }
     return [name for name, is_valid in valid.items() if not is_valid]
 
 
 def _is_size(value: Any, length: int, *, alone: bool = False) -> bool:
-    """Return whether a value is missing, a list of so many numbers, or, if one may stand alone, a number."""
+    """Return whether a value is missing, a list of so many sides, or, if one may stand alone, a side."""
     if isinstance(value, list):
-        return len(value) == length and all(map(is_finite_number, value))
-    return value is None or (alone and is_finite_number(value))
+        return len(value) == length and all(map(_is_side, value))
+    return value is None or (alone and _is_side(value))
+
+
+def _is_side(value: Any) -> bool:
+    return type(value) is int and 0 < value <= LARGEST_SIDE
+
+
+def _are_numbers(value: Any) -> bool:
+    """Return whether a value is missing or a number for each colour."""
+    return value is None or (isinstance(value, list) and len(value) == 3 and all(map(is_finite_number, value)))
 
 
 def mean_and_std(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:
     """Return mean and std of the images, as far as the configuration names them."""
     named = config.get("pretrained_cfg", {})
-    return {key: tuple(named[key]) for key in ("mean", "std") if key in named}
+    return {key: tuple(named[key]) for key in ("mean", "std") if named.get(key) is not None}
 
 
 def image_size(config: dict[str, Any]) -> tuple[int, int]:
     """Return (H, W) in pixels that the position grid was made for."""
     size = config.get("model_args", {}).get("img_size")
     if size is None:
-        size = config.get("pretrained_cfg", {}).get("input_size", (3, 224, 224))[1:]
+        size = (config.get("pretrained_cfg", {}).get("input_size") or (3, 224, 224))[1:]
     height, width = (size, size) if isinstance(size, int) else size
     return int(height), int(width)

@@ -13,7 +13,16 @@ import torch
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.build import build
-from backbones.checkpoints.exports import HEAD, PRETRAIN, WEIGHTS, export, image_size, pretraining_facts, read_config
+from backbones.checkpoints.exports import (
+    HEAD,
+    PRETRAIN,
+    WEIGHTS,
+    export,
+    image_size,
+    mean_and_std,
+    pretraining_facts,
+    read_config,
+)
 from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
@@ -297,6 +306,10 @@ def test_an_export_cannot_have_code_run_that_came_with_it_or_another(place: str,
         ("pretrained_cfg", "x"),
         ("pretrained_cfg", {"mean": [0.5]}),
         ("pretrained_cfg", {"input_size": [3, None, 4]}),
+        ("model_args", {"img_size": 224.5}),
+        ("model_args", {"img_size": 0}),
+        ("model_args", {"img_size": [10**30, 1]}),
+        ("pretrained_cfg", {"std": [0.5, "x", 0.5]}),
     ],
 )
 def test_a_configuration_with_entries_of_other_types_is_refused_by_name(
@@ -325,3 +338,11 @@ def test_json_that_python_cannot_take_is_refused_by_name(raw: str, tmp_path: Pat
     (tmp_path / "pretrain.json").write_text(raw)
     with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
         pretraining_facts(tmp_path)
+
+
+def test_entries_that_a_configuration_leaves_empty_have_their_usual_values(tmp_path: Path) -> None:
+    described = dict.fromkeys(("mean", "std", "input_size"))
+    config = {"architecture": "x", "model_args": {"img_size": None}, "pretrained_cfg": described}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert image_size(read_config(tmp_path)) == (224, 224)
+    assert mean_and_std(read_config(tmp_path)) == {}
