@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
+from backbones.runtime.path_errors import path_error
 from backbones.spec_values import gate_name
 from transfer.cli.old_names import current_content, current_keys, current_options
 from transfer.records.checksums import is_modified
@@ -235,5 +236,7 @@ class OtherSchema(UserError):
 
 
 def unreadable(path: Path, reason: object) -> UserError:
-    """Return the error for a file that holds no record."""
+    """Return the error for a file that holds no record, or that the disk or the user's rights keep from being read."""
+    if isinstance(reason, OSError) and (refused := path_error(reason)):
+        return refused
     return UserError(f"{path}: not a readable record ({reason}); delete its folder to run it again")

@@ -54,6 +54,18 @@ def test_words_of_the_command_line_are_no_options_of_a_file(
     assert printed.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("root", [f"/{LONG}", LONG, "~nobodyx/foo"])
+def test_an_impossible_root_of_a_data_set_is_refused_in_one_line(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(f"format: market1501\nroot: {root}\n")
+    assert main(["reid", "--backbone", "tiny", "--dataset", str(tmp_path / "mine.yaml"), "--out", str(tmp_path)]) != 0
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert len(said) < 600
+
+
 def test_a_circle_of_links_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "here.yaml").symlink_to(tmp_path / "there.yaml")
     (tmp_path / "there.yaml").symlink_to(tmp_path / "here.yaml")

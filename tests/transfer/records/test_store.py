@@ -14,7 +14,7 @@ from backbones.runtime.ranks import Ranks
 from tests.support import context
 from transfer.cli.ignored_options import rule_inputs
 from transfer.evaluation import evaluator, reuse
-from transfer.records.store import Record, Run, RunKey, Store, merged
+from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged
 
 CONTENT = {
     "task": "reid",
@@ -338,3 +338,13 @@ def test_runs_are_read_without_torch() -> None:
     modules = "transfer.records.store, transfer.share.bundle, transfer.share.model_card"
     code = f"import sys; import {modules}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_record_that_cannot_be_read_just_now_is_not_to_be_deleted(tmp_path: Path) -> None:
+    """It may be whole: the disk fails, as the first byte of this file does, or it is another user's."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / RECORD).symlink_to("/proc/self/mem")
+    runs, (problem,) = Store(tmp_path).runs()
+    assert runs == []
+    assert "the disk fails" in problem
+    assert "delete" not in problem
