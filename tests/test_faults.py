@@ -13,6 +13,7 @@ from tests.faults import __main__ as faults
 from tests.faults.damaged.data import Found
 from tests.faults.damaged.files import DamagedFiles, Target
 from tests.faults.damaged.mutations import mutated
+from tests.faults.damaged.written_files import SWEEPS, plan_sweep
 from tests.faults.hostile import refused
 from tests.faults.trial import NotHeldError
 from tests.support import disk_or_skip
@@ -157,3 +158,9 @@ def test_the_guide_quotes_the_campaign() -> None:
         kind: tuple(f"{sum(int(row[name]) for row in rows if row['kind'] == kind):,}" for name in ("tried", "held"))
         for kind in faults.KINDS
     }
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_sweeps_that_are_damaged_are_planned_while_they_are_whole(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(SWEEPS[name], encoding="utf-8")
+    plan_sweep(tmp_path / name)

@@ -236,7 +236,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = parse_json((folder / CONFIG).read_text(encoding="utf-8"))
         if not isinstance(config, dict):
-            raise ValueError("no names with values")
+            raise ValueError("not a mapping of names to values")
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
         if wrong := _wrong_entries(config):

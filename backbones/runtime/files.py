@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 from backbones.errors import UserError
 
@@ -47,7 +47,7 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def is_finite_number(value: Any) -> bool:
+def is_finite_number(value: Any) -> TypeGuard[float]:
     """Return whether a value of `parse_json` is a number, neither NaN nor infinite; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 

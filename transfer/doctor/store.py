@@ -115,10 +115,14 @@ def _of_finished(folder: Path) -> Iterator[Finding]:
     try:
         record = Record.parse((folder / RECORD).read_bytes(), folder / RECORD)
     except OSError as error:  # of this user or of the disk: the record may be whole
-        yield Finding(folder, f"its record cannot be read ({error.strerror})", advice="see to its owner, mode and disk")
+        yield Finding(
+            folder, f"its record cannot be read ({error.strerror})", advice="check its owner, its mode and the disk"
+        )
         return
     except OtherSchema as error:
-        yield Finding(folder, str(error).removeprefix(f"{folder / RECORD}: "), advice="take the version that wrote it")
+        yield Finding(
+            folder, str(error).removeprefix(f"{folder / RECORD}: "), advice="use the version of the suite that wrote it"
+        )
         return
     except UserError as error:
         yield _damaged(folder, str(error).removeprefix(f"{folder / RECORD}: "))

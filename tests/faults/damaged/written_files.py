@@ -107,7 +107,6 @@ def _settings(work: Path) -> list[Place]:
 
 SWEEPS = {
     "mine.yaml": """about: two backbones
-vary: pretrain
 resources: {gpus: 1, minutes: 30, extra: [--qos=a]}
 steps:
   pretrain:
@@ -141,7 +140,12 @@ steps:
   knn: {run: knn, backbone: tiny, dataset: toy_digits, options: {smoke: true}}
 rows:
   - {label: one, knn: {k: 5}}
-  - {label: two, knn: {k: {printed: 5 or 10, used: [5, 10]}}}
+  - {label: two, knn: {k: {printed: 5 or 7, used: [5, 7]}}}
+""",
+    "vary.yaml": """about: parts
+vary: pretrain
+steps:
+  pretrain: {pretrain: cifar_deit, backbone: tiny, dataset: toy_digits, options: {smoke: true}}
 """,
     "search.yaml": """about: search
 steps:
@@ -150,6 +154,11 @@ search: {step: pretrain, option: lr, low: 1.0e-4, high: 1.0e-1, budget: 6, ratio
 """,
 }
 """Sweeps with every key that a sweep may have."""
+PLANS = {
+    "mine.yaml": (("--tier", "full"), ("--tier", "smoke")),
+    "vary.yaml": (("--stem", "conv", "--against", "patchify"),),
+}
+"""The words, besides its file, of each command that plans a sweep; by default none."""
 
 
 def _configured(copy: Path) -> None:
@@ -169,11 +178,16 @@ def _backbone(copy: Path) -> None:
 
 
 def _sweep(copy: Path) -> None:
-    """Plan each sweep that was changed, in the tiers that it has."""
+    """Plan each sweep that was changed."""
     for name, text in SWEEPS.items():
         if (copy / name).read_text(encoding="utf-8", errors="replace") != text:
-            for tier in ("full", "smoke") if name == "mine.yaml" else ("full",):
-                called(sweep, [str(copy / name), "--dry-run", "--tier", tier, "--out", str(copy / "out")])
+            plan_sweep(copy / name)
+
+
+def plan_sweep(path: Path) -> None:
+    """Plan a sweep in each of its ways; raise what is said of a refusal."""
+    for words in PLANS.get(path.name, ((),)):
+        called(sweep, [str(path), "--dry-run", "--out", str(path.parent / "out"), *words])
 
 
 def _data_set(work: Path) -> Place:

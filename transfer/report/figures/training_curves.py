@@ -1,9 +1,9 @@
 """Training curves of runs."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from backbones.runtime.files import is_finite_number
 from transfer.records.run_set import RunSet
 from transfer.records.store import history
 from transfer.report.figures.svg import (
@@ -88,7 +88,7 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     pairs = []
     for entry in history(folder):
         step, value = entry.get("step"), entry.get("loss")
-        if isinstance(step, int) and isinstance(value, (int, float)) and math.isfinite(value):
+        if isinstance(step, int) and is_finite_number(value):
             pairs.append((step, float(value)))
     if len(pairs) <= POINTS:
         return pairs

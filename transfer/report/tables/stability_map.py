@@ -3,7 +3,6 @@
 A map is a table with a row for each cell that was run; `transfer.report.figures.stability_map` draws it.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError
-from backbones.runtime.files import parse_json
+from backbones.runtime.files import is_finite_number, parse_json
 from transfer.records.comparability import Comparability
 from transfer.records.evidence import Arm, Evidence, Unit
 from transfer.records.fields import check_fields, order, value_of
@@ -231,7 +230,7 @@ def last_statistics(folder: Path) -> dict[str, float]:
             continue
         for name in ("loss", "grad_norm"):
             value = entry.get(name) if isinstance(entry, dict) else None
-            if name not in last and isinstance(value, int | float) and math.isfinite(value):
+            if name not in last and is_finite_number(value):
                 last[name] = value
         if len(last) == 2:
             break
