@@ -121,13 +121,18 @@ def _wandb_files(folder: Path) -> Kept:
 
 
 def _level_db(data: bytes) -> list[bytes]:
-    """Messages of a LevelDB log: blocks of 32 KiB; before each chunk checksum, length, part (1 whole, 4 last)."""
+    """Messages of a LevelDB log: blocks of 32 KiB; before each chunk checksum, length, part (1 whole, 4 last).
+
+    What is written only in part ends the list.
+    """
     messages, message, place, block = [], b"", 7, 32768  # the file's own header counts for the first block
     while place <= len(data):
         if block - place % block < 7:
             place += block - place % block
             continue
         _, length, part = struct.unpack("<IHB", data[place - 7 : place])
+        if part == 0 or place + length > len(data):
+            break
         message += data[place : place + length]
         place += length + 7
         if part in (1, 4):
