@@ -15,7 +15,7 @@ from tests.faults.damaged.files import DamagedFiles, Target
 from tests.faults.damaged.mutations import mutated
 from tests.faults.damaged.written_files import SWEEPS, plan_sweep
 from tests.faults.hostile import refused
-from tests.faults.trial import NotHeldError
+from tests.faults.trial import NotHeldError, NotReachedError
 from tests.support import disk_or_skip
 
 
@@ -59,6 +59,18 @@ def test_a_bug_of_a_trial_is_counted_and_the_others_are_tried(
     assert "FAILED  no such mount" in printed
     assert "bytes: 1 tried, 0 held, 1 failed" in printed
     assert "disk: 1 tried" in printed
+
+
+def test_a_fault_that_did_not_come_about_is_not_counted_as_held(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Missed(SometimesHarmful):
+        def trial(self, rng: random.Random, folder: Path) -> str:
+            raise NotReachedError("ENOSPC of write")
+
+    monkeypatch.setitem(faults.KINDS, "disk", Missed)
+    assert faults.main(["disk", "--seconds", "0"]) == 0
+    assert capsys.readouterr().out == "disk: 0 tried, 0 held, 0 failed (not reached 1)\n"
 
 
 def test_every_mutation_changes_something() -> None:

@@ -36,7 +36,7 @@ from tests.faults.killed_sweeps import KilledSweeps
 from tests.faults.odd_numbers import OddNumbers
 from tests.faults.replaced import Replaced
 from tests.faults.together import Together
-from tests.faults.trial import Kind, NotHeldError, Tally
+from tests.faults.trial import Kind, NotHeldError, NotReachedError, Tally
 
 KINDS = {
     "bytes": DamagedFiles,
@@ -90,6 +90,8 @@ def tallied(name: str, options: FaultOptions, seconds: float) -> Tally:
             try:
                 how = kind.trial(random.Random(f"{options.seed} {name} {number}"), folder)
                 tally.held[how] = tally.held.get(how, 0) + 1
+            except NotReachedError:
+                tally.not_reached += 1
             except Exception as error:  # of the campaign itself, too: the other faults are tried all the same
                 if not isinstance(error, NotHeldError):
                     traceback.print_exc()
@@ -118,10 +120,10 @@ def main(argv: list[str]) -> int:
         whole = sum(SHARES.get(name, 1.0) for name in names)
         tallies = {name: tallied(name, options, options.seconds * SHARES.get(name, 1.0) / whole) for name in names}
     for name, tally in tallies.items():
-        ends = ", ".join(f"{how} {number}" for how, number in sorted(tally.held.items()))
-        print(
-            f"{name}: {tally.tried} tried, {tally.tried - len(tally.failed)} held, {len(tally.failed)} failed ({ends})"
-        )
+        held = tally.tried - len(tally.failed)
+        ends = [f"{how} {number}" for how, number in sorted(tally.held.items())]
+        ends += [f"not reached {tally.not_reached}"] if tally.not_reached else []
+        print(f"{name}: {tally.tried} tried, {held} held, {len(tally.failed)} failed ({', '.join(ends)})")
     if options.record:
         _append(options, tallies)
     return int(any(tally.failed for tally in tallies.values()))

@@ -16,6 +16,10 @@ class NotHeldError(Exception):
     """A fault did harm; the text says which."""
 
 
+class NotReachedError(Exception):
+    """The run came to its end without the fault, so that nothing was tried; the text says which fault."""
+
+
 class Kind(Protocol):
     """A kind of faults. It is made with an empty folder, in which it prepares once what its trials need."""
 
@@ -24,20 +28,22 @@ class Kind(Protocol):
 
         Raises:
             NotHeldError: it did harm.
+            NotReachedError: it did not come about.
         """
         ...
 
 
 @dataclass
 class Tally:
-    """Trials of one kind: how many had which end, and those that did harm with the command that repeats them."""
+    """Trials of one kind: how many had which end, those that did harm, and how many met no fault."""
 
     held: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    not_reached: int = 0
 
     @property
     def tried(self) -> int:
-        """The number of all trials."""
+        """The number of faults that came about."""
         return sum(self.held.values()) + len(self.failed)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.faults.disk.failing_outputs import FailingOutputs, in_words
 from tests.faults.disk.small_disk import SmallDisk
 from tests.faults.killed_runs import RUNS, difference, scraps
-from tests.faults.trial import NotHeldError
+from tests.faults.trial import NotHeldError, NotReachedError
 from tests.processes import ENVIRONMENT, Command
 
 QUICK = [name for name in RUNS if name not in ("linear", "volo", "classify")]
@@ -134,7 +134,7 @@ class FailingDisk:
             raise NotHeldError(f"{what}: when the disk works again, exit status {last.poll()}: {last.stderr[-500:]}")
         self._check(what, name, folder)
         if not fired.exists():
-            return f"{errno.errorcode.get(error, 'slow')} of {call}: not reached"
+            raise NotReachedError(what)
         return f"{errno.errorcode.get(error, 'slow')} of {call}: {'an error, then ' if status else ''}the same result"
 
     def _count(self, name: str, call: str) -> int:
