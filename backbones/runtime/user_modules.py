@@ -4,12 +4,13 @@ Python takes compiled code for that of a file whose size and second of change ar
 imported. A file that was edited within a second, or while a notebook goes on, would act as it did before.
 """
 
+import functools
 import hashlib
 import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -41,7 +42,7 @@ def joint_digest(shas: Mapping[Path, str]) -> str:
 def expect(shas: Mapping[Path, str]) -> None:
     """Let what these files import, at once or later, be what their digests, from `file_shas`, were taken of."""
     _contents.update({str(file.resolve()): sha for file, sha in shas.items()})
-    _forget_changed([str(file.resolve()) for file in shas])
+    _forget_changed({str(file.resolve()) for file in shas})
 
 
 def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
@@ -71,20 +72,25 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
     return module
 
 
-def _forget_changed(files: Sequence[str]) -> None:
+def _forget_changed(files: Collection[str]) -> None:
     """Let modules of these files be imported anew if one of them has changed since; they may import each other."""
     modules = {}
     for name, module in list(sys.modules.items()) if files else ():
         file = getattr(module, "__file__", None)
-        if name.startswith(MODULES):
-            continue  # named by its digest
-        if isinstance(file, str) and not file.startswith(_INSTALLED) and (place := str(Path(file).resolve())) in files:
+        # those in `MODULES` are named by their digests
+        if isinstance(file, str) and (place := _place(file)) in files and not name.startswith(MODULES):
             modules[name] = place
     # what something else has imported before is taken for what the file holds now
     changed = [name for name, file in modules.items() if _imported.setdefault(file, _contents[file]) != _contents[file]]
     for name, file in modules.items() if changed else ():
         del sys.modules[name]
         _imported.pop(file, None)
+
+
+@functools.cache  # all of a program's modules are asked for at each file of a user
+def _place(file: str) -> str:
+    """Return a module's file without symbolic links, as they were when it was first seen; "" for an installed one."""
+    return "" if file.startswith(_INSTALLED) else str(Path(file).resolve())
 
 
 class _Loader(SourceFileLoader):
