@@ -1,7 +1,7 @@
 """Augmentation of one image for supervised training, and the view of an image that is scored.
 
 Images leave as bytes [3, size, size]; they become floats in [0, 1] where the model is, which normalises them. Every
-draw comes from `random`, numpy's global generator or torch's, so that under `backbones.data.loading.images.seeded` an
+draw comes from `random`, numpy's global generator or torch's, so that under `backbones.runtime.seeding.seeded` an
 augmented image is a function of the key.
 """
 

@@ -8,10 +8,9 @@ import torch
 from timm.data.mixup import Mixup, mixup_target
 from torch import Tensor
 
-from backbones.data.loading.images import seeded
 from backbones.errors import UsageError
 from backbones.pretrain.options import MixOptions
-from backbones.runtime.seeding import key_seed
+from backbones.runtime.seeding import key_seed, seeded
 
 
 def mix(

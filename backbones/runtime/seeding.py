@@ -1,8 +1,16 @@
 """Random numbers as functions of what they are for: the same key gives the same draw on any worker, rank or restart."""
 
 import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
+
+_restored_outside = False
+"""Whether the innermost block open is one of `restored_generators`."""
 
 
 def key_seed(*key: int) -> int:
@@ -14,3 +22,49 @@ def key_seed(*key: int) -> int:
 def seed_torch(*key: int) -> None:
     """Seed torch's generators, CPU and GPU."""
     torch.manual_seed(key_seed(*key))
+
+
+@contextmanager
+def seeded(*key: int) -> Iterator[None]:
+    """Seed `random`, numpy's global generator and torch's CPU generator from the integers, and restore them on exit.
+
+    Library transforms draw from these three; inside, what they draw depends on `key` alone, in a worker or not.
+    Directly within a block of `restored_generators` nothing is restored: that takes as long as a small image itself.
+    """
+    global _restored_outside
+    outside, _restored_outside = _restored_outside, False
+    states = None if outside else _states()
+    seed = key_seed(*key)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        _restored_outside = outside
+        if states is not None:
+            _restore(states)
+
+
+@contextmanager
+def restored_generators() -> Iterator[None]:
+    """Restore on exit the generators that `seeded` seeds, once for all its blocks within this one."""
+    global _restored_outside
+    outside, _restored_outside = _restored_outside, True
+    states = _states()
+    try:
+        yield
+    finally:
+        _restored_outside = outside
+        _restore(states)
+
+
+def _states() -> tuple[Any, Any, torch.Tensor]:
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+
+
+def _restore(states: tuple[Any, Any, torch.Tensor]) -> None:
+    python, legacy, cpu = states
+    random.setstate(python)
+    np.random.set_state(legacy)  # noqa: NPY002
+    torch.set_rng_state(cpu)

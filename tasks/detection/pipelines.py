@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import Dataset
 
-from backbones.data.loading.images import seeded
 from backbones.errors import UserError
+from backbones.runtime.seeding import seeded
 from tasks.data.coco_split import CocoSplit
 from tasks.detection import mmlab
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from backbones.data.classification import ClassificationData
-from backbones.data.loading.images import seeded
 from backbones.data.loading.loader import RunLoader, StreamPosition
 from backbones.engine.context import Context
 from backbones.engine.learner import Learner
 from backbones.engine.loop import fit
 from backbones.errors import UsageError
 from backbones.pretrain.method import Method
+from backbones.runtime.seeding import seeded
 from transfer.cli.command import Command
 from transfer.doctor.speed_advice import Rates
 

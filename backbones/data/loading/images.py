@@ -4,9 +4,7 @@ Letters: H x W pixels.
 """
 
 import io
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 from backbones.data.loading.erasing import RandomErasing
 from backbones.data.loading.read_image import read_image
-from backbones.runtime.seeding import key_seed
+from backbones.runtime.seeding import seeded
 
 Transform = Callable[[Image.Image], Tensor]
 Read = Callable[[str], Image.Image]
@@ -50,25 +48,6 @@ def to_pixels(image: Image.Image | NDArray[np.uint8]) -> Tensor:
     """Return an RGB image [H, W, 3] as uint8 [3, H, W], contiguous."""
     array = image if isinstance(image, np.ndarray) else np.array(image)
     return torch.from_numpy(array).permute(2, 0, 1).contiguous()
-
-
-@contextmanager
-def seeded(*key: int) -> Iterator[None]:
-    """Seed `random`, numpy's global generator and torch's CPU generator from the integers, and restore them on exit.
-
-    Library transforms draw from these three; inside, what they draw depends on `key` alone, in a worker or not.
-    """
-    seed = key_seed(*key)
-    python, legacy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
-        torch.set_rng_state(cpu)
 
 
 class ReidTrainTransform:

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from backbones.errors import UserError
 from backbones.runtime.parent_watch import exit_with, this_process
 from backbones.runtime.ranks import ALONE, Ranks, part_of_rank
+from backbones.runtime.seeding import restored_generators
 
 T = TypeVar("T")
 Key = tuple[int, int, int]
@@ -69,7 +70,7 @@ class RunLoader:
         `epochs`.
         """
         loader = DataLoader(
-            self.dataset,
+            _Batched(self.dataset),
             batch_sampler=_Keys(self, epoch, index, epochs),
             collate_fn=self.collate,
             num_workers=self.workers,
@@ -85,6 +86,17 @@ class RunLoader:
             length = len(self.epoch_batches(current))
             for step in range(index if current == epoch else 0, length):
                 yield StreamPosition(current, step, length)
+
+
+class _Batched(Dataset[Any]):
+    """A data set of which a batch's samples are taken one after the other, and the generators restored once."""
+
+    def __init__(self, dataset: Dataset[Any]):
+        self.dataset = dataset
+
+    def __getitems__(self, keys: list[Key]) -> list[Any]:
+        with restored_generators():
+            return [self.dataset[key] for key in keys]
 
 
 class _Keys:

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from backbones.data.loading.images import Key, seeded
+from backbones.data.loading.images import Key
 from backbones.data.splits.damaged import DamagedImages
 from backbones.data.splits.preload import LIMIT
 from backbones.data.splits.split import Split
 from backbones.errors import Replaced, UserError
+from backbones.runtime.seeding import seeded
 
 Views = Tensor | list[Tensor]
 

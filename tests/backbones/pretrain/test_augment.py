@@ -10,7 +10,6 @@ from timm.data import create_transform
 from torchvision import transforms as T
 
 from backbones.data.loading.floats import to_floats
-from backbones.data.loading.images import seeded
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.augment import (
@@ -24,6 +23,7 @@ from backbones.pretrain.augment import (
 from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop
 from backbones.pretrain.bigvision_randaugment import RandAugment
 from backbones.pretrain.options import MixOptions
+from backbones.runtime.seeding import seeded
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DEIT = "rand-m9-mstd0.5-inc1"

@@ -14,9 +14,10 @@ from torchvision import transforms as T
 
 from backbones.data.loading.erasing import erase_boxes
 from backbones.data.loading.floats import to_floats
-from backbones.data.loading.images import seeded, to_pixels
+from backbones.data.loading.images import to_pixels
 from backbones.pretrain.augment import train_transform
 from backbones.pretrain.multicrop import MultiCrop
+from backbones.runtime.seeding import seeded
 from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, old_pillow, options, picture, timm_transform  # noqa: F401
 from tests.backbones.pretrain.test_multicrop import published
 

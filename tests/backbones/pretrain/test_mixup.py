@@ -5,10 +5,10 @@ import pytest
 import torch
 from timm.data.mixup import Mixup
 
-from backbones.data.loading.images import seeded
 from backbones.errors import UsageError
 from backbones.pretrain.mixup import mix, mixup_share
 from backbones.pretrain.options import MixOptions
+from backbones.runtime.seeding import seeded
 
 C = 7
 DEIT = {"mixing": "timm", "mixup": 0.8, "cutmix": 1.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.1}

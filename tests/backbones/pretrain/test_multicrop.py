@@ -8,8 +8,8 @@ from PIL import Image, ImageFilter, ImageOps
 from torchvision import transforms as T
 
 from backbones.data.loading.floats import to_floats
-from backbones.data.loading.images import seeded
 from backbones.pretrain.multicrop import MultiCrop
+from backbones.runtime.seeding import seeded
 
 
 @pytest.fixture

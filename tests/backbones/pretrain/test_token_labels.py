@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from backbones.data.loading.images import seeded
 from backbones.data.splits.known_files import named_files
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.errors import Replaced, UserError
 from backbones.pretrain.token_labels import CropWithBox, LabelMaps, crop_targets
+from backbones.runtime.seeding import seeded
 
 NAMES = ["a/one.jpeg", "a/two.jpeg", "b/three.jpeg"]
 

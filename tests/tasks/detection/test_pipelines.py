@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from backbones.data.loading.images import seeded
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.read_image import read_image
 from backbones.errors import UserError
+from backbones.runtime.seeding import seeded
 from tasks.data.coco_images import image_sizes
 from tasks.detection import pipelines
 from tasks.detection.learner import collate

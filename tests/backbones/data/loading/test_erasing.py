@@ -6,7 +6,7 @@ from timm.data.random_erasing import RandomErasing as TimmErasing
 
 from backbones.data.loading.erasing import DrawErasing, RandomErasing, erase_boxes
 from backbones.data.loading.floats import to_floats
-from backbones.data.loading.images import seeded
+from backbones.runtime.seeding import seeded
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -9,13 +9,14 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from backbones.data.loading.images import read_pixels, seeded, to_pixels
+from backbones.data.loading.images import read_pixels, to_pixels
 from backbones.data.loading.read_image import read_image
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.multicrop import MultiCrop
+from backbones.runtime.seeding import seeded
 from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, options, picture
 
 

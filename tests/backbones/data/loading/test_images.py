@@ -1,6 +1,3 @@
-import contextlib
-import random
-
 import numpy as np
 import pytest
 import torch
@@ -9,9 +6,10 @@ from timm.data.random_erasing import RandomErasing as TimmErasing
 from torch.utils.data import DataLoader
 from torchvision import transforms as v1
 
-from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform, seeded
+from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
 from backbones.data.loading.read_image import read_image
 from backbones.errors import UserError
+from backbones.runtime.seeding import seeded
 
 
 @pytest.fixture
@@ -22,35 +20,6 @@ def paths(tmp_path):
         files.append(str(tmp_path / f"{number}.png"))
         Image.fromarray(pixels).resize((64, 128), Image.Resampling.BICUBIC).save(files[-1])
     return files
-
-
-def draws():
-    return random.random(), float(np.random.rand()), float(torch.rand(1))  # noqa: NPY002
-
-
-def test_seeded_is_a_function_of_the_key():
-    with seeded(1, 2, 3):
-        one = draws()
-    with seeded(1, 2, 3):
-        assert draws() == one
-    for other in [(1, 2), (1, 2, 4), (12, 3), (-1, 2, 3), (2**70, 2, 3)]:
-        with seeded(*other):
-            assert all(a != b for a, b in zip(draws(), one, strict=True))
-
-
-def test_seeded_leaves_no_trace():
-    random.seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    torch.manual_seed(5)
-    expected = draws(), draws()
-    random.seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    torch.manual_seed(5)
-    first = draws()
-    with contextlib.suppress(KeyError), seeded(3):
-        draws()
-        raise KeyError
-    assert (first, draws()) == expected
 
 
 def test_any_mode_is_read_as_rgb(tmp_path):

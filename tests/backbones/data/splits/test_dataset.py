@@ -8,10 +8,11 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from backbones.data.classification import open_classification
-from backbones.data.loading.images import ImageDataset, seeded
+from backbones.data.loading.images import ImageDataset
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
+from backbones.runtime.seeding import seeded
 from tests.backbones.data.layouts import encoded, spec, write_folders, write_parquet
 
 CROP = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.PILToTensor()])
