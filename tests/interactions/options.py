@@ -64,8 +64,11 @@ FEWER = FACTORS | {
     "part": ("plain", "learned_alpha", "layer_decay", "frozen", "drop_path"),
 }
 """For the suite: of values that run through the same code one; `python -m tests.interactions` has them all."""
-DEAR = (("ranks", "2"), ("precision", "fp16"), ("eval_precision", "fp16"), ("work", "detect"))
-"""Choices that cost more than others."""
+DEAR = (
+    *(("ranks", "2"), ("work", "detect"), ("work", "dino")),
+    *((name, half) for name in ("precision", "eval_precision") for half in ("bf16", "fp16")),
+)
+"""Choices that cost more than others; half precision does on most processors."""
 PARTS = {
     "plain": "",
     "gate": "--gate sigmoid",

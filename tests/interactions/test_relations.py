@@ -25,7 +25,7 @@ ROWS: dict[str, dict[str, str]] = {
     "executed": {"work": "deit", "stem": "conv", "attention": "relu", "optimiser": "sam", "part": "drop_path"},
     "spelt": {"work": "finetune", "attention": "gelu", "optimiser": "sgd"},
     "repeated": {"work": "dino", "stem": "conv", "data": "fraction", "weights": "partial"},
-    "resumed": {"work": "dino", "stem": "conv", "optimiser": "asam", "accumulate": "2", "precision": "bf16"},
+    "resumed": {"work": "deit", "attention": "relu", "optimiser": "asam", "accumulate": "2", "precision": "fp16"},
     "reordered": {"work": "linear", "family": "volo", "data": "subset"},
     "in company": {"work": "reid", "family": "resnet", "part": "layer_decay", "data": "packed"},
     "whole": {"work": "fewshot", "family": "convnext"},
