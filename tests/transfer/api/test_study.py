@@ -17,11 +17,12 @@ def test_a_study_takes_at_most_twelve_lines() -> None:
 
 @pytest.mark.slow
 def test_the_study_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one seed instead of two and a short pretraining, all else as it stands there."""
+    """With one seed instead of two and short trainings, all else as it stands there."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
+    few: dict[str, object] = {"few": {"reid": {"epochs": 1}, "linear": {"epochs": 1}, "fewshot": {}}}
+    names = dict(few)
     script = STUDY
-    for long, short in (("seeds=[0, 1]", "seeds=[0]"), ("name=stem", "name=stem, epochs=1")):
+    for long, short in (("seeds=[0, 1]", "seeds=[0], **few[task]"), ("name=stem", "name=stem, epochs=1")):
         assert long in script
         script = script.replace(long, short)
     exec(script, names)
@@ -37,5 +38,5 @@ def test_the_study_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert frame[["difference", "low", "high"]].astype(float).notna().all(axis=None)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
     assert len(written) == len(runs) + 2, "those of the tasks and of two pretrainings"
-    exec(script, {})
+    exec(script, dict(few))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")} == written
