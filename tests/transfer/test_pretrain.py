@@ -22,6 +22,9 @@ QUICK = {
     "dino": [*TINY, "--local-size", "16", "--epochs", "1", "--batch", "32", "--out-dim", "256"],
 }
 
+HALF = ["--subset", "20", "--batch", "16"]
+"""As many steps, of half the images."""
+
 
 def words_of(recipe: str, out: Path, *more: str) -> list[str]:
     return [recipe, *QUICK[recipe], "--out", str(out / "runs"), "--weights-to", str(out / "weights"), *more]
@@ -247,6 +250,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) ->
         "1",
         "-1",
     ]
+    more += HALF
     more += ["--mixup", "0.8", "--ema", "0.99", "--export", "ema"] if recipe == "deit" else []
     assert main(words_of(recipe, tmp_path / "undisturbed", *more)) == 0
     words = [*words_of(recipe, tmp_path, *more), "--checkpoint-seconds", "0"]
@@ -267,7 +271,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) ->
 @pytest.mark.parametrize("recipe", QUICK)
 def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
     # A small rate, so that the rounding of another order of sums does not grow.
-    more = ["--stem", "conv", "--sync-bn", "--drop-path", "0", "--precision", "fp32", "--lr", "3e-4"]
+    more = [*HALF, "--stem", "conv", "--sync-bn", "--drop-path", "0", "--precision", "fp32", "--lr", "3e-4"]
     more += ["--mixup", "0", "--cutmix", "0"] if recipe == "deit" else []
     assert main(words_of(recipe, tmp_path / "one", *more)) == 0
     printed = run_by_ranks("transfer.pretrain", words_of(recipe, tmp_path / "two", *more), tmp_path / "log")
@@ -288,6 +292,7 @@ def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
 def test_two_ranks_share_the_tokens_of_each_image(recipe: str, attention: str, tmp_path: Path) -> None:
     """With mixing and stochastic depth as they are: both ranks see the same images and draw the same numbers."""
     more = ["--attention", attention, "--precision", "fp32", "--lr", "3e-4", "--drop-path", "0.1", "--stem", "conv"]
+    more += HALF
     assert main(words_of(recipe, tmp_path / "one", *more)) == 0
     words = [*words_of(recipe, tmp_path / "two", *more), "--sequence-parallel", "2"]
     run_by_ranks("transfer.pretrain", words, tmp_path / "log")
