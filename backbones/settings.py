@@ -19,10 +19,10 @@ from tyro.conf import Positional as Positional
 from backbones.errors import UsageError, UserError, errors_naming
 
 T = TypeVar("T")
-LARGEST_YAML = 2**24
+LARGEST_YAML = 2**20
 """Characters of a YAML file that is read."""
-MOST_VALUES = 1_000_000
-"""Values of a YAML file, its aliases written out."""
+MOST_VALUES = 100_000
+"""Values of a YAML file, its aliases written out; so many take a slow processor some five seconds."""
 DEEPEST = 50
 """Values of a YAML file in one another, its aliases written out."""
 LONGEST_INTEGER = 400
@@ -84,11 +84,11 @@ def _loaded(text: str, where: str) -> Any:
     if len(text) > LARGEST_YAML:
         raise UsageError(f"{where}: it is longer than the {LARGEST_YAML} characters that are read")
     try:
-        node = yaml.compose(text, Loader=_Reader)
-        if node is None:
-            return None
-        _check_expanded(node, {}, where)
-        with contextlib.closing(_Reader("")) as loader:
+        with contextlib.closing(_Reader(text)) as loader:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check_expanded(node, {}, where)
             return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -129,15 +129,32 @@ class _Reader(yaml.SafeLoader):
     """Reads scalars as YAML 1.2's core schema has them, in which `1:30`, `2020-01-01` and `yes` are texts."""
 
     close = yaml.SafeLoader.dispose
-    depth = 0
+    depth = values = 0
+
+    def fetch_more_tokens(self) -> Any:
+        """Read on. Raises ScannerError for an escape that stands for no character, as `"\\UFFFFFFFF"`."""
+        try:
+            return super().fetch_more_tokens()
+        except (ValueError, OverflowError) as error:
+            mark = self.get_mark()
+            problem = f"an escape of no character ({error})"
+            raise yaml.scanner.ScannerError(None, None, problem, mark) from None
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Return the next node. Raises ComposerError for one in more than `DEEPEST` others."""
-        self.depth += 1
+        """Return the next node. Raises ComposerError for one with a tag, in more than `DEEPEST` others, or after
+        `MOST_VALUES`.
+        """
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        self.depth, self.values = self.depth + 1, self.values + 1
+        problem = ""
+        if getattr(event, "tag", None) is not None:
+            problem = f"tags, as {event.tag.replace('tag:yaml.org,2002:', '!!')}, are not read"
         if self.depth > DEEPEST:
             problem = f"nested too deeply: more than {DEEPEST} values in one another"
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, problem, mark)
+        if self.values > MOST_VALUES:
+            problem = f"it holds more than {MOST_VALUES} values"
+        if problem:
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
@@ -149,17 +166,28 @@ class _Reader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.constructor.ConstructorError(None, None, "a key is no plain value", key.start_mark)
-            if (key.tag, key.value) in seen:
+            value = key.value if key.tag == _MERGE else self.construct_object(key)
+            if value in seen:  # `0x1` and `1`, too
                 problem = f"the key {key.value!r} stands twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add((key.tag, key.value))
+            seen.add(value)
         return node
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """Return the text of a scalar. Raises ConstructorError where it holds half of a pair of surrogates alone."""
+        text = super().construct_scalar(node)
+        try:
+            # JSON escapes a character beyond the first 65,536 as two halves
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            problem = "an escape of half a character (a surrogate)"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the value of a node. Raises ConstructorError for a value that its tag cannot have."""
         try:
             return super().construct_object(node, deep)
-        except (ValueError, OverflowError, TypeError, KeyError) as error:  # KeyError: `!!bool` of another word
+        except (ValueError, OverflowError, TypeError) as error:
             value = str(getattr(node, "value", ""))[:60]
             problem = f"{value!r} is no {node.tag.rpartition(':')[2]} ({error})"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
@@ -169,6 +197,7 @@ class _Writer(yaml.SafeDumper):
     """Writes text such that `_Reader` reads it again as text."""
 
 
+_MERGE = "tag:yaml.org,2002:merge"
 _CORE_SCHEMA = {
     "null": (r"~|null|Null|NULL|", "~nN"),
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -184,7 +213,7 @@ _CORE_SCHEMA = {
 def _use_core_schema() -> None:
     for side in (_Reader, _Writer):
         side.yaml_implicit_resolvers = {}
-        side.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile("<<"), ["<"])
+        side.add_implicit_resolver(_MERGE, re.compile("<<"), ["<"])
         for tag, (pattern, first) in _CORE_SCHEMA.items():
             begins = [*first, ""] if tag == "null" else list(first)
             side.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), begins)

@@ -217,6 +217,13 @@ def test_only_settings_reads_yaml_and_flags() -> None:
     assert readers == {"backbones.settings"}
 
 
+def test_one_module_writes_csv() -> None:
+    """The one that neutralises formulas."""
+    writers = {name for name in MODULES if "csv" in imported(name) and "csv.writer" in MODULES[name].read_text()}
+    assert writers == {"backbones.runtime.csv_text"}
+    assert "from csv import writer" not in "".join(path.read_text(encoding="utf-8") for path in MODULES.values())
+
+
 def imported_at_once(module: str) -> set[str]:
     """Dotted names that importing a module imports, without those for type checkers alone."""
     names: set[str] = set()

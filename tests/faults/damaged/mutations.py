@@ -78,6 +78,7 @@ RAW = {
     "<digits>": "9" * 5000,
     "<hexadecimal digits>": "0x" + "f" * 5000,
     "<bool>": "!!bool maybe",
+    "<no character>": '"\\U00110000"',
     "<digits of a float>": "1" + "0" * 400 + ".5",
 }
 """Stand-ins of values that JSON or YAML can say but `with_checksum` cannot: text -> what stands in the file instead."""

@@ -4,11 +4,10 @@ Scores in percent stand in one panel, those in another unit in a panel each. Mar
 trainings that broke down.
 """
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
-from csv import writer
 from typing import Any
 
+from backbones.runtime.csv_text import csv_text
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.records.run_set import RunSet
 from transfer.report.answer.naming import arm_name
@@ -108,14 +107,12 @@ def _panel(
 
 
 def _csv(rows: Sequence[ComparedScore]) -> str:
-    content = io.StringIO()
-    table = writer(content, lineterminator="\n")
-    table.writerow(["task", "dataset", "score", "percent", "difference", "low", "high", "p", "verdict"])
+    lines: list[list[Any]] = [["task", "dataset", "score", "percent", "difference", "low", "high", "p", "verdict"]]
     for row in rows:
         first, estimate = row.matched.first, row.estimate
         numbers: list[Any] = ["", "", "", ""]
         if estimate is not None:
             numbers = [row.scale * estimate.estimate, row.scale * estimate.low, row.scale * estimate.high, row.p]
         head = [first.task, first.dataset.get("name"), row.score, row.percent]
-        table.writerow([*head, *numbers, verdict_in_short(row.verdict)])
-    return content.getvalue()
+        lines.append([*head, *numbers, verdict_in_short(row.verdict)])
+    return f"{csv_text(lines)}\n"

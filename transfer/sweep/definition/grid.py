@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from backbones.settings import read_yaml
 from backbones.user_code import file_digest
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, number, options_of
 from transfer.sweep.definition.sweep_file import SweepFile
+
+MOST_CELLS = 20_000
+"""Cells of one step of a row."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,20 @@ def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
     for name, step in sweep.steps.items():
         if name in needed:
             parents = jobs[step.after] if step.after else [None]
+            _check_cells(sweep, step, row, len(parents))
             jobs[name] = [job for parent in parents for job in _step_jobs(step, row, parent)]
             yield from jobs[name]
+
+
+def _check_cells(sweep: SweepFile, step: Step, row: dict[str, Any], parents: int) -> None:
+    """Raise UsageError where a step of a row stands for more than `MOST_CELLS` jobs, before they are made."""
+    sides = [step.backbone or (None,), step.dataset, step.seeds or (None,), *_axes(step, row).values()]
+    cells = parents * math.prod(len(side) for side in sides)
+    if cells > MOST_CELLS:
+        raise UsageError(
+            f"sweep {sweep.name}: step {step.name} has {cells:,} cells, more than the {MOST_CELLS:,} that are planned: "
+            "leave values out, or make several sweeps of it"
+        )
 
 
 def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
@@ -108,13 +124,12 @@ def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
 
 def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
     """Yield a job for each backbone, data set, seed and combination of the grid."""
-    row_options = row.get(step.name) or {}
     inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
     if parent and parent.options.get("smoke") and "smoke" not in step.options:
         inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
     backbones = step.backbone or ((parent.backbone,) if parent else ())
     seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
-    axes = {**step.grid, **{name: _readings(value) for name, value in row_options.items()}}
+    axes = _axes(step, row)
     varied = tuple(dict.fromkeys(name for axis in axes for name in options_of(axis)))
     fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):
@@ -125,6 +140,11 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
             if options.get("smoke") is False:
                 del options["smoke"]
             yield make_job(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
+
+
+def _axes(step: Step, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of each option, or of several together, that a step's grid and a row vary."""
+    return {**step.grid, **{name: _readings(value) for name, value in (row.get(step.name) or {}).items()}}
 
 
 def _spread(names: tuple[str, ...], value: Any) -> list[tuple[str, Any]]:

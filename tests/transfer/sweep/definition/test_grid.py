@@ -48,6 +48,13 @@ def test_seeds_and_axes_multiply(tmp_path: Path) -> None:
     }
 
 
+def test_more_cells_than_can_be_planned_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    many = [0.1 + number / 1000 for number in range(900)]
+    content = changed("steps.reid.grid", {"lr": many, "weight_decay": many, "momentum": many})
+    with pytest.raises(UsageError, match=r"step reid has 729,000,000 cells, more than the 20,000 that are planned"):
+        jobs_of(tmp_path, content, "full")
+
+
 def test_rows_share_the_cells_they_have_in_common(tmp_path: Path) -> None:
     content = changed("steps.pretrain.grid", {})
     content["rows"] = [
