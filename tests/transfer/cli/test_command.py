@@ -94,7 +94,8 @@ def test_smoke_stands_between_configs_and_flags(tmp_path: Path) -> None:
     [("lrr: 0.1\n", "unknown option `lrr`; did you mean 'lr'"),
      ("lr: fast\n", "fast"), ("size: [256]\n", "size"), ("epochs: -1\n", "epochs"),
      ("optimizer: lion\n", "adamw"), ("- lr\n", "key: value"), ("lr: [\n", "YAML"),
-     ("dataset: ['-h']\n", "dataset: the value '-h' begins like a flag"), ("optimizer: --help\n", "begins like a flag")],
+     ("dataset: ['-h']\n", "dataset: the value '-h' begins like a flag"),
+     ("optimizer: --help\n", "begins like a flag")],
 )  # fmt: skip
 def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "mine.yaml"
