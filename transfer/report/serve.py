@@ -95,6 +95,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    timeout = 30
+    """Seconds after which a client that sends or takes nothing is let go, and its thread and socket with it."""
 
     def do_GET(self) -> None:
         """Answer with the page or its stamp."""

@@ -4,6 +4,7 @@ import http.client
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from transfer.records.progress import last_step
 from transfer.records.store import Store
 from transfer.report.__main__ import ReportOptions, _served, main
 from transfer.report.page.live import live_sections
-from transfer.report.serve import HOST, LivePage, _Server, serve
+from transfer.report.serve import HOST, LivePage, _Handler, _Server, serve
 
 RUN = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "200"]
 
@@ -65,6 +66,14 @@ def test_the_page_and_its_stamp(port: int, folder: Path) -> None:
     store_more(folder)
     assert ask(port, "/stamp")[1] != found[1]
     assert "2 runs" in ask(port)[1]
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: "])
+def test_a_client_that_says_no_more_is_let_go(begun: bytes, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Handler, "timeout", 0.2)
+    with socket.create_connection((HOST, port), timeout=20) as client:
+        client.sendall(begun)
+        assert client.recv(1) == b"", "the server has closed it"
 
 
 def store_more(folder: Path) -> None:
