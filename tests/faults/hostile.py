@@ -30,7 +30,7 @@ from backbones.engine.checkpoint import STATE, load_state
 from backbones.errors import UserError
 from backbones.settings import read_yaml
 from tests.faults.shown.names import named_classes, named_record
-from tests.faults.special_files import special_file
+from tests.faults.special_files import special_file, special_file_of_a_run
 from tests.faults.trial import NotHeldError, no_hang
 from tests.processes import Command, free_port, wait_for
 from transfer.doctor.download import _extract
@@ -76,6 +76,7 @@ class HostileFiles:
             self._name,
             self._name,
             self._special_file,
+            self._special_file_of_a_run,
             self._code_of_export,
             self._server,
         )
@@ -192,14 +193,19 @@ class HostileFiles:
     def _special_file(self, rng: random.Random, inside: Path) -> str:
         return special_file(rng, inside)
 
+    def _special_file_of_a_run(self, rng: random.Random, inside: Path) -> str:
+        return special_file_of_a_run(rng, self.run, inside)
+
     def _code_of_export(self, rng: random.Random, inside: Path) -> str:
         """Weights whose configuration names code that came with them."""
         weights = shutil.copytree(self.weights, inside / "weights")
         code = f"open({str(inside / 'ran')!r}, 'w')\nfrom torch.nn import Identity as Stem\n"
-        (weights / "stem.py").write_text(code)
+        file = rng.choice((weights, inside, inside / "code")) / "stem.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(code)
         config = json.loads((weights / CONFIG).read_bytes())
         part = rng.choice(("stem", "ffn", "attention"))
-        place = rng.choice((str(weights / "stem.py"), os.path.relpath(weights / "stem.py")))
+        place = rng.choice((str(file), os.path.relpath(file), f"{weights}/../{file.relative_to(inside)}"))
         config.get(SUITE, config)["model_args"][part] = f"{place}:Stem"
         (weights / CONFIG).write_text(json.dumps(config))
         given = rng.choice(((str(weights), {}), ("tiny", {"weights": str(weights)})))

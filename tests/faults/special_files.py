@@ -1,8 +1,10 @@
-"""For kind `hostile`: what is no image, under an image's name, in one class beside good images."""
+"""For kind `hostile`: what is no file, under the name of an image among images, or of a file of a run among runs."""
 
 import os
 import random
+import shutil
 import socket
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +12,11 @@ from tests.faults.damaged.data import draw
 from tests.faults.trial import NotHeldError
 from tests.processes import Command
 from tests.runs import record
+from tests.transfer.records.recorded import made
+from transfer.records.store import Store
 
 NAME = "odd.png"
+NAMED_ITSELF = "a link to itself"
 GOOD = 12
 """The images that are some."""
 
@@ -45,7 +50,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "a socket": _socket,
     "a folder": lambda target: target.mkdir(),
     "a link to nothing": lambda target: target.symlink_to("nowhere.png"),
-    "a link to itself": lambda target: target.symlink_to(NAME),
+    NAMED_ITSELF: lambda target: target.symlink_to(target.name),
     "a link out of the folder": lambda target: target.symlink_to("/etc/passwd"),
     "a link to an image elsewhere": _image_elsewhere,
     "a text": _text,
@@ -81,3 +86,51 @@ def special_file(rng: random.Random, inside: Path) -> str:
     if NAME not in said:
         raise NotHeldError(f"{odd} among images: not named: {said[-500:]}")
     return f"{odd} among images: refused by name"
+
+
+OF_A_RUN = ("record.json", "outcomes.npz", "history.jsonl", "options.yaml", "lock", "state.pt")
+NO_FILES = (
+    "a pipe",
+    "a device",
+    "a link to the input",
+    "a socket",
+    "a folder",
+    "a link to nothing",
+    "a link to itself",
+)
+
+
+def special_file_of_a_run(rng: random.Random, run: Path, inside: Path) -> str:
+    """What reads folders of runs finds a run of which one file is none: it ends, and shows the run beside it."""
+    odd, name, runs = rng.choice(NO_FILES), rng.choice(OF_A_RUN), inside / "runs"
+    place = shutil.copytree(run, runs / run.name) / name
+    place.unlink(missing_ok=True)
+    KINDS[odd](place)
+    good = made(stem="conv", seed=1)
+    (runs / good.run_id).mkdir()
+    Store(runs).write(good, "lr: 0.05\n", {})
+    page, bundle = inside / "page.html", inside / "bundle.zip"
+    words = {
+        "report": ["--smoke", "--dirty", "--format", "csv"],
+        "page": ["--smoke", "--dirty", "--output", str(page)],
+        "bundle": ["--smoke", "--dirty", "--bundle", str(bundle)],
+        "verify": [],
+        "doctor": ["store"],
+    }
+    kind = rng.choice([*words])
+    program = {"verify": "transfer.verify.__main__", "doctor": "transfer.doctor.__main__"}.get(
+        kind, "transfer.report.__main__"
+    )
+    argv = [*words[kind], str(runs)] if kind == "doctor" else [str(runs), *words[kind]]
+    command = Command(program, argv, inside / "log")
+    status, what = command.wait(30), f"{odd} as {name}, {kind}"
+    if status not in (0, 1) or "Traceback" in command.stderr:
+        raise NotHeldError(f"{what}: exit status {status}: {command.stderr[-500:]}")
+    shown = command.stdout
+    if kind == "page":
+        shown = page.read_text(encoding="utf-8")
+    elif kind == "bundle":
+        shown = "\n".join(zipfile.ZipFile(bundle).namelist())
+    if kind != "doctor" and good.run_id not in shown and good.run_id.rpartition("-")[2] not in shown:
+        raise NotHeldError(f"{what}: the run beside it is not shown: {command.stderr[-500:]}")
+    return f"{odd} among the files of a run: the run beside it is shown"
