@@ -8,6 +8,7 @@ import difflib
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator
+from typing import TextIO
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 LONGEST_LINE = 2000
@@ -79,6 +80,11 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """Return a text of several lines with all other control characters made visible."""
     return "\n".join(map(visible, text.split("\n")))
+
+
+def tell(text: object = "", *, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
+    """Print a text, and make the control characters visible that names of strangers may hold; a terminal obeys them."""
+    print(visible_lines(str(text)), file=file, end=end, flush=flush)
 
 
 def short_lines(text: str) -> str:

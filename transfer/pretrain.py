@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError
+from backbones.errors import UsageError, tell
 
 if TYPE_CHECKING:
     from transfer.api.run_set import RunSet
@@ -61,7 +61,7 @@ def _list() -> int:
         ("backbones", backbone_names()),
         ("data sets", dataset_names()),
     ):
-        print(f"{title}:\n  " + "\n  ".join(names))
+        tell(f"{title}:\n  " + "\n  ".join(names))
     return 0
 
 
@@ -86,7 +86,7 @@ def _run(recipe: "Recipe", name: str, arguments: list[str]) -> int:
     status, records = execute(command, pretraining.task, pretraining.check_target)
     for record in records:
         if folder := pretraining.publish(record):
-            print(f"weights: {folder}", file=sys.stderr)
+            tell(f"weights: {folder}", file=sys.stderr)
     command_result.write(command.run.result_file, records, status)
     return status
 

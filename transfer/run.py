@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from backbones.errors import UsageError
+from backbones.errors import UsageError, tell
 from transfer.evaluation.execute import execute
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def _list() -> int:
     from transfer.cli.command import task_names
 
     for title, names in (("tasks", task_names()), ("backbones", backbone_names()), ("data sets", dataset_names())):
-        print(f"{title}:\n  " + "\n  ".join(names))
-    print(
+        tell(f"{title}:\n  " + "\n  ".join(names))
+    tell(
         f"Any of timm's {len(timm_names())} models is a backbone too; YAML files name your own backbones and data "
         "sets, and my_task.py:TASK is a task of your own."
     )

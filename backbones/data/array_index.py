@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.cache import cache_folder
-from backbones.errors import UserError
+from backbones.errors import UserError, tell
 from backbones.runtime.files import parse_json, replace_folder
 
 FACTS = "facts.json"
@@ -67,12 +67,12 @@ def load_index(source: Path, version: str, stamp: str) -> Index | None:
         if content["version"] != version or content["source"] != str(source.resolve()):
             return None
         if content["stamp"] != stamp:
-            print(f"{source}: has changed since its index was made; reading it again", file=sys.stderr)
+            tell(f"{source}: has changed since its index was made; reading it again", file=sys.stderr)
             return None
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in content["digests"]}
         if all(_digest(arrays[name]) == digest for name, digest in content["digests"].items()):
             return Index(arrays, content["facts"])
-        print(f"{folder}: the index of {source} is damaged; reading it again", file=sys.stderr)
+        tell(f"{folder}: the index of {source} is damaged; reading it again", file=sys.stderr)
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return None
@@ -100,7 +100,7 @@ def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
             shutil.rmtree(new, ignore_errors=True)
     except (OSError, UserError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        print(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "
+        tell(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "
               "XDG_CACHE_HOME=FOLDER names another place", file=sys.stderr)  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import PIL
 
-from backbones.errors import UserError
+from backbones.errors import UserError, tell
 from backbones.runtime.files import write_atomic
 
 
@@ -66,4 +66,4 @@ def remember(name: str, content: bytes, *, what: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     except (OSError, UserError) as error:
-        print(f"{what} is not remembered: {error}", file=sys.stderr)
+        tell(f"{what} is not remembered: {error}", file=sys.stderr)

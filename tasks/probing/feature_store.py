@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.errors import UserError
+from backbones.errors import UserError, tell
 from backbones.runtime.files import lock, parse_json, write_atomic, write_error
 from tasks.probing.shards import (
     UNKNOWN,
@@ -210,7 +210,7 @@ class Entry:
         return self.folder / f"{int(rows[0]):08d}-{name}.safetensors"
 
     def _remove(self, path: Path) -> None:
-        print(f"{path}: damaged; its features are computed again", file=sys.stderr)
+        tell(f"{path}: damaged; its features are computed again", file=sys.stderr)
         path.unlink(missing_ok=True)
         self.shards.pop(path, None)
 

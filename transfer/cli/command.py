@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
-from backbones.errors import UsageError, UserError, did_you_mean, visible
+from backbones.errors import UsageError, UserError, did_you_mean, tell, visible
 from backbones.runtime.machine_errors import in_one_line
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
@@ -269,14 +269,14 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
     try:
         interrupts_are_errors()
         if usage and (not argv or argv[0] in ("-h", "--help")):
-            print(usage)
+            tell(usage)
             return 0 if argv else 2
         with in_one_line():
             status = main(argv)
         sys.stdout.flush()  # here a full disk can still be told in one line
         return status
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        tell(f"error: {error}", file=sys.stderr)
         return error.exit_status
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -285,7 +285,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print("stopped by Ctrl-C", file=sys.stderr)
+        tell("stopped by Ctrl-C", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
         if error.errno not in DISK_ERRORS:
@@ -293,7 +293,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter would try again, and complain
         where = visible(str(error.filename or "the output"))
-        print(
+        tell(
             f"error: {where}: cannot be written ({error.strerror}); make room, then give the command again",
             file=sys.stderr,
         )

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 
+from backbones.errors import tell
 from backbones.runtime.machine_errors import in_one_line
 from tasks.task import Task
 from transfer.cli.command import Command
@@ -41,6 +42,6 @@ class _Terminal:
     def say(self, text: str) -> None:
         """Print a line on stderr."""
         if not self.quiet:
-            print(text, file=sys.stderr)
+            tell(text, file=sys.stderr)
 
     note = say

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from backbones.errors import tell
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,8 +31,8 @@ def execute(
         from backbones.settings import plain, write_yaml
 
         groups = (command.run, command.backbone, command.options)
-        print(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
-        print("# the backbone\n" + write_yaml({"resolved": spec.as_dict()}), end="")
+        tell(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
+        tell("# the backbone\n" + write_yaml({"resolved": spec.as_dict()}), end="")
         return 0, []
     from backbones.errors import Stopped
     from transfer.evaluation.cross_set import evaluate_across
@@ -41,5 +43,5 @@ def execute(
     except Stopped:
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:
-        print(run_table(evaluation.records))
+        tell(run_table(evaluation.records))
     return evaluation.exit_status, evaluation.records if evaluation.first_rank else []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
+from backbones.errors import tell
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
 from tasks.task import Metric, Outcomes, Scores, Task
@@ -77,7 +78,7 @@ class Pretraining(Task):
         recorded = _recorded_epochs(folder) if self.tokens_at else []
         missing = [str(epoch) for epoch in epochs_of(self.tokens_at, options.epochs) if epoch not in recorded]
         if missing:
-            print(
+            tell(
                 f"{folder}: made without a look at the tokens after epoch {' '.join(missing)}; remove it, and train "
                 "again",
                 file=sys.stderr,

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UserError
+from backbones.errors import UserError, tell
 from transfer.cli.interrupts import INTERRUPTED
 from transfer.cli.options import RESOURCES
 from transfer.launch.base import ProcessSpec
@@ -47,7 +47,7 @@ def launch(program: str, arguments: list[str], command: "Command") -> int:
     try:
         status = _follow(job)
     except KeyboardInterrupt:
-        print(f"\nthe Slurm job {job.id} goes on; the same command follows it again, `scancel {job.id}` ends it, "
+        tell(f"\nthe Slurm job {job.id} goes on; the same command follows it again, `scancel {job.id}` ends it, "
               "its state saved", file=sys.stderr)  # fmt: skip
         return INTERRUPTED
     return _end(result_file, command.run.out, job, status)
@@ -76,7 +76,7 @@ def _follow(job: "SlurmJob") -> int:
         status = job.poll()
         if job.state() not in (state, "ended"):
             state = job.state()
-            print(f"Slurm job {job.id}: {state}", file=sys.stderr)
+            tell(f"Slurm job {job.id}: {state}", file=sys.stderr)
         position = _show(job.log, position)
         if status is not None:
             return status
@@ -110,5 +110,5 @@ def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
 
     records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]
     if records:
-        print(run_table(records))
+        tell(run_table(records))
     return result.status

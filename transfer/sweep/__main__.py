@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
-from backbones.errors import UsageError
+from backbones.errors import UsageError, tell
 
 if TYPE_CHECKING:
     from transfer.launch.base import Launcher
@@ -97,7 +97,7 @@ def _main(argv: list[str]) -> int:
     from transfer.sweep.definition.sweep_file import sweep_names
 
     if argv[0] == "--list":
-        print("sweeps:\n  " + "\n  ".join(sweep_names()))
+        tell("sweeps:\n  " + "\n  ".join(sweep_names()))
         return 0
     name, arguments = ("", ["--help"]) if argv[0] == "--help-all" else (argv[0], argv[1:])
     if name.startswith("-"):
@@ -140,7 +140,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
         from transfer.sweep.model_check import build_all
 
         built = build_all(jobs)
-        print(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
+        tell(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
         built.raise_if_any(sweep.name)
         return 0
     sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus, recheck=options.recheck)
@@ -148,7 +148,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
         sweeper.on_end = searches.next_jobs
     sweeper.add(jobs)
     if not _run(sweeper):
-        print(f"stopped; the same command goes on from {out}", file=sys.stderr)
+        tell(f"stopped; the same command goes on from {out}", file=sys.stderr)
         return 143
     return _report(sweep, sweeper, searches)
 
@@ -165,7 +165,7 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
     shares = launcher.shared_by
     launcher.shared_by = first_shares(out, shares)
     if launcher.shared_by != shares:
-        print(
+        tell(
             f"the cores are divided by {launcher.shared_by} cells, as when this sweep began: cells keep their threads, "
             "and so their last bits",
             file=sys.stderr,
@@ -202,12 +202,12 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None")
     from transfer.sweep.report import SweepReport
 
     report = SweepReport(sweep, sweeper, searches)
-    print(report.text(), flush=True)  # before anything is written: the disk may be full
+    tell(report.text(), flush=True)  # before anything is written: the disk may be full
     page = report.write_page() if os.access(sweeper.out, os.W_OK) else f"not written, {sweeper.out} is read-only"
-    print(f"page: {page}", file=sys.stderr)
+    tell(f"page: {page}", file=sys.stderr)
     failed = [progress for progress in sweeper.jobs.values() if progress.status == "failed"]
     for progress in failed:
-        print(f"failed: {progress.job.name}: {progress.reason}", file=sys.stderr)
+        tell(f"failed: {progress.job.name}: {progress.reason}", file=sys.stderr)
     if failed:
         return 1
     return 3 if any(progress.training_failed for progress in sweeper.jobs.values()) else 0

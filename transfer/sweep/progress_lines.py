@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from backbones.errors import visible
+from backbones.errors import tell, visible
 from transfer.records import command_result
 from transfer.records.progress import duration_text, training_progress
 
@@ -47,7 +47,7 @@ class ProgressLines:
     def say(self, text: str) -> None:
         """Write a line that stays."""
         self._clear()
-        print(visible(text), file=self._stream, flush=True)
+        tell(visible(text), file=self._stream, flush=True)
 
     def show(self, cells: Sequence[RunningCell]) -> None:
         """Show the running cells, if it is time."""
@@ -61,7 +61,7 @@ class ProgressLines:
         lines += [f"and {len(cells) - MOST} more"] * (len(cells) > MOST)
         width = shutil.get_terminal_size().columns - 1 if on_terminal else None
         for line in lines:
-            print(f"  {line}"[:width], file=self._stream)
+            tell(visible(f"  {line}")[:width], file=self._stream)
         self._stream.flush()
         self._drawn = len(lines) if on_terminal else 0
 

@@ -17,7 +17,7 @@ from backbones.data.formats.parquet import PATTERNS, VALIDATION, layout_from_tab
 from backbones.data.formats.unofficial_split import KeyRule, divide_by_tfds_order
 from backbones.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder
 from backbones.data.splits.arrow_split import RowSplit, Source
-from backbones.errors import UsageError, UserError, did_you_mean, shortened
+from backbones.errors import UsageError, UserError, did_you_mean, shortened, tell
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -132,7 +132,7 @@ def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayou
             "all but one, or pin it by `revision` in a YAML file of your own"
         )
     if not pinned:
-        print(f"{spec.name}: no revision of {name} is pinned: using {there[0]}, which is in the cache", file=sys.stderr)
+        tell(f"{spec.name}: no revision of {name} is pinned: using {there[0]}, which is in the cache", file=sys.stderr)
     return hf(replace(spec, options={**hub, "hub": name, "revision": pinned or there[0]}), None)
 
 

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from backbones.data.array_index import SETTLED
 from backbones.data.cache import cache_folder, recall, remember
 from backbones.data.splits.packed_names import PackedNames
-from backbones.errors import Replaced, UserError
+from backbones.errors import Replaced, UserError, tell
 from backbones.runtime.threads import usable_cores
 
 CONTENT_BYTES = hashlib.sha256().digest_size
@@ -66,7 +66,7 @@ def file_states(folder: Path, names: Sequence[str], *, what: str) -> tuple[NDArr
         contents, known = kept.find(names, stamps)
         missing = np.flatnonzero(~known)
         if len(missing) >= MANY:
-            print(f"{what}: reading {len(missing):,} files, once; later commands know what they contain by their sizes "
+            tell(f"{what}: reading {len(missing):,} files, once; later commands know what they contain by their sizes "
                   "and times", file=sys.stderr)  # fmt: skip
         with (
             ThreadPoolExecutor(min(16, usable_cores())) as pool,
@@ -198,7 +198,7 @@ def _alone(folder: Path, what: str) -> Iterator[None]:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                print(f"{what}: another process reads the files of {folder}; waiting for it", file=sys.stderr)
+                tell(f"{what}: another process reads the files of {folder}; waiting for it", file=sys.stderr)
                 fcntl.lockf(file, fcntl.LOCK_EX)
         yield
 
