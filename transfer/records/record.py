@@ -182,7 +182,7 @@ class Record:
         """Return the record in the bytes of a file, see `read`; `path` is used in messages."""
         numbers = Numbers()
         try:
-            content = json.loads(raw, parse_constant=numbers.read, parse_float=numbers.read)
+            content = json.loads(raw.decode("utf-8"), parse_constant=numbers.read, parse_float=numbers.read)
             schema = content.pop("schema")
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise unreadable(path, error) from None
