@@ -69,7 +69,10 @@ def read(path: Path) -> Outcomes:
 def _check_unpacked_size(path: Path) -> None:
     """Raise ValueError for an archive that would fill the memory: real arrays of samples do not shrink to nothing."""
     with zipfile.ZipFile(path) as archive:
-        unpacked = sum(entry.file_size for entry in archive.infolist())
+        entries = archive.infolist()
+    if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
+        raise ValueError("compressed in a way that numpy does not write")
+    unpacked = sum(entry.file_size for entry in entries)
     if unpacked > max(MOST_SHRUNK * path.stat().st_size, SMALL):
         raise ValueError(f"it would unpack to {unpacked} bytes")
 

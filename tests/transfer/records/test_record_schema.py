@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -194,6 +195,14 @@ def test_outcomes_that_would_fill_the_memory_are_not_unpacked(tmp_path: Path) ->
     np.savez_compressed(tmp_path / "outcomes.npz", sample=np.array(["a"]), cluster=np.zeros(40_000_000))
     assert (tmp_path / "outcomes.npz").stat().st_size < 400_000
     with pytest.raises(UnusableOutcomes, match="would unpack to 3200"):
+        read(tmp_path / "outcomes.npz")
+
+
+def test_outcomes_in_a_compression_that_unpacks_at_once_are_refused(tmp_path: Path) -> None:
+    """Of bzip2, Python unpacks all that it has read, a thousand times as much."""
+    with zipfile.ZipFile(tmp_path / "outcomes.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("sample.npy", b"")
+    with pytest.raises(UnusableOutcomes, match="numpy does not write"):
         read(tmp_path / "outcomes.npz")
 
 
