@@ -26,6 +26,10 @@ PREFIXES = ("box", "mask")
 OF_DETECTIONS = ("image", "category", "score", "rank", "matched", "ignored")
 OF_OBJECTS = ("truth_image", "truth_category", "truth_counted")
 """Names of arrays that have equal lengths."""
+OF_AREA_RANGES = ("matched", "ignored")
+"""Names of arrays that have a column for each area range; the others have none."""
+KINDS = "biufSU"
+"""Kinds of NumPy's types that arrays have: truth values, numbers of at most 64 bits, and texts."""
 MOST_SHRUNK, SMALL = 100, 2**28
 """How many times larger than its file unpacked outcomes may be, and bytes up to which they may be larger."""
 TOLERANCE = 1e-9
@@ -41,8 +45,8 @@ class ScoreMismatch(UnusableOutcomes):
     """The reason why outcomes do not belong to a record: they give another score than the record has."""
 
 
-def read(path: Path) -> Outcomes:
-    """Return the arrays of a file. Raises UnusableOutcomes, also if samples lack clusters or share a name."""
+def arrays_in(path: Path) -> Outcomes:
+    """Return the arrays of a file. Raises UnusableOutcomes, also if one holds neither numbers nor texts."""
     try:
         _check_unpacked_size(path)
         with np.load(path, allow_pickle=False) as file:
@@ -53,6 +57,14 @@ def read(path: Path) -> Outcomes:
         ) from None
     except Exception as error:  # what a damaged archive raises has no common type
         raise UnusableOutcomes(f"not readable ({type(error).__name__}: {error}), so it cannot be scored") from None
+    if odd := of_odd_type(outcomes):
+        raise UnusableOutcomes(f"its array {odd[0]} is of type {outcomes[odd[0]].dtype}, neither numbers nor texts")
+    return outcomes
+
+
+def read(path: Path) -> Outcomes:
+    """Return `arrays_in` a file. Raises UnusableOutcomes, also if samples lack clusters or share a name."""
+    outcomes = arrays_in(path)
     if missing := [name for name in ("sample", "cluster") if name not in outcomes]:
         raise UnusableOutcomes(f"has no {' and no '.join(missing)}, so its samples cannot be paired")
     if outcomes["sample"].shape != outcomes["cluster"].shape or outcomes["sample"].ndim != 1:
@@ -64,6 +76,12 @@ def read(path: Path) -> Outcomes:
         twice = shortened(sorted(map(str, names[times > 1])), 3)
         raise UnusableOutcomes(f"several samples have one name ({twice}), so they cannot be paired")
     return outcomes
+
+
+def of_odd_type(outcomes: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Return the names of arrays that are neither texts nor numbers that float64 holds, as complex ones."""
+    types = {name: array.dtype for name, array in outcomes.items()}
+    return [name for name, kind in types.items() if kind.kind not in KINDS or (kind.kind == "f" and kind.itemsize > 8)]
 
 
 def _check_unpacked_size(path: Path) -> None:
@@ -136,6 +154,10 @@ def matches_of(prefix: str, outcomes: Outcomes) -> "Matches":
         matches = Matches.from_outcomes(
             outcomes, next(kind for kind, kind_prefix in PREFIX.items() if kind_prefix == prefix)
         )
+        for name in (*OF_DETECTIONS, *OF_OBJECTS):
+            dimensions = 2 if name in OF_AREA_RANGES else 1
+            if (given := getattr(matches, name).ndim) != dimensions:
+                raise ValueError(f"{prefix}_{name} has {given} dimensions instead of {dimensions}")
         for columns in OF_DETECTIONS, OF_OBJECTS:
             sizes = {f"{prefix}_{name}": len(getattr(matches, name)) for name in columns}
             if len({*sizes.values()}) > 1:
