@@ -27,7 +27,8 @@ def path_error(error: BaseException) -> UserError | None:
             "command again when it works"
         )
     if isinstance(error, OSError) and error.errno in _REASONS:
-        return UserError(f"{_short(str(error.filename))}: {_REASONS[error.errno]}")
+        path = str(error.filename)
+        return UserError(f"{_short(path) if error.errno == errno.ENAMETOOLONG else path}: {_REASONS[error.errno]}")
     if isinstance(error, RuntimeError | ValueError):
         for text, reason in _TEXTS.items():
             if str(error).startswith(text):
