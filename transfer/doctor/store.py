@@ -14,7 +14,7 @@ from pathlib import Path
 
 from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
 from backbones.errors import UserError
-from backbones.runtime.files import remove, scraps_in
+from backbones.runtime.files import read_regular, remove, scraps_in
 from backbones.settings import Positional, parse
 from transfer.doctor.check_result import CheckResult
 from transfer.records.record import OtherSchema, Record
@@ -124,7 +124,7 @@ def _of_finished(folder: Path) -> Iterator[Finding]:
         if os.path.lexists(folder / name):
             yield Finding(folder / name, what, partial(remove, folder / name))
     try:
-        record = Record.parse((folder / RECORD).read_bytes(), folder / RECORD)
+        record = Record.parse(read_regular(folder / RECORD), folder / RECORD)
     except OSError as error:  # of this user or of the disk: the record may be whole
         yield Finding(
             folder, f"its record cannot be read ({error.strerror})", advice="check its owner, mode, links and disk"

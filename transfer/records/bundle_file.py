@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError, reason_of
-from backbones.runtime.files import parse_json
+from backbones.runtime.files import open_regular, parse_json
 from backbones.runtime.scratch import scratch_folder
 from transfer.records.checksums import size_and_sha256
 from transfer.records.per_sample import OUTCOMES
@@ -62,7 +62,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     """
     with scratch_folder(beside, "bundle") if beside else tempfile.TemporaryDirectory() as scratch:
         try:
-            with zipfile.ZipFile(file) as archive:
+            with open_regular(file) as opened, zipfile.ZipFile(opened) as archive:
                 _check_total(archive, file)
                 manifest = _manifest(archive, file)
                 sizes: dict[str, dict[str, int] | None] = {}

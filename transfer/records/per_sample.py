@@ -9,12 +9,13 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import shortened
+from backbones.runtime.files import open_regular
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
@@ -48,9 +49,10 @@ class ScoreMismatch(UnusableOutcomes):
 def arrays_in(path: Path) -> Outcomes:
     """Return the arrays of a file. Raises UnusableOutcomes, also if one holds neither numbers nor texts."""
     try:
-        _check_unpacked_size(path)
-        with np.load(path, allow_pickle=False) as file:
-            outcomes = dict(file)
+        with open_regular(path) as opened:
+            _check_unpacked_size(opened)
+            with np.load(opened, allow_pickle=False) as file:
+                outcomes = dict(file)
     except FileNotFoundError:
         raise UnusableOutcomes(
             "missing, and there are scores; copy the whole folder of the run, or run it again"
@@ -84,15 +86,16 @@ def of_odd_type(outcomes: Mapping[str, NDArray[Any]]) -> list[str]:
     return [name for name, kind in types.items() if kind.kind not in KINDS or (kind.kind == "f" and kind.itemsize > 8)]
 
 
-def _check_unpacked_size(path: Path) -> None:
+def _check_unpacked_size(file: BinaryIO) -> None:
     """Raise ValueError for an archive that would fill the memory: real arrays of samples do not shrink to nothing."""
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
     if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
         raise ValueError("compressed in a way that numpy does not write")
     unpacked = sum(entry.file_size for entry in entries)
-    if unpacked > max(MOST_SHRUNK * path.stat().st_size, SMALL):
+    if unpacked > max(MOST_SHRUNK * file.seek(0, 2), SMALL):
         raise ValueError(f"it would unpack to {unpacked} bytes")
+    file.seek(0)
 
 
 def check_clusters(outcomes: Outcomes) -> None:

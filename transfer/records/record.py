@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
+from backbones.runtime.files import read_regular
 from backbones.runtime.path_errors import path_error
 from backbones.spec_values import gate_name
 from transfer.cli.old_names import current_content, current_keys, current_options
@@ -172,7 +173,7 @@ class Record:
             UserError: the file holds no record, one of a newer schema, or one that was edited.
         """
         try:
-            raw = path.read_bytes()
+            raw = read_regular(path)
         except OSError as error:
             raise unreadable(path, error) from None
         return cls.parse(raw, path, edited=edited)

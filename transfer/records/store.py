@@ -18,7 +18,9 @@ from backbones.runtime.files import (
     check_writable,
     closed_in_the_end,
     lock,
+    open_regular,
     parse_json,
+    read_regular,
     remove,
     scraps_in,
     write_arrays,
@@ -164,7 +166,7 @@ class Store:
             for folder in self.folders():
                 path = folder / RECORD
                 try:
-                    runs.append(Run(folder, Record.parse(path.read_bytes(), path)))
+                    runs.append(Run(folder, Record.parse(read_regular(path), path)))
                 except FileNotFoundError:
                     continue
                 except OSError as error:
@@ -272,7 +274,7 @@ def _unfinished(folder: Path) -> Unfinished:
     if is_locked(folder / LOCK):
         return Unfinished(folder, "under way")
     try:
-        error = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
+        error = read_regular(folder / ERROR).decode("utf-8", errors="replace").strip()
         return Unfinished(folder, "failed", error.splitlines()[-1] if error else "")
     except OSError:
         saved = "goes on from its last saved state" if has_state(folder) else "starts anew: nothing was saved"
@@ -287,7 +289,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
         key: a key that an entry must have; other lines are skipped without parsing.
     """
     try:
-        lines = (folder / HISTORY).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_regular(folder / HISTORY).decode("utf-8", errors="replace").splitlines()
     except OSError:
         return []
     entries = []
@@ -304,7 +306,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
 def is_locked(path: Path) -> bool:
     """Return whether another process holds a run's lock. This works on a read-only disk; own locks are not seen."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
     except (FileNotFoundError, PermissionError):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.transfer.share.test_bundle import made
+from transfer.report.__main__ import main as report
 
 MINE = "--bounding-set=-dac_override,-dac_read_search"
 """Takes from root what lets it read everything."""
@@ -21,8 +22,12 @@ from transfer.verify.__main__ import main as verify
 root, shown = sys.argv[1], ["--smoke", "--dirty"]
 for main, *words in (
     (report, root, *shown, "--format", "csv", "--each"),
-    (report, root, *shown, "--bundle", f"{root}.zip"),
     (report, "--leaderboard", root, "--output", f"{root}.site", *shown),
+    (report, root, *shown, "--output", f"{root}.html"),
+    (report, f"{root}.other", "--import", f"{root}/pipe/record.json"),
+    (report, f"{root}.other", "--import", "/dev/zero"),
+    (report, root, *shown, "--figures", f"{root}.figures", "--style", f"{root}/pipe/record.json"),
+    (report, root, *shown, "--figures", f"{root}.figures", "--style", "/dev/zero"),
     (verify, root),
     (doctor, "store", root),
 ):
@@ -41,10 +46,18 @@ def printed(root: Path) -> list[str]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """Two runs, and beside them one folder that is forbidden and one that is a link to itself."""
+    """Two runs, and two with pipes among their files; beside them a folder that is forbidden, a link to itself, and two
+    folders with pipes.
+    """
     root = tmp_path / "runs"
-    for seed in (0, 1):
-        made(root, seed)
+    for seed, name in enumerate((None, None, "outcomes.npz", "history.jsonl")):
+        run = made(root, seed)
+        if name:
+            (run.folder / name).unlink()
+            os.mkfifo(run.folder / name)
+    for folder, name in (("pipe", "record.json"), ("locked", "lock"), ("failed", "error.txt")):
+        (root / folder).mkdir()
+        os.mkfifo(root / folder / name)
     (root / "forbidden").mkdir(mode=0)
     (root / "loop").symlink_to("loop")
     yield root
@@ -53,11 +66,20 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.skipif(not os.geteuid() and not shutil.which("setpriv"), reason="root reads everything")
 def test_every_command_names_it_and_goes_on(root: Path) -> None:
-    table, bundled, _site, verified, listed, _ = printed(root)
-    for text in (table, bundled, verified, listed):
-        assert "forbidden" in text
-        assert "loop" in text
-    assert (root.parent / "runs.zip").exists()
+    table, site, page, *refused, verified, listed, _ = printed(root)
+    for text in (table, page, verified, listed):
+        for name in ("forbidden", "loop", "pipe"):
+            assert name in text
+    assert all("not a regular file" in text for text in refused)
+    assert (root.parent / "runs.html").exists()
     assert (root.parent / "runs.site" / "index.html").exists()
-    assert "2 of 4 runs are right" in verified
-    assert "2 finished runs" in listed
+    assert "2 of 7 runs are right" in verified
+    assert "4 finished runs" in listed
+    assert "runs.site" in site
+
+
+def test_a_bundle_is_made_of_the_runs_that_can_be_read(tmp_path: Path) -> None:
+    made(tmp_path / "runs")
+    (tmp_path / "runs" / "loop").symlink_to("loop")
+    assert report([str(tmp_path / "runs"), "--smoke", "--dirty", "--bundle", str(tmp_path / "runs.zip")]) == 0
+    assert (tmp_path / "runs.zip").exists()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
+from backbones.runtime.files import read_regular
 from tasks.picture_checksums import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, read, values_of
@@ -92,7 +93,7 @@ def detections(run: Run) -> list[Picture]:
 
 def _read(run: Run, path: Path, about: str) -> Picture:
     try:
-        return Picture(about, MEDIA[path.suffix], path.read_bytes(), run.record.run_id)
+        return Picture(about, MEDIA[path.suffix], read_regular(path), run.record.run_id)
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); --save-pictures on the run's command makes it anew"
