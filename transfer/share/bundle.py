@@ -89,7 +89,7 @@ def _shared_copy(run: Run, folder: Path) -> Path:
     if options.exists():
         try:
             shown = _without_places(options)
-        except (UserError, UnicodeDecodeError, AttributeError) as error:
+        except (UserError, ValueError, AttributeError) as error:
             raise UserError(f"{record.run_id}: its {OPTIONS} cannot be read ({reason_of(error)}); not shared") from None
         options.write_text(shown, encoding="utf-8")
     files = {path.name: size_and_sha256(path) for path in sorted(folder.iterdir())}

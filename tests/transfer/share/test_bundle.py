@@ -290,7 +290,7 @@ def test_damaged_outcomes_of_an_older_record_are_not_shared(runs: list[Run], dam
         bundle([older], tmp_path / "runs.zip")
 
 
-@pytest.mark.parametrize("damaged", [b"# \xff\n", b"lr: [\n", b"- 1\n"])
+@pytest.mark.parametrize("damaged", [b"# \xff\n", b"lr: [\n", b"- 1\n", b'# x "a.py:\n'])
 def test_damaged_options_of_an_older_record_are_not_shared(runs: list[Run], damaged: bytes, tmp_path: Path) -> None:
     older = Run(runs[0].folder, replace(runs[0].record, files={}))
     (older.folder / "options.yaml").write_bytes(damaged)
