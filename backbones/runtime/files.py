@@ -82,7 +82,12 @@ class atomic_replacement:
             path: the file.
             flag: see `write_atomic`.
             keep: where the old file is kept; there is a moment in which it has this name alone.
+
+        Raises:
+            UserError: the path is empty or a root, and so names no file.
         """
+        if not path.name:
+            raise UserError(f"{flag} {path}: a folder, not a file; give the name of a file")
         self.path, self.flag, self.keep = path, flag, keep
         self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
 

@@ -145,3 +145,9 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_on(tmp_path: Path) -> None
         read_regular(tmp_path)
     (tmp_path / "file").write_bytes(b"text")
     assert read_regular(tmp_path / "file") == b"text"
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_path_without_the_name_of_a_file_is_said(path: str) -> None:
+    with pytest.raises(UserError, match=r"--output [./]: a folder, not a file"):
+        write_atomic(Path(path), b"", flag="--output")

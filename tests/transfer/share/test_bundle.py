@@ -307,6 +307,14 @@ def test_what_does_not_verify_is_not_shared(runs: list[Run], tmp_path: Path) -> 
         bundle([], tmp_path / "runs.zip")
 
 
+def test_a_bundle_without_a_name_is_refused(runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match=r"--bundle \.: a folder, not a file"):
+        bundle(runs, Path())
+    assert not list(Path().iterdir())
+
+
 def test_samples_that_are_named_by_paths_are_not_shared(tmp_path: Path) -> None:
     run = made(tmp_path / "runs", sample="/home/me/images/0001.jpg")
     with pytest.raises(UserError, match="named by paths"):
