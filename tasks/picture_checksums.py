@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from backbones.errors import UserError
-from backbones.runtime.files import write_atomic
+from backbones.runtime.files import read_regular, write_atomic
 from backbones.weights import sha256
 
 PICTURES = "pictures"  # in a run's folder
@@ -31,7 +31,7 @@ def read_sums(folder: Path) -> dict[str, str]:
         UserError: the file cannot be read.
     """
     try:
-        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+        lines = read_regular(folder / SUMS).decode("utf-8").splitlines()
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

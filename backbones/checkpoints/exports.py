@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.checkpoints import hub
 from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
 from backbones.errors import UsageError, UserError, reason_of
-from backbones.runtime.files import file_sha256, is_finite_number, parse_json, replace_folder
+from backbones.runtime.files import file_sha256, is_finite_number, parse_json, read_regular, replace_folder
 from backbones.runtime.user_imports import imported_files
 from backbones.user_code import file_digest
 
@@ -214,7 +214,7 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     """
     file = folder / PRETRAIN if (folder / PRETRAIN).exists() else folder / EXPORT_FACTS
     try:
-        content = parse_json(file.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(file))
         if not isinstance(content, dict):
             raise ValueError("not a description of a run")
         mappings = all(isinstance(content.get(name, {}), dict) for name in ("origin", "dataset", "renamed"))
@@ -234,7 +234,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         UserError: it is missing or damaged.
     """
     try:
-        config: dict[str, Any] = parse_json((folder / CONFIG).read_text(encoding="utf-8"))
+        config: dict[str, Any] = parse_json(read_regular(folder / CONFIG))
         if not isinstance(config, dict):
             raise ValueError("not a mapping of names to values")
         if SUITE in config:

@@ -10,12 +10,14 @@ import math
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, TypeGuard
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
 from backbones.errors import UserError
+from backbones.runtime.path_errors import NotRegularFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +82,12 @@ class atomic_replacement:
             path: the file.
             flag: see `write_atomic`.
             keep: where the old file is kept; there is a moment in which it has this name alone.
+
+        Raises:
+            UserError: the path is empty or a root, and so names no file.
         """
+        if not path.name:
+            raise UserError(f"{flag} {path}: a folder, not a file; give the name of a file")
         self.path, self.flag, self.keep = path, flag, keep
         self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
@@ -241,6 +248,30 @@ def _flush_to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read its bytes.
+
+    Raises:
+        NotRegularFile: it is a pipe or a device, which is not waited on.
+        OSError: it cannot be opened.
+    """
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 (which has an opener)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise NotRegularFile(path)
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file. Raises OSError as `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 def file_sha256(path: Path) -> str:

@@ -18,8 +18,18 @@ _TEXTS = {
 }
 
 
+class NotRegularFile(OSError):
+    """The file is a pipe or a device, which would be waited on or read without end."""
+
+    def __init__(self, path: object):
+        """Name the file."""
+        super().__init__(errno.EINVAL, "not a regular file", str(path))
+
+
 def path_error(error: BaseException) -> UserError | None:
     """Return an error that says why a path cannot be one, or that its disk fails; None for every other error."""
+    if isinstance(error, NotRegularFile):
+        return UserError(f"{error.filename}: not a regular file, but a pipe or a device; put the file itself there")
     if isinstance(error, OSError) and error.errno in _FAILING:
         place = f"{error.filename}: " if error.filename else ""
         return UserError(
@@ -27,7 +37,8 @@ def path_error(error: BaseException) -> UserError | None:
             "command again when it works"
         )
     if isinstance(error, OSError) and error.errno in _REASONS:
-        return UserError(f"{_short(str(error.filename))}: {_REASONS[error.errno]}")
+        path = str(error.filename)
+        return UserError(f"{_short(path) if error.errno == errno.ENAMETOOLONG else path}: {_REASONS[error.errno]}")
     if isinstance(error, RuntimeError | ValueError):
         for text, reason in _TEXTS.items():
             if str(error).startswith(text):

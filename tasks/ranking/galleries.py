@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from backbones.errors import UserError
-from backbones.runtime.files import write_arrays, write_error
+from backbones.runtime.files import open_regular, write_arrays, write_error
 from tasks.picture_checksums import PICTURES, write_sums
 
 RANKED = "ranked.npz"  # in a run's folder
@@ -88,7 +88,7 @@ class RankedLists:
             UserError: the file is missing or has another content.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
                 distances = file.get("distances")
                 lists = cls(**{name: file[name] for name in (*_NAMES, "places")}, distances=distances)
             lists._check()

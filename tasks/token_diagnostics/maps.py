@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone
 from backbones.errors import UserError
-from backbones.runtime.files import write_arrays
+from backbones.runtime.files import open_regular, write_arrays
 from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 
 MAPS = "maps.npz"  # in a run's folder
@@ -112,7 +112,7 @@ def save_maps(folder: Path, images: Sequence[int], maps: dict[str, NDArray[Any]]
 def read_maps(path: Path) -> tuple[list[int], dict[str, NDArray[Any]], NDArray[Any] | None]:
     """Return what `save_maps` wrote. Raises UserError if the file is missing or has another content."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
             names = sorted((name for name in file if name.startswith("map ")), key=lambda name: int(name.split(" ")[1]))
             maps = {name.split(" ", 2)[2]: file[name] for name in names}
             images = [int(image) for image in file["images"]]

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from backbones.checkpoints.exports import EXPORT, export_folder
 from backbones.errors import MissingInput, UserError
 from transfer.records import store
-from transfer.records.per_sample import OUTCOMES
+from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -99,7 +98,6 @@ class Run(store.Run):
             UserError: the file is missing or damaged.
         """
         try:
-            with np.load(self.folder / OUTCOMES, allow_pickle=False) as file:
-                return dict(file)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.folder / OUTCOMES}: cannot be read ({error})") from None
+            return arrays_in(self.folder / OUTCOMES)
+        except UnusableOutcomes as error:
+            raise UserError(f"{self.folder / OUTCOMES}: {error}") from None

@@ -14,11 +14,22 @@ from pathlib import Path
 
 from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
 from backbones.errors import UserError
-from backbones.runtime.files import remove, scraps_in
+from backbones.runtime.files import read_regular, remove, scraps_in
 from backbones.settings import Positional, parse
 from transfer.doctor.check_result import CheckResult
 from transfer.records.record import OtherSchema, Record
-from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, Store, has_state, is_locked, store_in
+from transfer.records.store import (
+    ERROR,
+    LOCK,
+    PREVIOUS,
+    RECORD,
+    STATE,
+    Store,
+    has_record,
+    has_state,
+    is_locked,
+    store_in,
+)
 
 ASIDE = ".set-aside"
 """Folder, in that of the runs, of damaged runs; reports do not read it."""
@@ -97,10 +108,10 @@ def findings_in(store: Store) -> Iterator[Finding]:
             continue
         yield from (_scrap(path) for path in scraps_in(folder))
         if folder not in unfinished:
-            yield from _of_finished(folder) if (folder / RECORD).exists() else _foreign(folder)
+            yield from _of_finished(folder) if has_record(folder) else _foreign(folder)
             continue
         run = unfinished[folder]
-        if [path.name for path in folder.iterdir()] == [LOCK]:
+        if _names_in(folder) == [LOCK]:
             yield Finding(folder, "holds nothing but a stale lock", partial(remove, folder))
         elif has_state(folder):
             yield Finding(folder, f"{run.state}: {run.reason}", advice=GO_ON)
@@ -110,13 +121,13 @@ def findings_in(store: Store) -> Iterator[Finding]:
 
 def _of_finished(folder: Path) -> Iterator[Finding]:
     for name, what in ((LOCK, "stale lock"), *((name, "of a finished run") for name in (STATE, PREVIOUS, ERROR))):
-        if (folder / name).exists():
+        if os.path.lexists(folder / name):
             yield Finding(folder / name, what, partial(remove, folder / name))
     try:
-        record = Record.parse((folder / RECORD).read_bytes(), folder / RECORD)
+        record = Record.parse(read_regular(folder / RECORD), folder / RECORD)
     except OSError as error:  # of this user or of the disk: the record may be whole
         yield Finding(
-            folder, f"its record cannot be read ({error.strerror})", advice="check its owner, its mode and the disk"
+            folder, f"its record cannot be read ({error.strerror})", advice="check its owner, mode, links and disk"
         )
         return
     except OtherSchema as error:
@@ -144,8 +155,16 @@ def _size(path: Path) -> int | None:
 
 def _foreign(folder: Path) -> Iterator[Finding]:
     """Yield a folder that a run can have begun to make, and nothing else: other folders are the user's."""
-    if not any(folder.iterdir()):
+    if _names_in(folder) == []:
         yield Finding(folder, "empty", partial(remove, folder))
+
+
+def _names_in(folder: Path) -> list[str] | None:
+    """Return the names in a folder; None where this user may not list it."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 (names)
+    except OSError:
+        return None
 
 
 def _scrap(path: Path) -> Finding:

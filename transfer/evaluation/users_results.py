@@ -6,6 +6,7 @@ import numpy as np
 
 from backbones.errors import UserError
 from tasks.task import Scores, Task
+from transfer.records.per_sample import of_odd_type
 from transfer.records.record_schema import LARGEST_NUMBER
 
 _ARRAYS = "`sample` [M], the names of the samples, and `cluster` [M], integers of what is resampled together"
@@ -35,6 +36,11 @@ def check_users_results(task: Task, scores: Any, outcomes: Any) -> None:
     missing = [name for name in ("sample", "cluster") if name not in outcomes]
     if missing or outcomes["sample"].shape != outcomes["cluster"].shape or outcomes["sample"].ndim != 1:
         raise UserError(f"{task.file}: the arrays are {', '.join(outcomes) or 'none'}; wanted among them: {_ARRAYS}")
+    if odd := of_odd_type(outcomes):
+        kind = outcomes[odd[0]].dtype
+        raise UserError(
+            f"{task.file}: the array {odd[0]} is of type {kind}; wanted: numbers of up to 64 bits, or texts"
+        )
     rescored = task.rescore(outcomes)
     if rescored != scores:
         raise UserError(

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError, reason_of
-from backbones.runtime.files import parse_json
+from backbones.runtime.files import open_regular, parse_json
 from backbones.runtime.scratch import scratch_folder
 from transfer.records.checksums import size_and_sha256
 from transfer.records.per_sample import OUTCOMES
+from transfer.records.record import Record
 from transfer.records.store import HISTORY, OPTIONS, RECORD
 
 MANIFEST = "manifest.json"
@@ -24,7 +25,15 @@ SCHEMA = 1
 SUPPORT = "support.csv"
 SHARED = (HISTORY, OPTIONS, OUTCOMES, SUPPORT)
 _RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
-_LARGEST_RECORD = 2**26  # bytes
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How files of bundles are compressed; what Python unpacks from others may fill the memory at once."""
+MOST_SHRUNK, SMALL = 100, 2**24
+"""How many times larger than its file an unpacked bundle may be, and bytes up to which it may be larger.
+
+Histories, the files that shrink most, shrink to a tenth.
+"""
+LARGEST_RECORD = 2**22
+"""The most bytes of a record; those that runs write have some ten thousand."""
 _LARGEST_UNLISTED = 2**28  # bytes of a file of an older record, which lists none
 _LARGEST_MANIFEST = 2**28  # bytes: a million runs
 _DAMAGED = (
@@ -43,6 +52,8 @@ _DAMAGED = (
 def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     """Unpack the runs of a bundle into a temporary folder and check each file by the manifest.
 
+    Of a run whose record cannot be read, the record is all that is unpacked: who reads it says what is wrong.
+
     Args:
         beside: the folder in which the temporary folder is made; None means the system's.
 
@@ -51,12 +62,15 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     """
     with scratch_folder(beside, "bundle") if beside else tempfile.TemporaryDirectory() as scratch:
         try:
-            with zipfile.ZipFile(file) as archive:
+            with open_regular(file) as opened, zipfile.ZipFile(opened) as archive:
+                _check_total(archive, file)
                 manifest = _manifest(archive, file)
-                sizes: dict[str, dict[str, int]] = {}
+                sizes: dict[str, dict[str, int] | None] = {}
                 # a record first: it says how large the other files of its run are, before any of them is unpacked
                 for name, entry in sorted(manifest.items(), key=lambda item: not item[0].endswith(f"/{RECORD}")):
                     target, run = Path(scratch) / name, name.partition("/")[0]
+                    if run in sizes and sizes[run] is None:
+                        continue
                     _check_size(file, name, entry["size"], sizes.get(run))
                     target.parent.mkdir(exist_ok=True)
                     _extract(archive, name, entry["size"], target)
@@ -82,7 +96,7 @@ def _check_size(file: Path, name: str, size: int, sizes: dict[str, int] | None) 
         sizes: of the run's files in its record; None for the record itself.
     """
     expected = sizes.get(name.partition("/")[2]) if sizes else None
-    if sizes is None and size > _LARGEST_RECORD:
+    if sizes is None and size > LARGEST_RECORD:
         raise UserError(f"{file}: {name} would be {size} bytes, which no record is; nothing is taken")
     if expected is not None and size != expected:
         raise UserError(f"{file}: {name} would be {size} bytes, but its record says {expected}; nothing is taken")
@@ -90,13 +104,20 @@ def _check_size(file: Path, name: str, size: int, sizes: dict[str, int] | None) 
         raise UserError(f"{file}: {name} would be {size} bytes, and its record does not list it; nothing is taken")
 
 
-def _sizes_in(record: Path) -> dict[str, int]:
-    """Return the sizes of a run's other files that its record lists; what is no record is refused later, by name."""
+def _sizes_in(record: Path) -> dict[str, int] | None:
+    """Return the sizes of a run's other files that its record lists; None if it is no record of this version."""
     try:
-        files = parse_json(record.read_bytes())["files"]
-        return {name: about["size"] for name, about in files.items() if isinstance(about["size"], int)}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+        files = Record.read(record, edited=True).files
+    except UserError:
+        return None
+    return {name: about["size"] for name, about in files.items() if isinstance(about.get("size"), int)}
+
+
+def _check_total(archive: zipfile.ZipFile, file: Path) -> None:
+    """Raise UserError for a bundle that would fill the disk; no file is unpacked beyond the size in the archive."""
+    total = sum(entry.file_size for entry in archive.infolist())
+    if total > max(MOST_SHRUNK * file.stat().st_size, SMALL):
+        raise UserError(f"{file}: would unpack to {total} bytes, which no bundle of its size does; nothing is taken")
 
 
 def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]:
@@ -115,6 +136,7 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> dict[str, dict[str, Any]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file}: its {MANIFEST} is damaged ({reason_of(error)}); get the bundle again") from None
     wrong += [entry.filename for entry in entries if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG)]
+    wrong += [entry.filename for entry in entries if entry.compress_type not in _COMPRESSIONS]
     wrong += [name for name in names if names.count(name) > 1] if len({*names}) < len(names) else []
     wrong += sorted({*names} ^ {*manifest, MANIFEST})
     if wrong:
@@ -133,7 +155,8 @@ def _is_run_file(name: str) -> bool:
 
 
 def _is_entry(entry: Any) -> bool:
-    return set(entry) == {"sha256", "size"} and isinstance(entry["size"], int) and isinstance(entry["sha256"], str)
+    size, sha256 = entry.get("size"), entry.get("sha256")
+    return len(entry) == 2 and isinstance(size, int) and size >= 0 and isinstance(sha256, str)
 
 
 def _extract(archive: zipfile.ZipFile, name: str, size: int, target: Path) -> None:

@@ -9,12 +9,13 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import shortened
+from backbones.runtime.files import open_regular
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ PREFIXES = ("box", "mask")
 OF_DETECTIONS = ("image", "category", "score", "rank", "matched", "ignored")
 OF_OBJECTS = ("truth_image", "truth_category", "truth_counted")
 """Names of arrays that have equal lengths."""
+OF_AREA_RANGES = ("matched", "ignored")
+"""Names of arrays that have a column for each area range; the others have none."""
+KINDS = "biufSU"
+"""Kinds of NumPy's types that arrays have: truth values, numbers of at most 64 bits, and texts."""
 MOST_SHRUNK, SMALL = 100, 2**28
 """How many times larger than its file unpacked outcomes may be, and bytes up to which they may be larger."""
 TOLERANCE = 1e-9
@@ -41,18 +46,27 @@ class ScoreMismatch(UnusableOutcomes):
     """The reason why outcomes do not belong to a record: they give another score than the record has."""
 
 
-def read(path: Path) -> Outcomes:
-    """Return the arrays of a file. Raises UnusableOutcomes, also if samples lack clusters or share a name."""
+def arrays_in(path: Path) -> Outcomes:
+    """Return the arrays of a file. Raises UnusableOutcomes, also if one holds neither numbers nor texts."""
     try:
-        _check_unpacked_size(path)
-        with np.load(path, allow_pickle=False) as file:
-            outcomes = dict(file)
+        with open_regular(path) as opened:
+            _check_unpacked_size(opened)
+            with np.load(opened, allow_pickle=False) as file:
+                outcomes = dict(file)
     except FileNotFoundError:
         raise UnusableOutcomes(
             "missing, and there are scores; copy the whole folder of the run, or run it again"
         ) from None
     except Exception as error:  # what a damaged archive raises has no common type
         raise UnusableOutcomes(f"not readable ({type(error).__name__}: {error}), so it cannot be scored") from None
+    if odd := of_odd_type(outcomes):
+        raise UnusableOutcomes(f"its array {odd[0]} is of type {outcomes[odd[0]].dtype}, neither numbers nor texts")
+    return outcomes
+
+
+def read(path: Path) -> Outcomes:
+    """Return `arrays_in` a file. Raises UnusableOutcomes, also if samples lack clusters or share a name."""
+    outcomes = arrays_in(path)
     if missing := [name for name in ("sample", "cluster") if name not in outcomes]:
         raise UnusableOutcomes(f"has no {' and no '.join(missing)}, so its samples cannot be paired")
     if outcomes["sample"].shape != outcomes["cluster"].shape or outcomes["sample"].ndim != 1:
@@ -66,12 +80,22 @@ def read(path: Path) -> Outcomes:
     return outcomes
 
 
-def _check_unpacked_size(path: Path) -> None:
+def of_odd_type(outcomes: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Return the names of arrays that are neither texts nor numbers that float64 holds, as complex ones."""
+    types = {name: array.dtype for name, array in outcomes.items()}
+    return [name for name, kind in types.items() if kind.kind not in KINDS or (kind.kind == "f" and kind.itemsize > 8)]
+
+
+def _check_unpacked_size(file: BinaryIO) -> None:
     """Raise ValueError for an archive that would fill the memory: real arrays of samples do not shrink to nothing."""
-    with zipfile.ZipFile(path) as archive:
-        unpacked = sum(entry.file_size for entry in archive.infolist())
-    if unpacked > max(MOST_SHRUNK * path.stat().st_size, SMALL):
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+    if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
+        raise ValueError("compressed in a way that numpy does not write")
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > max(MOST_SHRUNK * file.seek(0, 2), SMALL):
         raise ValueError(f"it would unpack to {unpacked} bytes")
+    file.seek(0)
 
 
 def check_clusters(outcomes: Outcomes) -> None:
@@ -133,6 +157,10 @@ def matches_of(prefix: str, outcomes: Outcomes) -> "Matches":
         matches = Matches.from_outcomes(
             outcomes, next(kind for kind, kind_prefix in PREFIX.items() if kind_prefix == prefix)
         )
+        for name in (*OF_DETECTIONS, *OF_OBJECTS):
+            dimensions = 2 if name in OF_AREA_RANGES else 1
+            if (given := getattr(matches, name).ndim) != dimensions:
+                raise ValueError(f"{prefix}_{name} has {given} dimensions instead of {dimensions}")
         for columns in OF_DETECTIONS, OF_OBJECTS:
             sizes = {f"{prefix}_{name}": len(getattr(matches, name)) for name in columns}
             if len({*sizes.values()}) > 1:

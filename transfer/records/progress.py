@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
-from backbones.runtime.files import is_finite_number, parse_json
+from backbones.runtime.files import is_finite_number, open_regular, parse_json
 from backbones.settings import read_yaml
 from transfer.records.store import HISTORY, OPTIONS
 
@@ -53,7 +53,7 @@ def last_step(folder: Path) -> dict[str, Any] | None:
     Its loss is None where it was not finite.
     """
     try:
-        with (folder / HISTORY).open("rb") as file:
+        with open_regular(folder / HISTORY) as file:
             file.seek(max(file.seek(0, 2) - TAIL, 0))
             lines = file.read().splitlines()
     except OSError:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError
+from backbones.runtime.files import read_regular
 from backbones.runtime.path_errors import path_error
 from backbones.spec_values import gate_name
 from transfer.cli.old_names import current_content, current_keys, current_options
@@ -172,7 +173,7 @@ class Record:
             UserError: the file holds no record, one of a newer schema, or one that was edited.
         """
         try:
-            raw = path.read_bytes()
+            raw = read_regular(path)
         except OSError as error:
             raise unreadable(path, error) from None
         return cls.parse(raw, path, edited=edited)
@@ -182,7 +183,7 @@ class Record:
         """Return the record in the bytes of a file, see `read`; `path` is used in messages."""
         numbers = Numbers()
         try:
-            content = json.loads(raw, parse_constant=numbers.read, parse_float=numbers.read)
+            content = json.loads(raw.decode("utf-8"), parse_constant=numbers.read, parse_float=numbers.read)
             schema = content.pop("schema")
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise unreadable(path, error) from None

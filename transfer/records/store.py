@@ -18,7 +18,9 @@ from backbones.runtime.files import (
     check_writable,
     closed_in_the_end,
     lock,
+    open_regular,
     parse_json,
+    read_regular,
     remove,
     scraps_in,
     write_arrays,
@@ -107,7 +109,7 @@ class Store:
         """
         prefix = run_id.rpartition("-")[0] + "-"
         for folder in self.folders():
-            if folder.name.startswith(prefix) and (folder / RECORD).exists() and folder.name != run_id:
+            if folder.name.startswith(prefix) and folder.name != run_id and has_record(folder):
                 try:
                     record = Record.read(folder / RECORD)
                 except UserError:
@@ -164,7 +166,7 @@ class Store:
             for folder in self.folders():
                 path = folder / RECORD
                 try:
-                    runs.append(Run(folder, Record.parse(path.read_bytes(), path)))
+                    runs.append(Run(folder, Record.parse(read_regular(path), path)))
                 except FileNotFoundError:
                     continue
                 except OSError as error:
@@ -176,19 +178,44 @@ class Store:
 
     def unfinished(self) -> list[Unfinished]:
         """Return the runs without a record, sorted by their folders' names. Nothing is written, and no lock is held."""
-        folders = (folder for folder in self.folders() if not (folder / RECORD).exists())
+        folders = (folder for folder in self.folders() if not has_record(folder))
         return [_unfinished(folder) for folder in folders if any((folder / name).exists() for name in TRACES)]
 
+    def recorded(self) -> list[Path]:
+        """Return the folders that `has_record` finds to have one, sorted. Raises UserError as `folders`."""
+        return [folder for folder in self.folders() if has_record(folder)]
+
     def folders(self) -> list[Path]:
-        """Return the folders of runs, finished or not, sorted. Raises UserError when they cannot be read."""
+        """Return the folders of runs, finished or not, sorted. Raises UserError when they cannot be read.
+
+        A name of which cannot be told what it is, as a link that leads to itself, counts: who reads it says so.
+        """
         try:
             with os.scandir(self.root) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+                names = sorted(entry.name for entry in entries if _may_be_of_run(entry))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise UserError(f"{self.root}: cannot be read ({error.strerror}); it should be a folder of runs") from None
         return [self.root / name for name in names]
+
+
+def has_record(folder: Path) -> bool:
+    """Return whether a folder has a record, or keeps this user from seeing whether it has: reading it says why."""
+    try:
+        (folder / RECORD).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _may_be_of_run(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir() and not entry.name.startswith(".")
+    except OSError:
+        return not entry.name.startswith(".")
 
 
 def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
@@ -247,7 +274,7 @@ def _unfinished(folder: Path) -> Unfinished:
     if is_locked(folder / LOCK):
         return Unfinished(folder, "under way")
     try:
-        error = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
+        error = read_regular(folder / ERROR).decode("utf-8", errors="replace").strip()
         return Unfinished(folder, "failed", error.splitlines()[-1] if error else "")
     except OSError:
         saved = "goes on from its last saved state" if has_state(folder) else "starts anew: nothing was saved"
@@ -262,7 +289,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
         key: a key that an entry must have; other lines are skipped without parsing.
     """
     try:
-        lines = (folder / HISTORY).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_regular(folder / HISTORY).decode("utf-8", errors="replace").splitlines()
     except OSError:
         return []
     entries = []
@@ -279,7 +306,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
 def is_locked(path: Path) -> bool:
     """Return whether another process holds a run's lock. This works on a read-only disk; own locks are not seen."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
     except (FileNotFoundError, PermissionError):
@@ -302,4 +329,4 @@ def _without_garbage_collection() -> Iterator[None]:
 
 def store_in(folder: Path) -> Store:
     """Return the store in a folder of runs or in the folder of a sweep."""
-    return Store(folder / "runs" if (folder / "runs").is_dir() else folder)
+    return Store(folder / "runs" if os.path.isdir(folder / "runs") else folder)  # noqa: PTH112 (False where forbidden)

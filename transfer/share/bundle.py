@@ -19,9 +19,9 @@ from backbones.runtime.files import atomic_replacement, check_writable, flush_fo
 from backbones.runtime.path_errors import path_error
 from backbones.runtime.scratch import remove_left, scratch_folder
 from backbones.settings import read_yaml, write_yaml
-from transfer.records.bundle_file import _DAMAGED, MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
+from transfer.records.bundle_file import MANIFEST, SCHEMA, SHARED, SUPPORT, unpacked
 from transfer.records.checksums import size_and_sha256, with_checksum
-from transfer.records.per_sample import OUTCOMES
+from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 from transfer.records.store import OPTIONS, RECORD, Record, Run, Store, difference_text, merged, same_result
 from transfer.share.strip_paths import PLACES, paths_in, short_values, without_paths
 from transfer.verify.checks import check_files
@@ -89,7 +89,7 @@ def _shared_copy(run: Run, folder: Path) -> Path:
     if options.exists():
         try:
             shown = _without_places(options)
-        except (UserError, UnicodeDecodeError, AttributeError) as error:
+        except (UserError, ValueError, AttributeError) as error:
             raise UserError(f"{record.run_id}: its {OPTIONS} cannot be read ({reason_of(error)}); not shared") from None
         options.write_text(shown, encoding="utf-8")
     files = {path.name: size_and_sha256(path) for path in sorted(folder.iterdir())}
@@ -107,19 +107,16 @@ def _check_names(folder: Path, record: Record) -> None:
     """Raise UserError when names of samples are paths of this machine, or cannot be read."""
     try:
         names = _names(folder)
-    except (OSError, TypeError, ValueError, *_DAMAGED) as error:
+    except (OSError, TypeError, ValueError, UnusableOutcomes) as error:
         raise UserError(f"{record.run_id}: its {OUTCOMES} or {SUPPORT} cannot be read ({error}); not shared") from None
     if paths := paths_in(names):
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
 
 
 def _names(folder: Path) -> list[str]:
-    import numpy as np
-
     names = [(folder / SUPPORT).read_text(encoding="utf-8")] if (folder / SUPPORT).exists() else []
     if (folder / OUTCOMES).exists():
-        with np.load(folder / OUTCOMES) as outcomes:
-            names += [str(name) for key in ("sample",) if key in outcomes for name in outcomes[key]]
+        names += [str(name) for name in arrays_in(folder / OUTCOMES).get("sample", ())]
     return names
 
 

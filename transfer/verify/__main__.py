@@ -112,7 +112,7 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfini
             yield folder, str(folder)
             continue
         folder = folder if source.is_file() else store_in(folder).root
-        folders = sorted(record.parent for record in folder.glob(f"*/{RECORD}"))
+        folders = Store(folder).recorded()
         if not folders:
             raise UserError(f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle")
         yield from ((run, f"{source}/{run.name}" if source.is_file() else str(run)) for run in folders)

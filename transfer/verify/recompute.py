@@ -10,13 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from backbones.checkpoints.exports import CONFIG, EXPORT, WEIGHTS
 from backbones.errors import UserError
 from backbones.settings import read_yaml, write_yaml
 from backbones.spec import BackboneSpec
-from transfer.records.per_sample import OUTCOMES
+from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 from transfer.records.record import SCHEMA, Record
 from transfer.records.store import OPTIONS
 from transfer.records.task_versions import between
@@ -124,8 +122,10 @@ def _run_inputs(folder: Path, record: Record, search: Search) -> "RunInputs":
             f"({'; '.join(between(record.task, (record.task_version, task.version)))})"
         )
     options = _options(folder, record, task.options)
-    with np.load(folder / OUTCOMES) as file:
-        outcomes = dict(file)
+    try:
+        outcomes = arrays_in(folder / OUTCOMES)
+    except UnusableOutcomes as error:
+        raise UserError(f"{OUTCOMES}: {error}") from None
     spec, weights, note = _weights(record, search)
     export = folder / EXPORT
     store = record.options.get("features")

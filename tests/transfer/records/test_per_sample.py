@@ -58,6 +58,17 @@ def test_detections_of_which_no_interval_can_be_made_do_not_verify(
     assert f"outcomes.npz: {said}" in check_scores(run.folder, run.record)[0]
 
 
+@pytest.mark.parametrize("array", ["image", "category", "score", "rank", "matched", "truth_image"])
+def test_detections_with_further_dimensions_are_refused_by_both(tmp_path: Path, array: str) -> None:
+    run = coco_run(tmp_path / "a", 0)
+    outcomes = read_outcomes(run)
+    outcomes[f"box_{array}"] = outcomes[f"box_{array}"][..., None]
+    np.savez(run.folder / "outcomes.npz", **outcomes)
+    said = refusal(run)
+    assert said.startswith(f"cannot be scored (ValueError: box_{array} has ")
+    assert f"outcomes.npz: {said}" in check_scores(run.folder, run.record)[0]
+
+
 def without(name: str) -> Outcomes:
     return {key: values for key, values in outcomes_of("reid").items() if key != name}
 
@@ -82,6 +93,9 @@ FAULTS: dict[str, tuple[Outcomes, str]] = {
     "fewer values": (changed(ap=np.zeros(3)), "cannot be scored (ValueError: mAP: 3 values of 60 samples)"),
     "infinite values": (changed(ap=np.full(60, np.inf)), "cannot be scored (ValueError: mAP: infinite for "),
     "a column of names": (changed(sample=doubled()[:, None]), "samples and their clusters are not equally many"),
+    "complex values": (changed(ap=np.zeros(60, complex)), "its array ap is of type complex128, neither numbers nor"),
+    "long values": (changed(ap=np.zeros(60, np.longdouble)), f"its array ap is of type {np.dtype(np.longdouble)}, nei"),
+    "structured names": (changed(sample=np.zeros(60, [("a", "i4", (2,))])), "its array sample is of type [('a'"),
 }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -161,6 +162,10 @@ def resealed(content: dict[str, Any], replaced: bytes, by: bytes) -> bytes:
     return body + entry + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
+def in_utf_16(raw: bytes) -> bytes:
+    return raw.decode().encode("utf-16-le")
+
+
 def test_half_of_a_surrogate_pair_is_refused_and_a_whole_pair_is_a_character() -> None:
     """No file can hold the half, so that no report could be written."""
     content = json.loads(json.dumps(asdict(made(weights_id="here"))))
@@ -168,6 +173,16 @@ def test_half_of_a_surrogate_pair_is_refused_and_a_whole_pair_is_a_character() -
         Record.parse(resealed(content, b'"here"', b'"\\ud83d"'), Path("record.json"))
     whole = Record.parse(resealed(content, b'"here"', b'"\\ud83d\\ude00"'), Path("record.json"))
     assert whole.weights_id == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize("encode", [lambda raw: raw.replace(b'"here"', b'"\xed\xa0\x80"'), in_utf_16])
+def test_a_record_that_is_not_utf_8_is_refused(encode: Callable[[bytes], bytes]) -> None:
+    """The three bytes are half of a surrogate pair, which Python's own JSON reader lets pass."""
+    body, _, _ = with_checksum(json.loads(json.dumps(asdict(made(weights_id="here"))))).rpartition(b',\n "digest": "')
+    changed = encode(body)
+    raw = changed + encode(b',\n "digest": "' + hashlib.sha256(changed).hexdigest().encode() + b'"\n}\n')
+    with pytest.raises(UserError, match="not a readable record"):
+        Record.parse(raw, Path("record.json"), edited=True)
 
 
 def test_a_schema_of_any_length_is_named_in_short() -> None:
@@ -180,6 +195,14 @@ def test_outcomes_that_would_fill_the_memory_are_not_unpacked(tmp_path: Path) ->
     np.savez_compressed(tmp_path / "outcomes.npz", sample=np.array(["a"]), cluster=np.zeros(40_000_000))
     assert (tmp_path / "outcomes.npz").stat().st_size < 400_000
     with pytest.raises(UnusableOutcomes, match="would unpack to 3200"):
+        read(tmp_path / "outcomes.npz")
+
+
+def test_outcomes_in_a_compression_that_unpacks_at_once_are_refused(tmp_path: Path) -> None:
+    """Of bzip2, Python unpacks all that it has read, a thousand times as much."""
+    with zipfile.ZipFile(tmp_path / "outcomes.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("sample.npy", b"")
+    with pytest.raises(UnusableOutcomes, match="numpy does not write"):
         read(tmp_path / "outcomes.npz")
 
 

@@ -1,5 +1,6 @@
 """Runs go from one store to another by way of a file, without paths, and nothing that was changed gets in."""
 
+import hashlib
 import json
 import multiprocessing
 import shutil
@@ -17,6 +18,8 @@ from backbones.errors import UserError
 from tasks.ranking.metrics import rank
 from tasks.reid import TASK
 from tests.transfer.records.test_store import CONTENT, record
+from transfer.records import bundle_file
+from transfer.records.bundle_file import unpacked
 from transfer.records.checksums import with_checksum
 from transfer.records.record import Record, RunKey
 from transfer.records.store import Run, Store
@@ -287,7 +290,7 @@ def test_damaged_outcomes_of_an_older_record_are_not_shared(runs: list[Run], dam
         bundle([older], tmp_path / "runs.zip")
 
 
-@pytest.mark.parametrize("damaged", [b"# \xff\n", b"lr: [\n", b"- 1\n"])
+@pytest.mark.parametrize("damaged", [b"# \xff\n", b"lr: [\n", b"- 1\n", b'# x "a.py:\n'])
 def test_damaged_options_of_an_older_record_are_not_shared(runs: list[Run], damaged: bytes, tmp_path: Path) -> None:
     older = Run(runs[0].folder, replace(runs[0].record, files={}))
     (older.folder / "options.yaml").write_bytes(damaged)
@@ -302,6 +305,14 @@ def test_what_does_not_verify_is_not_shared(runs: list[Run], tmp_path: Path) -> 
     assert not (tmp_path / "runs.zip").exists()
     with pytest.raises(UserError, match="no finished runs"):
         bundle([], tmp_path / "runs.zip")
+
+
+def test_a_bundle_without_a_name_is_refused(runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match=r"--bundle \.: a folder, not a file"):
+        bundle(runs, Path())
+    assert not list(Path().iterdir())
 
 
 def test_samples_that_are_named_by_paths_are_not_shared(tmp_path: Path) -> None:
@@ -326,27 +337,91 @@ def test_the_files_of_a_users_parts_lose_their_folders(tmp_path: Path) -> None:
     assert texts["options.yaml"].startswith("# python -m transfer.run my_task.py:TASK --config options.yaml\n")
 
 
-def test_a_file_larger_than_its_record_says_is_not_unpacked(tmp_path: Path, runs: list[Run]) -> None:
-    """A true bomb: 600 MB of zeros under the name of a small file, with a manifest that fits."""
-    bundle(runs, tmp_path / "sound.zip")
-    with zipfile.ZipFile(tmp_path / "sound.zip") as archive:
+def repacked(
+    source: Path, target: Path, run: str, changes: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED
+) -> Path:
+    """A bundle in which files of a run have other content, with a manifest that fits; all else stays."""
+    with zipfile.ZipFile(source) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(files.pop("manifest.json"))
-    run = runs[0].record.run_id
-    manifest["runs"][run]["history.jsonl"]["size"] = 600_000_000
-    bomb = tmp_path / "bomb.zip"
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+    for name, content in changes.items():
+        manifest["runs"][run][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        files[f"{run}/{name}"] = content
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("manifest.json", json.dumps(manifest))
         for name, content in files.items():
-            if name != f"{run}/history.jsonl":
-                archive.writestr(name, content)
-        with archive.open(f"{run}/history.jsonl", "w") as file:
-            for _ in range(600):
-                file.write(bytes(1_000_000))
-    store = Store(tmp_path / "there")
-    with pytest.raises(UserError, match="would be 600000000 bytes, but its record says"):
-        import_bundle(bomb, store)
-    assert not list((tmp_path / "there").rglob("*")), "nothing was unpacked, and no scratch is left"
+            kind = compression if name.partition("/")[2] in changes else zipfile.ZIP_DEFLATED
+            archive.writestr(name, content, kind)
+    return target
+
+
+def listing(run: Run, name: str, content: bytes) -> bytes:
+    """The run's record, which says of one file that it has this content."""
+    about = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return with_checksum(asdict(replace(run.record, files=run.record.files | {name: about})))
+
+
+def refusal(bomb: Path, root: Path) -> str:
+    """Why a bundle is not imported; nothing of it is left."""
+    with pytest.raises(UserError) as refused:
+        import_bundle(bomb, Store(root))
+    assert not list(root.rglob("*")), "nothing was unpacked, and no scratch is left"
+    return str(refused.value)
+
+
+def test_a_file_larger_than_its_record_says_is_not_unpacked(tmp_path: Path, runs: list[Run], file: Path) -> None:
+    bomb = repacked(file, tmp_path / "bomb.zip", runs[0].record.run_id, {"history.jsonl": bytes(8_000_000)})
+    assert "would be 8000000 bytes, but its record says" in refusal(bomb, tmp_path / "there")
+
+
+def test_a_bomb_that_its_record_declares_is_not_unpacked(
+    tmp_path: Path, runs: list[Run], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes the bomb writes its record too."""
+    history = bytes(60_000_000)
+    changes = {"history.jsonl": history, "record.json": listing(runs[0], "history.jsonl", history)}
+    bomb = repacked(file, tmp_path / "bomb.zip", runs[0].record.run_id, changes)
+    monkeypatch.setattr(bundle_file, "_extract", lambda *_: pytest.fail("something was unpacked"))
+    assert "bytes, which no bundle of its size does" in refusal(bomb, tmp_path / "there")
+
+
+def test_records_of_megabytes_are_not_unpacked(tmp_path: Path, runs: list[Run], file: Path) -> None:
+    bomb = repacked(file, tmp_path / "bomb.zip", runs[0].record.run_id, {"record.json": 5_000_000 * b" "})
+    assert "would be 5000000 bytes, which no record is" in refusal(bomb, tmp_path / "there")
+
+
+def test_of_a_run_without_a_readable_record_nothing_else_is_unpacked(
+    tmp_path: Path, runs: list[Run], file: Path
+) -> None:
+    one, other = (run.record.run_id for run in runs)
+    changes = {"record.json": b'{"files": {"history.jsonl": {"size": 8000000}}}', "history.jsonl": bytes(8_000_000)}
+    changed = repacked(file, tmp_path / "changed.zip", one, changes)
+    with unpacked(changed) as folder:
+        assert [path.name for path in (folder / one).iterdir()] == ["record.json"]
+        assert (folder / other / "history.jsonl").exists()
+    assert f"run {one} of the bundle" in refusal(changed, tmp_path / "there")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_files_that_python_would_unpack_into_memory_at_once_are_refused(
+    tmp_path: Path, runs: list[Run], file: Path, compression: int
+) -> None:
+    changes = {"history.jsonl": (runs[0].folder / "history.jsonl").read_bytes()}
+    other = repacked(file, tmp_path / "other.zip", runs[0].record.run_id, changes, compression)
+    assert "has no place in a bundle" in refusal(other, tmp_path / "there")
+
+
+def test_a_size_below_zero_is_refused(tmp_path: Path, runs: list[Run], file: Path) -> None:
+    """As a limit of what is read it would mean everything."""
+    run = runs[0].record.run_id
+    with zipfile.ZipFile(file) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(files["manifest.json"])
+    manifest["runs"][run]["history.jsonl"]["size"] = -1
+    with zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
+        for name, content in (files | {"manifest.json": json.dumps(manifest).encode()}).items():
+            archive.writestr(name, content)
+    assert "is not as its manifest says" in refusal(tmp_path / "odd.zip", tmp_path / "there")
 
 
 def import_one(file: Path, root: Path, begin: Any, ended: Any) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UserError
+from backbones.runtime.files import read_regular
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,7 @@ def _check_style(style: Path) -> None:
     from matplotlib import rc_params_from_file, rcParams
 
     try:
-        lines = [line.partition("#")[0].strip() for line in style.read_text(encoding="utf-8").splitlines()]
+        lines = [line.partition("#")[0].strip() for line in read_regular(style).decode("utf-8").splitlines()]
         rc_params_from_file(style, fail_on_error=True, use_default_template=False)
     except (OSError, ValueError) as error:
         raise UserError(f"--style {style}: cannot be read: {error}") from None

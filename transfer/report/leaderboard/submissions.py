@@ -14,7 +14,7 @@ from zipfile import is_zipfile
 from backbones.errors import UserError
 from backbones.runtime.files import file_sha256
 from transfer.records.bundle_file import unpacked
-from transfer.records.store import RECORD, Record, Run, merged, same_result, store_in
+from transfer.records.store import Record, Run, merged, same_result, store_in
 from transfer.share.strip_paths import without_paths
 from transfer.verify.verification import Verdict, verify
 
@@ -142,8 +142,9 @@ def _places(path: Path) -> Iterator[Path]:
         yield path
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     inner = [entry for entry in entries if entry.is_file() and (entry.suffix in SUFFIXES or is_zipfile(entry))]
-    inner += [entry for entry in entries if entry.is_dir() and entry.name != "runs" and _run_folders(entry)]
     runs = {folder.name for folder in _run_folders(path)}
+    others = (entry for entry in entries if entry.is_dir() and entry.name != "runs" and entry.name not in runs)
+    inner += [entry for entry in others if _run_folders(entry)]
     found = [entry for entry in inner if entry.name not in runs]
     if not found and not runs:
         raise UserError(
@@ -154,7 +155,10 @@ def _places(path: Path) -> Iterator[Path]:
 
 
 def _run_folders(folder: Path) -> list[Path]:
-    return sorted(record.parent for record in store_in(folder).root.glob(f"*/{RECORD}"))
+    try:
+        return store_in(folder).recorded()
+    except UserError:
+        return []
 
 
 def _named(paths: Sequence[Path]) -> list[Source]:

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
+from backbones.runtime.files import read_regular
 from tasks.picture_checksums import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
-from transfer.records.per_sample import OUTCOMES
+from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, read, values_of
 from transfer.records.store import Run
 from transfer.report.page.section_types import Gallery, Picture, RankedImage, Section
 
@@ -73,13 +74,13 @@ def _image_name(names: NDArray[Any], identities: NDArray[Any], cameras: NDArray[
 
 
 def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
-    """Return the average precision of each query; None without a match, or if the outcomes cannot be read."""
+    """Return the average precision of each query; None without a match, or if the outcomes cannot be used."""
     try:
-        with np.load(run.folder / OUTCOMES, allow_pickle=False) as file:
-            values, names = file["ap"], file["sample"]
-    except Exception:  # what a damaged archive raises has no common type
-        return [None] * len(lists.query)
-    if not np.array_equal(names, lists.query):
+        outcomes = read(run.folder / OUTCOMES)
+        values = values_of(run.record, "mAP", outcomes)
+    except UnusableOutcomes:
+        values = None
+    if values is None or not np.array_equal(outcomes["sample"], lists.query):
         return [None] * len(lists.query)
     return [None if np.isnan(value) else float(value) for value in values]
 
@@ -92,7 +93,7 @@ def detections(run: Run) -> list[Picture]:
 
 def _read(run: Run, path: Path, about: str) -> Picture:
     try:
-        return Picture(about, MEDIA[path.suffix], path.read_bytes(), run.record.run_id)
+        return Picture(about, MEDIA[path.suffix], read_regular(path), run.record.run_id)
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); --save-pictures on the run's command makes it anew"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from backbones.errors import UserError
-from backbones.runtime.files import is_finite_number, parse_json
+from backbones.runtime.files import is_finite_number, open_regular, parse_json
 from transfer.published.rows import Value
 from transfer.records.store import HISTORY, Run
 from transfer.statistics.contrasts import contrast
@@ -42,7 +42,7 @@ def _scores_by_epoch(path: Path, changed: int, metric: str) -> dict[Any, float]:
     """
     # most lines are of single steps and without the metric: they are not parsed
     name = f'"{metric}"'.encode()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         lines = [parse_json(line) for line in file if name in line]
     rows = [line for line in lines if isinstance(line, dict) and is_finite_number(line.get(metric))]
     return {row["epoch"]: float(row[metric]) for row in rows if is_finite_number(row.get("epoch"))}

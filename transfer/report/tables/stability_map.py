@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError
-from backbones.runtime.files import is_finite_number, parse_json
+from backbones.runtime.files import is_finite_number, parse_json, read_regular
 from transfer.records.comparability import Comparability
 from transfer.records.evidence import Arm, Evidence, Unit
 from transfer.records.fields import check_fields, order, value_of
@@ -219,7 +219,7 @@ def _last(records: Sequence[Record], folders: Mapping[str, Path]) -> dict[str, f
 def last_statistics(folder: Path) -> dict[str, float]:
     """Return the last finite `loss` and `grad_norm` in a run's history; empty without one, as for probes."""
     try:
-        lines = (folder / HISTORY).read_bytes().splitlines()
+        lines = read_regular(folder / HISTORY).splitlines()
     except OSError:
         return {}
     last: dict[str, float] = {}
