@@ -220,7 +220,7 @@ def _import_file(path: str) -> ModuleType:
         module = execute(key, Path(path), shas)
     except Replaced:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
         raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
     _loaded[path] = content
@@ -228,7 +228,7 @@ def _import_file(path: str) -> ModuleType:
     return module
 
 
-def _error_line(error: Exception, path: str) -> str:
+def _error_line(error: BaseException, path: str) -> str:
     if isinstance(error, SyntaxError) and error.filename == path:
         return f" at line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]

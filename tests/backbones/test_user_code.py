@@ -59,6 +59,8 @@ def test_changed_contents_are_imported_anew(tmp_path):
         ("Stam = 3", UsageError, "neither a class nor a function"),
         ("x = 1\n\ny = 1 / 0\n", UserError, "failed at line 3: ZeroDivisionError"),
         ("x = 1\ndef f(:\n", UserError, "failed at line 2: SyntaxError"),
+        ("import sys\nsys.exit(0)", UserError, r"failed at line 2: SystemExit\(0\)"),
+        ("raise SystemExit", UserError, r"failed at line 1: SystemExit\(\)"),
         ("import not_installed_anywhere", UserError, "failed at line 1: ModuleNotFoundError"),
     ],
 )

@@ -150,6 +150,8 @@ def test_pretraining_has_it_too(folder: Path) -> None:
         ("my_metric:wrong", "", "--metric my_metric:wrong: name a function in a file, as my_metric.py:NAME"),
         ("my_metrics.py:wrong", "", "there is no file {folder}/my_metrics.py; did you mean 'my_metric.py'?"),
         ("my_metric.py:wrong", "def wrang(per_sample): return 0", "there is no 'wrong' in this file; did you mean"),
+        ("my_metric.py:wrong", "import sys\nsys.exit(3)", "importing this file failed at line 2: SystemExit(3)"),
+        ("my_metric.py:wrong", "def wrong(per_sample):\n    raise SystemExit(0)", "at line 2: SystemExit: 0"),
         ("my_metric.py:wrong", "wrong = 3", "a metric is a function of the arrays of a run, and this is 3"),
         ("my_metric.py:wrong", "def wrong(:", "importing this file failed at line 1: SyntaxError"),
         ("my_metric.py:top1", "def top1(per_sample): return 0", "a score is called top1 already"),
