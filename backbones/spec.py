@@ -82,7 +82,13 @@ class BackboneSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "BackboneSpec":
-        """Return the specification that `as_dict` gave, as records keep it; entries of other versions are left out."""
+        """Return the specification that `as_dict` gave, as records keep it; entries of other versions are left out.
+
+        Raises:
+            UserError: a part is of a file that the user has not named before; see `user_code.is_allowed`.
+        """
+        for part in spec_values.USER_PARTS:
+            user_code.check_allowed(str(values.get(part)))
         known: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
         }

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from backbones.errors import Replaced, UsageError, UserError, did_you_mean
 from backbones.runtime import live_modules
 from backbones.runtime.user_faults import MODULES
-from backbones.runtime.user_modules import execute, expect, file_shas, joint_digest
+from backbones.runtime.user_modules import execute, expect, file_shas, is_known, joint_digest, remember
 
 T = TypeVar("T")
 _loaded: dict[str, str] = {}
@@ -96,6 +96,29 @@ def digest(text: str) -> str:
 def file_digest(path: Path) -> str:
     """Return the digest of a user's file and of those that it imports; see `digest`."""
     return joint_digest(file_shas(path))
+
+
+def allow(text: str) -> None:
+    """Let exports and records have this located `file.py:Name` imported, as long as it stays as it is."""
+    remember(Path(text.rpartition(":")[0]), digest(text))
+
+
+def is_allowed(text: str) -> bool:
+    """Return whether an export or a record may have a located `file.py:Name` imported that only it names.
+
+    It may if the user has had this very file imported before, or has allowed it: nothing else tells a user's own file
+    from one that a stranger sent along. Live modules are there already.
+    """
+    return live_modules.is_live(text) or is_known(Path(text.rpartition(":")[0]), digest(text))
+
+
+def check_allowed(text: str) -> None:
+    """Raise UserError unless a record may have a part imported; see `is_allowed`."""
+    if is_user_part(text) and not is_allowed(located := locate(text)):
+        raise UserError(
+            f"{located}: named by the record alone, and no file runs that you have not named; read it, then give "
+            f"`python -m transfer.verify RUN --code {located}`"
+        )
 
 
 def loaded_digest(text: str) -> str:
@@ -197,14 +220,15 @@ def _import_file(path: str) -> ModuleType:
         module = execute(key, Path(path), shas)
     except Replaced:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
         raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
     _loaded[path] = content
+    remember(Path(path), content)
     return module
 
 
-def _error_line(error: Exception, path: str) -> str:
+def _error_line(error: BaseException, path: str) -> str:
     if isinstance(error, SyntaxError) and error.filename == path:
         return f" at line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]

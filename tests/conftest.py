@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background: Ctrl-C is tested, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -10,6 +11,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+
+_named_code = tempfile.TemporaryDirectory()  # which files of code the user has named is not known from other sessions
+os.environ["XDG_STATE_HOME"] = _named_code.name
 
 pytest.register_assert_rewrite("tests.runs")  # so that a difference of two runs is shown
 

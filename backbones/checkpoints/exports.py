@@ -12,7 +12,7 @@ from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loa
 from backbones.errors import UsageError, UserError, reason_of
 from backbones.runtime.files import file_sha256, is_finite_number, parse_json, read_regular, replace_folder
 from backbones.runtime.user_imports import imported_files
-from backbones.user_code import file_digest
+from backbones.user_code import file_digest, is_allowed, locate
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -101,9 +101,9 @@ def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
 
 
 def check_named_part(folder: Path, part: str, value: str) -> None:
-    """Check that a user's part may be taken because an export names it: its file is there, and not in any export.
+    """Check that a user's part may be taken because an export names it: the user has named this very file before.
 
-    An export of a stranger must not have its own code run; the user can name a copy after reading it.
+    An export of a stranger must not have code run that came with it; the user can name the file after reading it.
 
     Args:
         folder: of the export.
@@ -115,21 +115,32 @@ def check_named_part(folder: Path, part: str, value: str) -> None:
     """
     path, _, name = value.rpartition(":")
     file = Path(path).resolve()
-    if file.is_file() and not any((parent / CONFIG).is_file() for parent in file.parents):
+    if file.is_file() and is_allowed(locate(value)):
         return
     sources = pretraining_facts(folder).get(SOURCES)
     source = sources.get(part) if isinstance(sources, dict) else None
-    copy = folder / Path(str(source.get("file"))).name if isinstance(source, dict) else folder / file.name
-    reason = (
-        "lies in an exported folder, from which no code runs unasked" if file.is_file() else "is not there any more"
-    )
+    known = source if isinstance(source, dict) else {"file": file.name}
+    copy, sha = folder / Path(str(known.get("file"))).name, known.get("sha256")
+    if file.is_file() and sha in (None, file_digest(file)):
+        raise UsageError(
+            f"the file of {part}, {path}, is named by the export alone, and no file runs that you have not named; "
+            f"read it, then give {_flag(part, value, folder)}"
+        )
+    reason = "has changed since they were trained" if file.is_file() else "is not there any more"
+    raise UsageError(f"the file of {part}, {path}, {reason}; {_how_to_name(part, name, folder, copy, sha)}")
+
+
+def _how_to_name(part: str, name: str, folder: Path, copy: Path, sha: Any) -> str:
+    """Return in words how a part is named whose copy an export may have.
+
+    Args:
+        sha: the digest of the file with which the weights were trained, where it is known.
+    """
     if not copy.is_file():
-        fix = f"give its file by {_flag(part, f'FILE.py:{name}', folder)}"
-    else:
-        known = isinstance(source, dict) and file_digest(copy) == source.get("sha256")
-        what = "the file with which they were trained" if known else "a copy, which is not known to be the same,"
-        fix = f"{what} is {copy}: read it, then give {_flag(part, f'{copy}:{name}', folder)}"
-    raise UsageError(f"the file of {part}, {path}, {reason}; {fix}")
+        return f"give its file by {_flag(part, f'FILE.py:{name}', folder)}"
+    same = sha is not None and file_digest(copy) == sha
+    what = "the file with which they were trained" if same else "a copy, which is not known to be the same,"
+    return f"{what} is {copy}: read it, then give {_flag(part, f'{copy}:{name}', folder)}"
 
 
 def _flag(part: str, value: str, folder: Path) -> str:

@@ -5,6 +5,7 @@ A shipped set is `configs/datasets/NAME.yaml`; a user's own set in a known layou
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from backbones.data.archives import Archive, read_archives
 from backbones.data.layouts import FORMATS, Format
-from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, visible
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.user_code import is_in_file, locate
 
@@ -100,12 +101,18 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
             raise UsageError(f"{path}: `{key}` is {facts[key]!r}; it must be text (put it in quotes)")
     if not isinstance(facts.get("counts", {}), dict):
         raise UsageError(f"{path}: `counts` is {facts['counts']!r}; it must be a mapping")
+    facts = {"name": path.stem} | facts
+    if not facts["name"] or re.search(r"^\.|[/\\]", facts["name"]) or visible(facts["name"]) != facts["name"]:
+        raise UsageError(
+            f"{path}: `name` is {facts['name']!r}; files and folders are named after it, so that it is not empty, does "
+            "not begin with a dot, and has neither / nor \\ nor control characters"
+        )
     facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
     facts["root"] = _roots(facts.get("root", []), path, folder)
     if layout.trees and not facts["root"] and "generator" not in options:
         raise UsageError(f"{path}: `root` is missing; it names the folder that holds the images")
-    return DatasetSpec(**{"name": path.stem, **facts, "options": options})
+    return DatasetSpec(**facts, options=options)
 
 
 def _roots(value: object, path: Path, folder: Path | None) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-_SCRAP = re.compile(r"\..+\.tmp|\..+\.\d+\.old|\.probe\.\d+")
+_SCRAP = re.compile(r"\..+(\.\d+|-[a-z0-9_]{8})\.tmp|\..+\.\d+\.old|\.probe\.\d+")
 """Names of what takes its own name once it is whole, and of what it replaces."""
 
 

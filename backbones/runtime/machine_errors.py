@@ -73,7 +73,7 @@ def in_one_line() -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's file may call sys.exit
         if reported := machine_error(error) or user_fault(error) or path_error(error):
             raise reported from error
         raise

@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -25,6 +26,8 @@ _contents: dict[str, str] = {}
 """The sha256 (hex) of each user's file that may be imported, when it was last asked for."""
 _imported: dict[str, str] = {}
 """The sha256 (hex) of what was imported last of each file."""
+_known: set[str] = set()
+"""What `remember` was given in this process."""
 
 
 def file_shas(path: Path) -> dict[Path, str]:
@@ -70,6 +73,37 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def remember(path: Path, digest: str) -> None:
+    """Keep that the user has named a file, with what it and its imports hold, for code to run; see `is_known`.
+
+    Where it cannot be written, it is kept for this process alone.
+    """
+    key = _key(path, digest)
+    _known.add(key)
+    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
+        folder = _named_code()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / key).touch()
+
+
+def is_known(path: Path, digest: str) -> bool:
+    """Return whether the user has named this file, with this joint digest, before, in any process."""
+    key = _key(path, digest)
+    with suppress(OSError, RuntimeError):
+        return key in _known or (_named_code() / key).exists()
+    return False
+
+
+def _key(path: Path, digest: str) -> str:
+    return hashlib.sha256(f"{path.resolve()} {digest}".encode(errors="surrogateescape")).hexdigest()
+
+
+def _named_code() -> Path:
+    """Return the folder with an empty file for each file of code that the user has named; no cache of others'."""
+    named = os.environ.get("XDG_STATE_HOME")
+    return (Path(named) if named else Path.home() / ".local" / "state") / "vit-transfer" / "named-code"
 
 
 def _forget_changed(files: Collection[str]) -> None:

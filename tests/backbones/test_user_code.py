@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from backbones import user_code
 from backbones.attention import ATTENTIONS
 from backbones.errors import UsageError, UserError
 from backbones.ffn import FFNS
+from backbones.spec import BackboneSpec
 from backbones.stems import STEMS
 
 
@@ -57,6 +59,8 @@ def test_changed_contents_are_imported_anew(tmp_path):
         ("Stam = 3", UsageError, "neither a class nor a function"),
         ("x = 1\n\ny = 1 / 0\n", UserError, "failed at line 3: ZeroDivisionError"),
         ("x = 1\ndef f(:\n", UserError, "failed at line 2: SyntaxError"),
+        ("import sys\nsys.exit(0)", UserError, r"failed at line 2: SystemExit\(0\)"),
+        ("raise SystemExit", UserError, r"failed at line 1: SystemExit\(\)"),
         ("import not_installed_anywhere", UserError, "failed at line 1: ModuleNotFoundError"),
     ],
 )
@@ -79,3 +83,30 @@ def test_specifications_need_no_torch():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_a_record_has_no_file_imported_that_the_user_has_not_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("X = int")
+    recorded = {"name": "tiny", "arch": "vit_tiny", "stem": f"{file}:X"}
+    with pytest.raises(UserError, match=rf"{file}:X: named by the record alone, .* read it, then give"):
+        BackboneSpec.from_dict(recorded)
+    user_code.load(f"{file}:X")
+    assert BackboneSpec.from_dict(recorded).stem == f"{file}:X"
+    file.write_text("X = float")
+    with pytest.raises(UserError, match="named by the record alone"):
+        BackboneSpec.from_dict(recorded)
+    user_code.allow(f"{file}:X")
+    assert BackboneSpec.from_dict(recorded).stem == f"{file}:X"
+
+
+def test_what_was_named_is_kept_for_this_process_where_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a file"))
+    file = tmp_path / "mine.py"
+    file.write_text("X = int")
+    assert not user_code.is_allowed(f"{file}:X")
+    user_code.allow(f"{file}:X")
+    assert user_code.is_allowed(f"{file}:X")

@@ -90,6 +90,36 @@ def test_verify_sees_a_score_that_the_metric_does_not_give(folder: Path, capsys:
     assert "wrong: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_verify_runs_no_file_that_only_a_record_names(
+    listed: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "my_metric.py").write_text("def wrong(per_sample):\n    return per_sample['rank'] > 0\n")
+    assert main([*KNN, "--metric", "my_metric.py:wrong"]) == 0
+    (path,) = (folder / "runs").glob("*/record.json")
+    others = path.with_name("m.py")  # of equal content, but that the user has named is the other
+    others.write_text((folder / "my_metric.py").read_text())
+    content = json.loads(path.read_text())
+    if listed:
+        content["user_code"]["metric wrong"]["file"] = f"{others}:wrong"
+    else:
+        others.write_text("raise SystemExit('it ran')")
+        content["task"] = f"{others}:wrong"
+    path.write_text(json.dumps(content))
+    verify(["runs"])
+    said = capsys.readouterr().out
+    if not listed:
+        assert f"there is no task {others}:wrong here" in said
+        return
+    assert f"scores not computed anew: {others}:wrong: named by the record alone" in said
+    verify(["runs", "--code", f"{others}:wrong"])
+    assert "named by the record alone" not in capsys.readouterr().out
+    verify(["runs"])  # known from then on
+    assert "named by the record alone" not in capsys.readouterr().out
+    assert verify(["runs", "--code", "m"]) == 2
+    assert "--code m: name a file and what is in it" in capsys.readouterr().err
+
+
 def test_a_number_has_no_values_and_a_set_of_runs_shows_it(folder: Path) -> None:
     (folder / "my_metric.py").write_text(
         "from tasks.users_metrics import metric\n"
@@ -120,6 +150,8 @@ def test_pretraining_has_it_too(folder: Path) -> None:
         ("my_metric:wrong", "", "--metric my_metric:wrong: name a function in a file, as my_metric.py:NAME"),
         ("my_metrics.py:wrong", "", "there is no file {folder}/my_metrics.py; did you mean 'my_metric.py'?"),
         ("my_metric.py:wrong", "def wrang(per_sample): return 0", "there is no 'wrong' in this file; did you mean"),
+        ("my_metric.py:wrong", "import sys\nsys.exit(3)", "importing this file failed at line 2: SystemExit(3)"),
+        ("my_metric.py:wrong", "def wrong(per_sample):\n    raise SystemExit(0)", "at line 2: SystemExit: 0"),
         ("my_metric.py:wrong", "wrong = 3", "a metric is a function of the arrays of a run, and this is 3"),
         ("my_metric.py:wrong", "def wrong(:", "importing this file failed at line 1: SyntaxError"),
         ("my_metric.py:top1", "def top1(per_sample): return 0", "a score is called top1 already"),

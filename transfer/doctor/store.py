@@ -5,16 +5,18 @@ runs, so that the command of the run makes it anew.
 """
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
 from backbones.errors import UserError
-from backbones.runtime.files import read_regular, remove, scraps_in
+from backbones.runtime.files import closed_in_the_end, lock, read_regular, remove, scraps_in
 from backbones.settings import Positional, parse
 from transfer.doctor.check_result import CheckResult
 from transfer.records.record import OtherSchema, Record
@@ -29,12 +31,18 @@ from transfer.records.store import (
     has_state,
     is_locked,
     store_in,
+    unfinished_in,
 )
 
 ASIDE = ".set-aside"
 """Folder, in that of the runs, of damaged runs; reports do not read it."""
+UNREADABLE = "check its owner, mode, links and disk"
 GO_ON = "give its command again (options.yaml has its options), or delete the folder"
 NO_RECORD = "its run may lie elsewhere; else train again to have a record, or delete the folder"
+RUN = re.compile(r".+-[0-9a-f]{12}")
+"""Names of the folders of runs; see `RunKey.run_id`. Other folders are the user's."""
+OF_SWEEPS = ("cells", "features", "slurm", "weights")
+"""Folders that a sweep fills beside its runs."""
 SETTLED_SECONDS = 3600.0
 """Age of a scrap outside the folder of a run, where no lock tells whether somebody is writing it."""
 
@@ -74,11 +82,11 @@ def check_store(argv: list[str]) -> int:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder of runs")
         store = store_in(folder)
-        findings = [*findings_in(store), *_scraps_of_sweep(folder, store), *_unrecorded(store, options.weights)]
         runs, _ = store.runs()
         running = sum(run.state == "under way" for run in store.unfinished())
         print(f"{folder}: {len(runs)} finished runs" + (f", {running} under way" if running else ""))
-        for finding in findings:
+        # each is mended as soon as it is found: other processes may be at work
+        for finding in chain(findings_in(store), _scraps_outside(folder, store), _unrecorded(store, options.weights)):
             mended = options.repair and finding.repair is not None and _mend(finding)
             left += not mended
             advice = finding.advice or ("" if mended else "--repair mends it")
@@ -97,38 +105,45 @@ def _mend(finding: Finding) -> bool:
     except OSError as error:
         print(f"{finding.path}: not mended ({error.strerror})", file=sys.stderr)
         return False
+    except UserError as error:
+        print(f"{finding.path}: not mended: {error}", file=sys.stderr)
+        return False
     return True
 
 
 def findings_in(store: Store) -> Iterator[Finding]:
     """Yield what is not in order in the folders of runs. Those that a process has locked are left out."""
-    unfinished = {run.folder: run for run in store.unfinished()}
     for folder in store.folders():
-        if is_locked(folder / LOCK):
+        if not RUN.fullmatch(folder.name) or is_locked(folder / LOCK):
             continue
-        yield from (_scrap(path) for path in scraps_in(folder))
-        if folder not in unfinished:
-            yield from _of_finished(folder) if has_record(folder) else _foreign(folder)
-            continue
-        run = unfinished[folder]
-        if _names_in(folder) == [LOCK]:
-            yield Finding(folder, "holds nothing but a stale lock", partial(remove, folder))
-        elif has_state(folder):
-            yield Finding(folder, f"{run.state}: {run.reason}", advice=GO_ON)
-        else:
-            yield _damaged(folder, f"{run.state}, without a saved state: {run.reason}")
+        yield from (_scrap(path, folder) for path in scraps_in(folder))
+        yield from _of_finished(folder) if has_record(folder) else _of_unfinished(folder)
+
+
+def _of_unfinished(folder: Path) -> Iterator[Finding]:
+    run, names = unfinished_in(folder), _names_in(folder)
+    if run is None and names == []:
+        yield Finding(folder, "empty", _alone(folder, partial(_remove_unused, folder)))
+    elif run is None or run.state == "under way":
+        return
+    elif names == [LOCK]:
+        yield Finding(folder, "holds nothing but a stale lock", _alone(folder, partial(_remove_unused, folder)))
+    elif has_state(folder):
+        yield Finding(folder, f"{run.state}: {run.reason}", advice=GO_ON)
+    else:
+        yield _damaged(folder, f"{run.state}, without a saved state: {run.reason}")
 
 
 def _of_finished(folder: Path) -> Iterator[Finding]:
     for name, what in ((LOCK, "stale lock"), *((name, "of a finished run") for name in (STATE, PREVIOUS, ERROR))):
         if os.path.lexists(folder / name):
-            yield Finding(folder / name, what, partial(remove, folder / name))
+            yield Finding(folder / name, what, _alone(folder, partial(remove, folder / name)))
     try:
         record = Record.parse(read_regular(folder / RECORD), folder / RECORD)
-    except OSError as error:  # of this user or of the disk: the record may be whole
-        yield Finding(
-            folder, f"its record cannot be read ({error.strerror})", advice="check its owner, mode, links and disk"
-        )
+        sizes = {name: _size(folder / name) for name in record.files}
+    except OSError as error:  # of this user or of the disk: the run may be whole
+        what = "its record" if error.filename in (None, str(folder / RECORD)) else error.filename
+        yield Finding(folder, f"{what} cannot be read ({error.strerror})", advice=UNREADABLE)
         return
     except OtherSchema as error:
         yield Finding(
@@ -138,7 +153,6 @@ def _of_finished(folder: Path) -> Iterator[Finding]:
     except UserError as error:
         yield _damaged(folder, str(error).removeprefix(f"{folder / RECORD}: "))
         return
-    sizes = {name: _size(folder / name) for name in record.files}
     missing = [name for name, size in sizes.items() if size is None]
     cut = [name for name, size in sizes.items() if size is not None and size != record.files[name].get("size", size)]
     if missing or cut:
@@ -147,16 +161,11 @@ def _of_finished(folder: Path) -> Iterator[Finding]:
 
 
 def _size(path: Path) -> int | None:
+    """Return a file's size, None if there is none. Raises OSError if that cannot be told."""
     try:
         return path.stat().st_size
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _foreign(folder: Path) -> Iterator[Finding]:
-    """Yield a folder that a run can have begun to make, and nothing else: other folders are the user's."""
-    if _names_in(folder) == []:
-        yield Finding(folder, "empty", partial(remove, folder))
 
 
 def _names_in(folder: Path) -> list[str] | None:
@@ -167,12 +176,40 @@ def _names_in(folder: Path) -> list[str] | None:
         return None
 
 
-def _scrap(path: Path) -> Finding:
-    return Finding(path, "left by a process that was killed while it wrote", partial(remove, path))
+def _alone(folder: Path, repair: Callable[[], object]) -> Callable[[], object]:
+    """Return a repair of a run's folder that is done only while no process uses the folder."""
+
+    def repair_alone() -> None:
+        had_lock = os.path.lexists(folder / LOCK)
+        if had_lock and not (folder / LOCK).is_file():  # a pipe, say, which no process can have locked
+            repair()
+            return
+        file = (folder / LOCK).open("a")
+        with closed_in_the_end(file):
+            if not lock(file, folder / LOCK):
+                raise UserError("a run has begun in it; give the command again when it is done")
+            repair()
+            if not had_lock:
+                (folder / LOCK).unlink(missing_ok=True)
+
+    return repair_alone
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a folder that holds a lock and nothing else."""
+    (folder / LOCK).unlink(missing_ok=True)
+    folder.rmdir()
+
+
+def _scrap(path: Path, run: Path | None = None) -> Finding:
+    repair = partial(remove, path)
+    what = "left by a process that was killed while it wrote"
+    return Finding(path, what, repair if run is None else _alone(run, repair))
 
 
 def _damaged(folder: Path, what: str) -> Finding:
-    return Finding(folder, what, partial(set_aside, folder), done=f"set aside in {folder.parent / ASIDE}")
+    repair = _alone(folder, partial(set_aside, folder))
+    return Finding(folder, what, repair, done=f"set aside in {folder.parent / ASIDE}")
 
 
 def set_aside(folder: Path) -> Path:
@@ -183,16 +220,17 @@ def set_aside(folder: Path) -> Path:
     while target.exists():
         target, number = place / f"{folder.name}.{number}", number + 1
     folder.rename(target)
+    (target / LOCK).unlink(missing_ok=True)
     return target
 
 
-def _scraps_of_sweep(folder: Path, store: Store) -> Iterator[Finding]:
+def _scraps_outside(folder: Path, store: Store) -> Iterator[Finding]:
     """Yield scraps outside the folders of runs, of a sweep too, that nobody has written to for an hour."""
-    runs = {path.name for path in store.folders()}
-    for root, folders, _ in os.walk(folder):
-        of_runs = Path(root) == store.root
-        folders[:] = [name for name in folders if not name.startswith(".") and not (of_runs and name in runs)]
-        for path in scraps_in(Path(root)):
+    of_sweep = [folder / name for name in OF_SWEEPS] if store.root != folder else []
+    below = (Path(root) for place in of_sweep for root, _, _ in os.walk(place))
+    visible = [place for place in below if not any(part.startswith(".") for part in place.relative_to(folder).parts)]
+    for place in dict.fromkeys([folder, store.root, *visible]):
+        for path in scraps_in(place):
             if time.time() - path.lstat().st_mtime > SETTLED_SECONDS:
                 yield _scrap(path)
 

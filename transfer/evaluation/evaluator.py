@@ -173,7 +173,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
             if context.ranks.first:
                 record = store.write(record, planned.options_yaml, outcomes)
                 context.tracker.attach(folder / RECORD, scores, context.outcome.status)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's file may call sys.exit
         if context.ranks.first:
             with contextlib.suppress(UserError):  # the failure may be that the disk is full
                 write_atomic(folder / ERROR, traceback.format_exc().encode())
@@ -196,7 +196,7 @@ def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folde
         scores, outcomes = add_metrics(planned.metrics, scores, outcomes)
         check_metrics(scores)
         return scores, outcomes
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not getattr(planned.command.options, "epochs", 0) or not (folder / EXPORT).is_dir():
             raise
         reason = user_fault(error) or error

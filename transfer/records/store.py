@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from numpy.typing import NDArray
 
@@ -122,18 +122,22 @@ class Store:
     def lock(self, run_id: str, waiting: Callable[[], None]) -> Iterator[Path]:
         """Lock a run's folder; call `waiting` first if another process holds it. POSIX locks end with their process."""
         folder = self.folder(run_id)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = (folder / LOCK).open("a")
-        except OSError as error:
-            raise write_error(folder / LOCK, error) from None
-        with closed_in_the_end(file):
-            if not lock(file, folder / LOCK):
-                waiting()
-                lock(file, folder / LOCK, wait=True)
-            for scrap in scraps_in(folder):
-                remove(scrap)
-            yield folder
+        while True:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                file = (folder / LOCK).open("a")
+            except OSError as error:
+                raise write_error(folder / LOCK, error) from None
+            with closed_in_the_end(file):
+                if not lock(file, folder / LOCK):
+                    waiting()
+                    lock(file, folder / LOCK, wait=True)
+                if _was_repaired(folder, file):
+                    continue
+                for scrap in scraps_in(folder):
+                    remove(scrap)
+                yield folder
+                return
 
     def write(self, record: Record, options: str, outcomes: dict[str, NDArray[Any]]) -> Record:
         """Write a finished run, the record last, so that a folder with a record is complete.
@@ -178,8 +182,7 @@ class Store:
 
     def unfinished(self) -> list[Unfinished]:
         """Return the runs without a record, sorted by their folders' names. Nothing is written, and no lock is held."""
-        folders = (folder for folder in self.folders() if not has_record(folder))
-        return [_unfinished(folder) for folder in folders if any((folder / name).exists() for name in TRACES)]
+        return [found for folder in self.folders() if (found := unfinished_in(folder)) is not None]
 
     def recorded(self) -> list[Path]:
         """Return the folders that `has_record` finds to have one, sorted. Raises UserError as `folders`."""
@@ -270,7 +273,20 @@ def has_state(folder: Path) -> bool:
     return (folder / STATE).exists() or (folder / PREVIOUS).exists()
 
 
-def _unfinished(folder: Path) -> Unfinished:
+def _was_repaired(folder: Path, file: IO[Any]) -> bool:
+    """Return whether a repair moved or removed an unfinished run's folder before its lock, `file`, was taken."""
+    if (folder / RECORD).exists():  # written by the process that held the lock, which then removed it
+        return False
+    try:
+        return not os.path.samestat(os.fstat(file.fileno()), (folder / LOCK).stat())
+    except FileNotFoundError:
+        return True
+
+
+def unfinished_in(folder: Path) -> Unfinished | None:
+    """Return the run in a folder without a record; None if there is a record, or no trace of a run."""
+    if has_record(folder) or not any((folder / name).exists() for name in TRACES):
+        return None
     if is_locked(folder / LOCK):
         return Unfinished(folder, "under way")
     try:

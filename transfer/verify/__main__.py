@@ -15,6 +15,7 @@ from pathlib import Path
 
 from backbones.errors import UsageError, UserError, reason_of, visible_lines
 from backbones.settings import Positional, parse
+from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.command import exit_on_user_error
 from transfer.records.store import RECORD, Run, Store, Unfinished, merged, store_in
 from transfer.verify.recompute import Search, recompute
@@ -36,6 +37,9 @@ class VerifyOptions:
     """The number of queries or images of each run to recompute, evenly spaced; by default all."""
     data: Path | None = None
     """The folder with the data sets for --recompute; by default where the runs found them."""
+    code: tuple[str, ...] = ()
+    """Metrics, tasks, methods, readers and parts of models in files, FILE.py:NAME, that may run, from now on; read them
+    first. What you have run yourself, and is unchanged, need not be named."""
 
     def __post_init__(self) -> None:
         if self.subset is not None and self.subset < 1:
@@ -53,6 +57,10 @@ def _main(argv: list[str]) -> int:
     options = parse(VerifyOptions, argv, prog="python -m transfer.verify")
     if not options.runs:
         raise UsageError("name a run's folder, a folder of runs, or a bundle; --help says more")
+    for part in options.code:
+        if not is_in_file(part):
+            raise UsageError(f"--code {part}: name a file and what is in it, as my_metric.py:NAME")
+        allow(locate(part))
     verdicts, unfinished = [], list[Unfinished]()
     with ExitStack() as opened:
         for folder, name in _folders(options.runs, opened, unfinished):

@@ -13,6 +13,7 @@ import numpy as np
 
 from backbones.checkpoints.exports import EXPORT, WEIGHT_FILES, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
+from backbones.user_code import is_in_file
 from backbones.weights import sha256
 from tasks.picture_checksums import PICTURES, SUMS, read_sums
 from transfer.records.checksums import file_checksums
@@ -170,6 +171,8 @@ def task_of(record: Record) -> "Task":
     from transfer.evaluation.pretraining_task import Pretraining
 
     name = record.task
+    if is_in_file(name.removeprefix(PRETRAIN)):
+        raise UserError(f"there is no task {name} here")
     try:
         if name.startswith(PRETRAIN):
             task: Task = Pretraining(load_method(users_file(record, "method") or name.removeprefix(PRETRAIN)))

@@ -182,12 +182,15 @@ def _with_current_names(path: Path, record: Record) -> Iterator[Path]:
 
 def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:
     from backbones.data.spec import resolve_dataset
+    from backbones.user_code import check_allowed
 
     recorded_root = record.options.get("data")
     root = data or (Path(recorded_root) if recorded_root else None)
+    spec = resolve_dataset(record.options["dataset"][0])
+    check_allowed(spec.reader)
     try:
         opened = task.open(
-            resolve_dataset(record.options["dataset"][0]),
+            spec,
             options,
             root=root,
             subset=record.subset,

@@ -16,7 +16,7 @@ def users_file(record: Record, part: str) -> str:
     """Return a user's part of a run, `path/to/file.py:NAME`; empty if that part is one of the suite.
 
     Raises:
-        UserError: its file is not here, or not the one that the run used.
+        UserError: its file is not here, or not the one that the run used, or the user has not named it before.
     """
     if part not in record.user_code:
         return ""
@@ -30,6 +30,7 @@ def users_file(record: Record, part: str) -> str:
             f"the {part} of the run, {file}: the file has changed since (sha256 {code['sha256'][:12]} in the record, "
             f"{here[:12]} here)"
         )
+    user_code.check_allowed(file)
     return file
 
 

@@ -1,6 +1,7 @@
 """Exported folders: read by timm and by us, whole or absent."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -282,19 +283,37 @@ def test_an_export_has_copies_of_the_users_files(tmp_path: Path) -> None:
         assert torch.equal(model.eval()(image), expected)
 
 
-@pytest.mark.parametrize("place", ["out/mine.py", "other/mine.py", "out/../out/mine.py"])
-def test_an_export_cannot_have_code_run_that_came_with_it_or_another(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["out/mine.py", "other/mine.py", "out/../out/mine.py", "code/mine.py"])
+def test_an_export_cannot_have_code_run_that_the_user_has_not_named(place: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(STEM.format(after=".relu()"))
     folder = export(create("tiny", stem=f"{mine}:Stem"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
     export(create("tiny"), tmp_path / "other")
+    (tmp_path / "code").mkdir()
     (tmp_path / place).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + mine.read_text())
     config = folder / "config.json"
     config.write_text(config.read_text().replace(str(mine), str(tmp_path / place)))
-    for given in ((str(folder), {}), ("tiny", {"weights": str(folder)})):
-        with pytest.raises(UsageError, match=r"lies in an exported folder, from which no code runs unasked"):
-            create(given[0], **given[1])
+    facts = folder / PRETRAIN
+    for content in (facts.read_text(), json.dumps({"run": "a"})):
+        facts.write_text(content)
+        for given in ((str(folder), {}), ("tiny", {"weights": str(folder)})):
+            with pytest.raises(UsageError, match=r"has changed since they were trained|named by the export alone"):
+                create(given[0], **given[1])
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_part_that_the_user_has_named_need_not_be_named_again_while_its_file_stays(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(STEM.format(after=".relu()"))
+    folder = export(create("tiny", stem=f"{file}:Stem"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
+    code = f"from backbones.backbone import create; create('tiny', weights={str(folder)!r})"
+    for state, status in ((os.environ["XDG_STATE_HOME"], 0), (str(tmp_path / "of_somebody_else"), 1)):
+        environment = os.environ | {"XDG_STATE_HOME": state}
+        ended = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == status, ended.stderr
+    assert "mine.py, is named by the export alone, and no file runs that you have not named; read it" in ended.stderr
 
 
 @pytest.mark.parametrize(

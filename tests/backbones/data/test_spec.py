@@ -74,6 +74,14 @@ def test_a_users_file(tmp_path):
         ("format: parqet\n", "did you mean 'parquet'"),
         ("format: dtd\nroot: x\narchives: 1\n", "`archives` is 1; it must be a list"),
         ("format: dtd\nroot: x\ntrain_images: 3\n", "unknown key 'train_images'"),
+        ("format: dtd\nroot: x\nname: x/../../victim\n", "`name` is 'x/../../victim'"),
+        ("format: dtd\nroot: x\nname: ../x\n", "`name` is '../x'"),
+        ("format: dtd\nroot: x\nname: /tmp/x\n", "`name` is '/tmp/x'; files and folders are named after it"),
+        ("format: dtd\nroot: x\nname: 'a\\b'\n", r"`name` is 'a\\b'"),
+        ("format: dtd\nroot: x\nname: ..\n", "`name` is '..'"),
+        ("format: dtd\nroot: x\nname: .hidden\n", "`name` is '.hidden'"),
+        ("format: dtd\nroot: x\nname: ''\n", "`name` is ''"),
+        ('format: dtd\nroot: x\nname: "a\\e[31m"\n', "`name` is 'a"),
     ],
 )
 def test_wrong_words_name_file_and_key(tmp_path, text, message):

@@ -1,18 +1,22 @@
 """`python -m transfer.doctor store`: what it lists of a folder of real runs, what it mends, what it leaves alone."""
 
+import errno
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from backbones.errors import UserError
 from backbones.runtime.files import scraps_in
 from tests.processes import Command, wait_for
 from tests.runs import steps
 from transfer.doctor.__main__ import main
-from transfer.doctor.store import ASIDE
+from transfer.doctor.store import ASIDE, findings_in, set_aside
 from transfer.records.store import LOCK, RECORD, STATE, Store
 from transfer.run import main as run
 
@@ -78,14 +82,15 @@ def test_scraps_and_leftovers_are_deleted_when_asked(out: Path, capsys: pytest.C
     for name in (*SCRAPS, LOCK, STATE):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"half")
-    (out / "empty-0123").mkdir()
+    empty = out / "knn-toy_digits-tiny-0123456789ab"
+    empty.mkdir()
     assert store(out) == 1
     listed = capsys.readouterr().out
     assert listed.count("--repair mends it") == len(SCRAPS) + 3
     assert "stale lock" in listed
     assert store(out, "--repair") == 0
     assert contents(out) == before
-    assert not (out / "empty-0123").exists()
+    assert not empty.exists()
     assert store(out) == 0
 
 
@@ -163,6 +168,86 @@ def test_weights_whose_record_is_elsewhere_are_listed_and_left(
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert store(tmp_path / "nowhere") == 1
     assert "there is no such folder" in capsys.readouterr().err
+
+
+def test_what_this_suite_has_not_written_is_left_alone(tmp_path: Path) -> None:
+    """A folder that is no store: whatever it holds is the user's, of any age."""
+    for name in ("empty/", "thesis/options.yaml", "thesis/thesis.tex", "thesis/error.txt", "a/b/.x.tmp", ".notes.tmp"):
+        path = tmp_path / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.write_text("mine")
+            os.utime(path, (1e9, 1e9))
+    (tmp_path / "a" / ".b.77.tmp").touch()
+    os.utime(tmp_path / "a" / ".b.77.tmp", (1e9, 1e9))
+    before = sorted(tmp_path.rglob("*"))
+    assert store(tmp_path, "--repair") == 0
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_begins_after_it_was_found_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "knn-toy_digits-tiny-0123456789ab"
+    folder.mkdir()
+    (folder / "options.yaml").touch()
+    (finding,) = findings_in(Store(tmp_path))
+    code = f"""
+import time
+from pathlib import Path
+from transfer.records.store import Store
+with Store(Path({str(tmp_path)!r})).lock({folder.name!r}, lambda: None):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        assert finding.repair is not None
+        with pytest.raises(UserError, match="a run has begun in it"):
+            finding.repair()
+        process.kill()
+    assert folder.is_dir()
+    finding.repair()
+    assert not folder.exists()
+    assert (tmp_path / ASIDE / folder.name / "options.yaml").exists()
+
+
+def test_a_run_that_waits_for_the_lock_of_a_repair_begins_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    runs = Store(tmp_path)
+    folder = tmp_path / "knn-toy_digits-tiny-0123456789ab"
+    folder.mkdir()
+    (folder / LOCK).touch()
+    code = f"import fcntl; f = open({str(folder / LOCK)!r}, 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True)"
+    code += "; input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as repair:
+        assert repair.stdout is not None
+        repair.stdout.readline()
+
+        def move_and_end() -> None:
+            set_aside(folder)
+            repair.communicate(b"\n")
+
+        with runs.lock(folder.name, move_and_end) as held:
+            assert (held / LOCK).exists()
+
+
+@pytest.mark.parametrize("place", ["export", "."])
+def test_files_that_cannot_be_looked_at_are_not_missing(
+    place: str, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a folder of another user, or of mode 000; this test may run as a user to whom modes mean nothing."""
+    shutil.rmtree(interrupted(out))
+    forbidden = (finished(out) / place / "x").parent
+    real = Path.stat
+
+    def stat(path: Path, **words: bool) -> os.stat_result:
+        if path.parent == forbidden and path.name not in (LOCK, RECORD, STATE, "state.previous.pt", "error.txt"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, **words)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert store(out, "--repair") == 1
+    assert "cannot be read (Permission denied)" in capsys.readouterr().out
+    assert not (out / ASIDE).exists()
 
 
 @pytest.mark.parametrize("fault", ["of a later version", "unreadable"])
