@@ -71,6 +71,15 @@ def shortened(names: Collection[object], most: int = 5) -> str:
     return ", ".join(list(map(str, names))[:most]) + more or "nothing"
 
 
+def is_text(text: str) -> bool:
+    """Return whether a text can be written to a file: no half of a surrogate pair, which names not in UTF-8 give."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def visible(text: str) -> str:
     """Return a text with control characters, those of writing direction too, as `\\x1b`."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
