@@ -294,6 +294,14 @@ def test_a_state_without_a_version_is_taken_up(tmp_path: Path) -> None:
     assert history(tmp_path / "old") == history(tmp_path / "whole")
 
 
+def test_what_is_said_of_a_foreign_state_can_be_written_to_a_file(tmp_path: Path) -> None:
+    torch.save({"run_key": "other", "options": {"name": "caf\udce9"}}, tmp_path / STATE)
+    with pytest.raises(UserError) as caught:
+        fit(Classifier(), loader(), fit_options(), context(tmp_path, about={"options": {"name": "a"}}))
+    assert "name caf\\udce9 there, a here" in str(caught.value)
+    assert str(caught.value).encode()
+
+
 def test_a_foreign_state_without_options_is_refused(tmp_path: Path) -> None:
     torch.save({"run_key": "other", "options": None}, tmp_path / STATE)
     with pytest.raises(UserError, match=r"belongs to another run \(other, not"):
