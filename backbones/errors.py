@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import TextIO
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LONGEST_LINE = 2000
 """The most characters of a line of an error; a value of a user's file may be far longer."""
 
@@ -72,8 +72,17 @@ def shortened(names: Collection[object], most: int = 5) -> str:
     return ", ".join(list(map(str, names))[:most]) + more or "nothing"
 
 
+def is_text(text: str) -> bool:
+    """Return whether a text can be written to a file: no half of a surrogate pair, which names not in UTF-8 give."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def visible(text: str) -> str:
-    """Return a text with control characters, those of writing direction too, as `\\x1b`."""
+    """Return a text with control characters, also of writing direction, and halves of surrogate pairs as `\\x1b`."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from backbones.errors import Replaced, UsageError, UserError, did_you_mean
+from backbones.errors import Replaced, UsageError, UserError, did_you_mean, is_text
 from backbones.runtime import live_modules
 from backbones.runtime.user_faults import MODULES
 from backbones.runtime.user_modules import execute, expect, file_shas, is_known, joint_digest, remember
@@ -68,7 +68,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     directory.
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: there is no such file, or its path is not UTF-8.
     """
     if live_modules.is_live(text):
         live_modules.find(text)
@@ -77,7 +77,10 @@ def locate(text: str, folder: Path | None = None) -> str:
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
     for place in places:
         if place.is_file():
-            return f"{place.resolve()}:{name}"
+            located = f"{place.resolve()}:{name}"
+            if not is_text(located):
+                raise UsageError(f"the path {located!a} is not UTF-8, so that no record can name it; rename its folder")
+            return located
     tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
     near = [file.name for place in places for file in place.parent.glob("*.py")]
     raise UsageError(f"'{text}': there is no file {tried}{did_you_mean(Path(path).name, near)}")

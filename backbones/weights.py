@@ -71,13 +71,14 @@ def find_weights(spec: BackboneSpec) -> Located:
 
 
 def _locate_file(path: Path, spec: BackboneSpec) -> Located:
-    exported = path.name in exports.WEIGHT_FILES and (path.parent / exports.CONFIG).is_file()
-    if exported and not spec.allow_modified and (modified := exports.modified_files(path.parent)):
+    folder = path.parent
+    if (modified := exports.modified_files(folder, path.name)) and not spec.allow_modified:
         raise UserError(
-            f"{path.parent / modified[0]}: not the file that was exported: damaged or changed since. Export it again, "
-            "or give --allow-modified, which the record keeps"
+            f"{folder / modified[0]}: not the file that was exported: missing, renamed, damaged or changed since. "
+            "Export it again, or give --allow-modified, which the record keeps"
         )
-    return Located(path, f"sha256:{sha256(path)}", folder=path.parent if exported else None)
+    exported = path.name in exports.WEIGHT_FILES and (folder / exports.CONFIG).is_file()
+    return Located(path, f"sha256:{sha256(path)}", folder=folder if exported else None)
 
 
 def sha256(path: Path) -> str:
@@ -106,7 +107,9 @@ def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
         raise UsageError(f"weights 'timm:{name}': timm has no such weights{did_you_mean(name, list_pretrained())}")
     full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)
     if not config.hf_hub_id:
-        raise UserError(f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}")
+        raise MissingInput(
+            f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}"
+        )
     files = (config.hf_hub_filename,) if config.hf_hub_filename else exports.WEIGHT_FILES[:2]
     return Located(hub.cached_file(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
 

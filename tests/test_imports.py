@@ -217,6 +217,18 @@ def test_only_settings_reads_yaml_and_flags() -> None:
     assert readers == {"backbones.settings"}
 
 
+def test_what_is_printed_shows_control_characters() -> None:
+    """But for pages and scripts of the suite's own text, and the colours of a report on a terminal."""
+    plain = {"transfer.cli.option_layers", "transfer.cli.option_table", "transfer.doctor.completion"}
+    printing = {
+        name
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name) and node.id == "print"
+    }
+    assert printing == {"backbones.errors", "transfer.report.__main__"} | plain
+
+
 def test_one_module_writes_csv() -> None:
     """The one that neutralises formulas."""
     writers = {name for name in MODULES if "csv" in imported(name) and "csv.writer" in MODULES[name].read_text()}

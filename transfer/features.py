@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.errors import UsageError, UserError, did_you_mean, tell
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 
@@ -83,7 +83,7 @@ def _list(chosen: "list[Entry]") -> int:
     from transfer.report.tables.table import Column, Table
 
     if not chosen:
-        print("no entries")
+        tell("no entries")
         return 0
     rows: list[dict[str, Any]] = []
     for entry in chosen:
@@ -104,7 +104,7 @@ def _list(chosen: "list[Entry]") -> int:
                 "stale": "" if key.get("code") == code_version() else "stale",
             }
         )
-    print(markdown(Table.from_rows(rows, [Column("MiB", "MiB")])))
+    tell(markdown(Table.from_rows(rows, [Column("MiB", "MiB")])))
     return 0
 
 
@@ -113,9 +113,9 @@ def _verify(chosen: "list[Entry]") -> int:
     for entry in chosen:
         bad, good = entry.verify()
         damaged += len(bad)
-        print(f"{entry.folder}: {good} shards as written" + (f", {len(bad)} damaged" if bad else ""))
+        tell(f"{entry.folder}: {good} shards as written" + (f", {len(bad)} damaged" if bad else ""))
         for path, reason in bad:
-            print(f"  {path.name}: {reason}; the next probe computes its features again")
+            tell(f"  {path.name}: {reason}; the next probe computes its features again")
     return 1 if damaged else 0
 
 
@@ -130,8 +130,8 @@ def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
             freed += size
         else:
             kept += 1
-            print(f"{entry.folder}: a process is filling it; left", file=sys.stderr)
-    print(f"{len(chosen) - kept} entries freed, {freed / 2**20:.1f} MiB")
+            tell(f"{entry.folder}: a process is filling it; left", file=sys.stderr)
+    tell(f"{len(chosen) - kept} entries freed, {freed / 2**20:.1f} MiB")
     return 1 if kept else 0
 
 

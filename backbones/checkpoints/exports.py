@@ -25,6 +25,8 @@ EXPORT_FACTS, HEAD = "export.json", "head.safetensors"
 CHECKED = (WEIGHTS, HEAD, CONFIG)
 SUMS, SOURCES = "files", "sources"
 """Entry of these facts with the sha256 of each of `CHECKED`, and the one with the user's files behind the parts."""
+SCHEMA, VERSION = "schema", 1
+"""Entry with the version of these facts, which always have `SUMS`; facts of older exports have no version."""
 CARD = "README.md"
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 LARGEST_SIDE = 20_000  # pixels
@@ -79,7 +81,7 @@ def export(
 
 
 def _checksums(folder: Path) -> dict[str, Any]:
-    return {SUMS: {name: file_sha256(folder / name) for name in CHECKED if (folder / name).is_file()}}
+    return {SCHEMA: VERSION, SUMS: {name: file_sha256(folder / name) for name in CHECKED if (folder / name).is_file()}}
 
 
 def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
@@ -147,12 +149,24 @@ def _flag(part: str, value: str, folder: Path) -> str:
     return f"--backbone {value} --weights {folder}" if part == "arch" else f"--{part} {value}"
 
 
-def modified_files(folder: Path) -> list[str]:
-    """Return the files of `CHECKED` in an exported folder that are not as they were written, where that is known."""
+def modified_files(folder: Path, loaded: str = WEIGHTS) -> list[str]:
+    """Return the files in an exported folder that are not as they were written, where that is known.
+
+    These are files of `CHECKED` that changed, `config.json` if it is missing, and a file with weights that is not among
+    those that were written.
+
+    Args:
+        loaded: name of the file with the weights.
+    """
     sums = pretraining_facts(folder).get(SUMS)
-    named = sums if isinstance(sums, dict) else {}
-    files = [name for name in CHECKED if name in named and (folder / name).is_file()]
-    return [name for name in files if file_sha256(folder / name) != named[name]]
+    if sums is None:
+        return []
+    known = [name for name in CHECKED if name in sums and (name == CONFIG or (folder / name).is_file())]
+    return [name for name in dict.fromkeys([loaded, *known]) if _sha256_or_none(folder / name) != sums.get(name)]
+
+
+def _sha256_or_none(file: Path) -> str | None:
+    return file_sha256(file) if file.is_file() else None
 
 
 def same_sources(folder: Path, files: Mapping[str, str]) -> list[str]:
@@ -221,21 +235,43 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     without these files.
 
     Raises:
-        UserError: it is damaged.
+        UserError: it cannot be read, or is damaged.
     """
-    file = folder / PRETRAIN if (folder / PRETRAIN).exists() else folder / EXPORT_FACTS
+    files = (folder / name for name in (PRETRAIN, EXPORT_FACTS))
+    file = next((file for file in files if file.is_symlink() or file.exists()), None)
+    if file is None:
+        return {}
     try:
         content = parse_json(read_regular(file))
-        if not isinstance(content, dict):
-            raise ValueError("not a description of a run")
-        mappings = all(isinstance(content.get(name, {}), dict) for name in ("origin", "dataset", "renamed"))
-        if not mappings or not isinstance(content.get("classes", []), list):
-            raise ValueError("not a description of a run")
-    except OSError:
-        return {}
+        _check_facts(content)
+    except OSError as error:
+        raise UserError(
+            f"{file}: cannot be read ({error.strerror}), so that it is not known whose weights these are; make it "
+            "readable, or delete the folder"
+        ) from None
     except ValueError as error:
         raise UserError(f"{file}: damaged ({error}); train again, or delete the folder") from None
-    return content
+    facts: dict[str, Any] = content
+    return facts
+
+
+def _check_facts(content: Any) -> None:
+    """Raise ValueError unless this is the content of `pretrain.json` or `export.json`."""
+    if not isinstance(content, dict) or not content:
+        raise ValueError("not a description of a run")
+    mappings = all(isinstance(content.get(name, {}), dict) for name in ("origin", "dataset", "renamed"))
+    if not mappings or not isinstance(content.get("classes", []), list):
+        raise ValueError("not a description of a run")
+    version = content.get(SCHEMA, VERSION)
+    if type(version) is not int or version != VERSION:
+        raise ValueError(f"`{SCHEMA}` is {version!r:.40}, and this version of the code knows {VERSION}")
+    if SUMS in content:
+        required = {WEIGHTS, CONFIG} if SCHEMA in content else {WEIGHTS}
+        sums = content[SUMS]
+        if not isinstance(sums, dict) or not required <= sums.keys() <= {*CHECKED}:
+            raise ValueError(f"`{SUMS}` does not give the sha256 of each exported file")
+    elif SCHEMA in content or any(isinstance(value, dict) and WEIGHTS in value for value in content.values()):
+        raise ValueError(f"`{SUMS}` is missing")
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -7,13 +7,14 @@ import pickle
 import shutil
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from backbones.errors import UserError
+from backbones.errors import UserError, reason_of
 from backbones.runtime.files import atomic_replacement, parse_json, write_atomic, write_error
 from backbones.runtime.machine_errors import machine_error
 from backbones.settings import differences
@@ -21,6 +22,8 @@ from backbones.settings import differences
 STATE, PREVIOUS, HISTORY = "state.pt", "state.previous.pt", "history.jsonl"
 CHUNK = 2**24  # bytes that are read at a time
 PARTS = {"stepper", "watch", "progress", "done", "outcome", "cost"}
+SCHEMA, VERSION = "schema", 1
+"""Entry with the version of a state's form; states of before it had one are of version 1."""
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
@@ -51,13 +54,11 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
         options: the options of that run; a state with other options is refused, and the error names the differences.
 
     Raises:
-        UserError: the file is damaged, or belongs to a run with other options.
+        UserError: the file is damaged, of another version, or belongs to a run with other options.
     """
-    path = folder / STATE if (folder / STATE).exists() else folder / PREVIOUS
+    path, hint = _path_and_hint(folder)
     if not path.exists():
         return None
-    has_previous = path.name == STATE and (folder / PREVIOUS).exists()
-    hint = "delete it to go on from the state before it" if has_previous else "delete it to train from the start"
     try:
         _check_archive(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -65,16 +66,70 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
         missing = PARTS - set(state)
         if owner == run_key and missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        version = state.get(SCHEMA, VERSION)
+        if owner == run_key and version != VERSION:
+            raise ValueError(f"`{SCHEMA}` is {version!r:.40}, and this version of the code knows {VERSION}")
     except pickle.UnpicklingError as error:  # torch's advice is to run what it holds
         raise UserError(f"{path}: not a training state: it holds Python objects, which are not run; {hint}") from error
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a readable training state ({reason}); {hint}") from error
     if owner != run_key:
-        differing = differences(dict(state.get("options", {})), options or {})
+        theirs = state.get("options")
+        differing = differences(theirs if isinstance(theirs, dict) else {}, options or {})
         reason = f": {differing}" if differing else ""
         raise UserError(f"{path}: belongs to another run ({owner[:12]}, not {run_key[:12]}){reason}; {hint}")
     return state
+
+
+def _path_and_hint(folder: Path) -> tuple[Path, str]:
+    """Return the file of the state that counts, and what a user can do if it is refused."""
+    path = folder / STATE if (folder / STATE).exists() else folder / PREVIOUS
+    has_previous = path.name == STATE and (folder / PREVIOUS).exists()
+    return path, "delete it to go on from the state before it" if has_previous else "delete it to train from the start"
+
+
+@contextmanager
+def refused_if_unfit(folder: Path) -> Iterator[None]:
+    """Refuse the state in a folder by name when taking it up fails, as one of another version of the code does.
+
+    Raises:
+        UserError: it does not fit the training.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if machine_error(error):
+            raise
+        path, hint = _path_and_hint(folder)
+        reason = " ".join(line.strip() for line in reason_of(error).splitlines()[:2])
+        raise UserError(f"{path}: does not fit this training ({reason}); {hint}") from error
+
+
+def check_form(part: str, saved: Any, present: Any) -> None:
+    """Raise TypeError unless a part of a state is of the type that it has in this version, and so are its entries.
+
+    Args:
+        part: its name, for the error.
+        saved: that of the state; it may lack entries.
+        present: the same part of a training that has not begun.
+    """
+    if _form(saved) is not _form(present):
+        raise TypeError(f"{part} is of another type")
+    for name in saved if isinstance(saved, dict) else ():
+        if name not in present or _form(saved[name]) is not _form(present[name]):
+            raise TypeError(f"{part}: {name!r:.40} is unknown or of another type")
+
+
+def _form(value: Any) -> type:
+    """Return the type of a value; numbers, flags and None count as one, as None stands for no number."""
+    return next((kind for kind in (str, dict, list) if isinstance(value, kind)), float if _is_number(value) else object)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, int | float)
 
 
 def _check_archive(path: Path) -> None:

@@ -8,7 +8,15 @@ from typing import Any, Protocol
 import torch
 
 from backbones.data.loading.loader import StreamPosition
-from backbones.engine.checkpoint import History, load_state, save_state
+from backbones.engine.checkpoint import (
+    SCHEMA,
+    VERSION,
+    History,
+    check_form,
+    load_state,
+    refused_if_unfit,
+    save_state,
+)
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.options import FitOptions
@@ -95,26 +103,37 @@ class _Run:
 
     def restore(self) -> None:
         """Restore the saved state, if there is one."""
-        context = self.context
-        state = load_state(context.folder, context.run_key, context.about.get("options")) if context.folder else None
-        if state:
-            self.stepper.load(state["stepper"])
-            self.watch.load(state["watch"])
-            self.progress, self.done = _Progress(**state["progress"]), state["done"]
-            self.outcome = Outcome(**state["outcome"])
-            vars(self.context.cost).update(state["cost"])
-            context.restore_replaced(state.get("replaced", []))
-            self.resumed = list(state.get("resumed", []))
-            context.notes += self.resumed
-            context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
-            here = _circumstances(context)
-            for name, then in _circumstances_of(state).items():
-                if here.get(name, then) != then:
-                    self.note(f"step {self.progress.step} was reached {then}, the rest {here[name]}")
-            self.context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
-        self.history = History(self.folder, self.progress.step, state.get("history") if state else None)
+        folder = self.context.folder
+        state = load_state(folder, self.context.run_key, self.context.about.get("options")) if folder else None
+        if folder and state:
+            with refused_if_unfit(folder):
+                self._take_up(state)
+        else:
+            self.history = History(self.folder, 0)
         if self.history.lost:
             self.note(self.history.lost)
+
+    def _take_up(self, state: dict[str, Any]) -> None:
+        """Go on from a state that `state` returned, in this version or an earlier one."""
+        context = self.context
+        for part, present in self.state().items():
+            if part in state and part not in (SCHEMA, "run_key", "options", "stepper"):
+                check_form(part, state[part], present)
+        self.stepper.load(state["stepper"])
+        self.watch.load(state["watch"])
+        self.progress, self.done = _Progress(**state["progress"]), state["done"]
+        self.outcome = Outcome(**state["outcome"])
+        vars(context.cost).update(state["cost"])
+        context.restore_replaced(state.get("replaced", []))
+        self.resumed = list(state.get("resumed", []))
+        context.notes += self.resumed
+        context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
+        self.history = History(self.folder, self.progress.step, state.get("history"))
+        here = _circumstances(context)
+        for name, then in _circumstances_of(state).items():
+            if here.get(name, then) != then:
+                self.note(f"step {self.progress.step} was reached {then}, the rest {here[name]}")
+        context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
 
     def note(self, text: str) -> None:
         """Note what is unlike an uninterrupted training, in the record and in the state, as it may be stopped again."""
@@ -128,7 +147,12 @@ class _Run:
         if not self.folder:
             return
         self.history.flush()
-        state = {
+        save_state(self.folder, self.state() | {"history": self.history.position})
+
+    def state(self) -> dict[str, Any]:
+        """Return what is saved, but for the position in the history."""
+        return {
+            SCHEMA: VERSION,
             "run_key": self.context.run_key,
             "options": self.context.about.get("options", {}),
             "stepper": self.stepper.state(),
@@ -139,10 +163,8 @@ class _Run:
             "cost": asdict(self.context.cost),
             "replaced": self.context.replaced_images(),
             "circumstances": _circumstances(self.context),
-            "history": self.history.position,
             "resumed": self.resumed,
         }
-        save_state(self.folder, state)
 
     def train(self, loader: Loader, validate: Validate | None) -> None:
         """Train until the end, a breakdown or a signal."""

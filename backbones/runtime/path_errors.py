@@ -10,6 +10,8 @@ _REASONS = {
     errno.ELOOP: "symbolic links go round in a circle",
     errno.EACCES: "this user has no permission for it; change its owner or mode (`ls -l` shows them)",
 }
+_LOOP = "Symlink loop from "
+"""How pathlib's message begins up to Python 3.12, which raises a RuntimeError there."""
 _FAILING = (errno.EIO, errno.ESTALE, errno.ENOTCONN)
 _TEXTS = {
     "Could not determine home directory": "a path begins with `~` and a name that no user of this machine has; write "
@@ -39,6 +41,9 @@ def path_error(error: BaseException) -> UserError | None:
     if isinstance(error, OSError) and error.errno in _REASONS:
         path = str(error.filename)
         return UserError(f"{_short(path) if error.errno == errno.ENAMETOOLONG else path}: {_REASONS[error.errno]}")
+    if isinstance(error, RuntimeError) and str(error).startswith(_LOOP):
+        path = str(error).removeprefix(_LOOP).strip("'")
+        return UserError(f"{_short(path)}: {_REASONS[errno.ELOOP]}")
     if isinstance(error, RuntimeError | ValueError):
         for text, reason in _TEXTS.items():
             if str(error).startswith(text):

@@ -86,7 +86,8 @@ class Entry:
             content = parse_json((self.folder / ABOUT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return content if isinstance(content, dict) and isinstance(content.get("key"), dict) else {}
+        key = content.get("key") if isinstance(content, dict) else None
+        return content if isinstance(key, dict) and isinstance(key.get("features", {}), dict) else {}
 
     def missing(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the rows, sorted, that no shard holds so far. A shard that cannot be read is removed."""

@@ -153,3 +153,13 @@ def test_the_mean_over_data_sets_is_printed_and_reported(folders, capsys) -> Non
     assert f" {50 * sum(scores):.2f} |" in printed
     assert report.main([str(folders["out"]), "--smoke", "--dirty"]) == 0
     assert "mean of 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", [None, [], {"features": "pooled"}, {"features": None}])
+def test_an_entry_whose_description_is_of_another_form_is_listed_without_it(
+    key: object, tmp_path: Path, capsys
+) -> None:
+    (tmp_path / "store" / "abc").mkdir(parents=True)
+    (tmp_path / "store" / "abc" / "entry.json").write_text(json.dumps({"key": key}))
+    assert features.main(["list", "--features", str(tmp_path / "store")]) == 0
+    assert "abc" in capsys.readouterr().out

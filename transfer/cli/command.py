@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
-from backbones.errors import UsageError, UserError, did_you_mean, tell, visible
+from backbones.errors import UsageError, UserError, did_you_mean, is_text, tell, visible
 from backbones.runtime.machine_errors import in_one_line
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
@@ -207,6 +207,7 @@ def read_command(
         UsageError: a layer has a wrong key or value (the layer is named), or there is no backbone or no data set.
         SystemExit: after `--help`, or a wrong flag; tyro has printed the reason.
     """
+    check_text(argv)
     user_layers = config_files(argv)
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
     known = {item.name for group in groups.values() for item in fields(group)}
@@ -258,6 +259,13 @@ def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dic
     return taken
 
 
+def check_text(words: Collection[str]) -> None:
+    """Raise UsageError for a word that no record could hold: bytes that are not UTF-8, or half of a surrogate pair."""
+    for word in words:
+        if not is_text(word):
+            raise UsageError(f"the argument {word!a} is not valid UTF-8; rename what it names, or write it in UTF-8")
+
+
 def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:
     """Run the body of a command; errors meant for the user become one message on stderr and an exit status.
 
@@ -271,6 +279,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         if usage and (not argv or argv[0] in ("-h", "--help")):
             tell(usage)
             return 0 if argv else 2
+        check_text(argv)
         with in_one_line():
             status = main(argv)
         sys.stdout.flush()  # here a full disk can still be told in one line

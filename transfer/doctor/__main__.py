@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.errors import UsageError, UserError, did_you_mean, tell
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 from transfer.doctor.check_result import CheckResult
@@ -64,7 +64,7 @@ def _data(argv: list[str]) -> int:
     results = fetch_all(options.fetch, options.data) if options.fetch else check_datasets(options.names, options.data)
     states = set()
     for result in results:
-        print(result)
+        tell(result)
         states.add(result.state)
     return int(bool(states & {"broken", "incomplete"}))
 
@@ -123,10 +123,10 @@ def _main(argv: list[str]) -> int:
     }
     broken = False
     for title, check in sections.items():
-        print(f"{title}:")
+        tell(f"{title}:")
         for result in _results(check):
             broken |= result.state == "broken"
-            print(result)
+            tell(result)
     return 1 if broken else 0
 
 

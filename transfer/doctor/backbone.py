@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from backbones.errors import UsageError
+from backbones.errors import UsageError, tell
 from backbones.settings import Positional, parse
 from transfer.testing import Result, check_backbone
 
@@ -67,9 +67,9 @@ def check(argv: list[str]) -> int:
         on_result=_show,
         **{name: value for name, value in parts.items() if value is not None},
     )
-    print(report.summary)
+    tell(report.summary)
     return int(not report.ok)
 
 
 def _show(result: Result) -> None:
-    print(f"  {result}", flush=True)
+    tell(f"  {result}", flush=True)

@@ -23,7 +23,7 @@ from backbones.data.classification import ClassificationData, open_classificatio
 from backbones.data.formats.packed import Pack, Shard, read_pack
 from backbones.data.spec import DatasetSpec, resolve_dataset
 from backbones.data.splits.split import Split
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError, UserError, tell
 from backbones.runtime.files import (
     atomic_replacement,
     check_writable,
@@ -94,7 +94,7 @@ def pack(argv: list[str]) -> int:
     path = _describe(spec, data, options)
     replace(current, complete=True).write(options.to)
     total = sum(shard.bytes for shard in current.shards.values())
-    print(f"{len(current.shards)} files, {total / 2**30:.2f} GiB: --dataset {path}")
+    tell(f"{len(current.shards)} files, {total / 2**30:.2f} GiB: --dataset {path}")
     return 0
 
 
@@ -115,7 +115,7 @@ def _current(folder: Path, wanted: Pack) -> Pack:
     _remove_scraps(folder)
     whole = {name: shard for name, shard in found.shards.items() if _is_whole(folder / name, shard)}
     if len(whole) < len(found.shards) or not found.complete:
-        print(f"{folder}: {len(whole)} files are there; going on", file=sys.stderr)
+        tell(f"{folder}: {len(whole)} files are there; going on", file=sys.stderr)
     current = replace(found, shards=whole, complete=False)
     current.write(folder)
     return current

@@ -19,7 +19,7 @@ from backbones.data.spec import resolve_dataset
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.data.toy.jpegs import draw_jpegs
-from backbones.errors import UsageError
+from backbones.errors import UsageError, tell
 from backbones.pretrain.method import Method, load_method
 from backbones.runtime.threads import usable_cores
 from backbones.settings import parse
@@ -86,12 +86,12 @@ def measure_speed(argv: list[str]) -> int:
     with _data(options, command) as data:
         rates = measure_rates(command, method, data, context, options.seconds)
     machine = environment(context)
-    print(
+    tell(
         f"{options.backbone} by {options.recipe} on {machine['device']}, {usable_cores()} cores, {context.precision}, "
         f"batch {command.options.batch}, {_source(options)}"
     )
     for line in advice(rates, _epoch_images(command), command.options.epochs, command):
-        print(line)
+        tell(line)
     if method.name == "supervised":  # one view of an image a step, whose operations the model's count gives
         remember_speed(machine["device"], options.backbone, rates.step, context.cost.gflops)
     return 0

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from backbones.checkpoints.exports import WEIGHTS, pretraining_facts
-from backbones.errors import UserError
+from backbones.errors import UserError, tell
 from backbones.runtime.files import closed_in_the_end, lock, read_regular, remove, scraps_in
 from backbones.settings import Positional, parse
 from transfer.doctor.check_result import CheckResult
@@ -84,13 +84,13 @@ def check_store(argv: list[str]) -> int:
         store = store_in(folder)
         runs, _ = store.runs()
         running = sum(run.state == "under way" for run in store.unfinished())
-        print(f"{folder}: {len(runs)} finished runs" + (f", {running} under way" if running else ""))
+        tell(f"{folder}: {len(runs)} finished runs" + (f", {running} under way" if running else ""))
         # each is mended as soon as it is found: other processes may be at work
         for finding in chain(findings_in(store), _scraps_outside(folder, store), _unrecorded(store, options.weights)):
             mended = options.repair and finding.repair is not None and _mend(finding)
             left += not mended
             advice = finding.advice or ("" if mended else "--repair mends it")
-            print(CheckResult("ok" if mended else "incomplete", _line(finding, mended), "" if mended else advice))
+            tell(CheckResult("ok" if mended else "incomplete", _line(finding, mended), "" if mended else advice))
     return int(left > 0)
 
 
@@ -103,10 +103,10 @@ def _mend(finding: Finding) -> bool:
     try:
         finding.repair()
     except OSError as error:
-        print(f"{finding.path}: not mended ({error.strerror})", file=sys.stderr)
+        tell(f"{finding.path}: not mended ({error.strerror})", file=sys.stderr)
         return False
     except UserError as error:
-        print(f"{finding.path}: not mended: {error}", file=sys.stderr)
+        tell(f"{finding.path}: not mended: {error}", file=sys.stderr)
         return False
     return True
 

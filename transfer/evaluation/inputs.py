@@ -8,7 +8,7 @@ from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import export_folder, modified_files, pretraining_facts
 from backbones.data.spec import resolve_dataset
 from backbones.data.splits.known_files import named_files
-from backbones.errors import UserError
+from backbones.errors import MissingInput, UsageError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
 from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
@@ -94,7 +94,7 @@ def _weights(spec: BackboneSpec, command: Command, listener: Listener) -> tuple[
     try:
         located = find_weights(spec)
         return spec, located.weights_id, _note_origin(located, listener)
-    except UserError:
+    except (MissingInput, UsageError):
         # weights that are here and cannot be used, as damaged ones, are not missing
         if not command.run.smoke or command.backbone.weights != "config" or export_folder(spec.weights):
             raise
@@ -132,18 +132,21 @@ def _note_ignored_export(spec: BackboneSpec, listener: Listener) -> None:
 
 def _note_origin(located: Located, listener: Listener) -> dict[str, Any]:
     """Note weights of a pretraining with `--smoke` or `--subset`; return the origin that records are marked with."""
-    facts = pretraining_facts(located.folder) if located.folder else {}
+    if located.path is None:
+        return {}
+    folder = located.path.parent
+    facts = pretraining_facts(folder)
     if facts:
-        listener.say(f"weights: {located.folder}, from the run {facts.get('run')}")
+        listener.say(f"weights: {folder}, from the run {facts.get('run')}")
     origin = export_origin(facts)
-    if located.folder and (modified := modified_files(located.folder)):
+    if modified := modified_files(folder, located.path.name):
         # they are not the weights of that training, nor of one of its seeds
         origin = {name: value for name, value in origin.items() if name not in ("training", "seed")}
         origin["modified"] = True
-        listener.note(f"{located.folder}: {', '.join(modified)} changed since the export was written")
+        listener.note(f"{folder}: {', '.join(modified)} changed since the export was written")
     marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
     if marks:
-        listener.note(f"the weights in {located.folder} were trained with {' and '.join(marks)}: no real ones")
+        listener.note(f"the weights in {folder} were trained with {' and '.join(marks)}: no real ones")
     return origin
 
 

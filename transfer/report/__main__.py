@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UsageError, UserError, visible_lines
+from backbones.errors import UsageError, UserError, tell, visible_lines
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.runtime.scratch import remove_left
 from backbones.settings import parse
@@ -56,7 +56,7 @@ def _report(options: ReportOptions, known: Sequence[Run]) -> int:
         from transfer.share.bundle import bundle
 
         packed = bundle(shown, options.bundle)
-        print(f"{options.bundle}: {_runs(len(packed))}")
+        tell(f"{options.bundle}: {_runs(len(packed))}")
         return 0
     if options.figures:
         return _write_figures(RunSet.of(shown, known), options, options.figures)
@@ -71,7 +71,7 @@ def _write_figures(runs: RunSet, options: ReportOptions, folder: Path) -> int:
 
     with styled(options.style):
         files = write_figures(lambda: sections(runs, replace(_request(options), everything=True)), folder)
-    print(f"{folder}: {len(files)} files")
+    tell(f"{folder}: {len(files)} files")
     return 0
 
 
@@ -86,11 +86,11 @@ def _leaderboard(options: ReportOptions) -> int:
     sent = write_site(options.leaderboard, options.output, smoke=options.smoke, dirty=options.dirty, options=settings)
     for refused in sent.refused:
         reasons = visible_lines("; ".join(refused.reasons))
-        print(f"refused: {refused.source} {refused.run}: {reasons}", file=sys.stderr)
+        tell(f"refused: {refused.source} {refused.run}: {reasons}", file=sys.stderr)
     for mark, count in sent.left_out.items():
         if count:
-            print(f"{_runs(count)} of --{mark} left out; --{mark} shows them", file=sys.stderr)
-    print(f"{options.output / 'index.html'}: {_runs(len(sent.taken))}")
+            tell(f"{_runs(count)} of --{mark} left out; --{mark} shows them", file=sys.stderr)
+    tell(f"{options.output / 'index.html'}: {_runs(len(sent.taken))}")
     return 0
 
 
@@ -114,7 +114,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     """
     runs, messages = _read(folders)
     for message in messages:
-        print(visible_lines(message), file=sys.stderr)
+        tell(message, file=sys.stderr)
     return runs
 
 
@@ -139,10 +139,10 @@ def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = [run for run in known if options.smoke or not run.record.smoke]
     if len(shown) < len(known):
-        print(f"{_runs(len(known) - len(shown))} of --smoke left out; --smoke shows them", file=sys.stderr)
+        tell(f"{_runs(len(known) - len(shown))} of --smoke left out; --smoke shows them", file=sys.stderr)
     clean = [run for run in shown if options.dirty or not run.record.dirty]
     if len(clean) < len(shown):
-        print(f"{_runs(len(shown) - len(clean))} of changed files left out; --dirty shows them", file=sys.stderr)
+        tell(f"{_runs(len(shown) - len(clean))} of changed files left out; --dirty shows them", file=sys.stderr)
     if not clean and not options.paper:
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return clean
@@ -200,7 +200,7 @@ def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
     """Write a report to a file, or print it; `escape` shows the control characters of names, colours among them."""
     if output is None:
         text = content.decode().removesuffix("\n")
-        print(visible_lines(text) if escape else text)
+        (tell if escape else print)(text)
     else:
         remove_left(output)
         write_atomic(output, content, flag="--output")
@@ -211,7 +211,7 @@ def _import(file: Path, folder: Path) -> int:
 
     check_writable(folder, "--import into")
     result = import_bundle(file, store_in(folder))
-    print(visible_lines(str(result)))
+    tell(str(result))
     return 1 if result.conflicts else 0
 
 
@@ -224,7 +224,7 @@ def _share(options: ReportOptions, known: Sequence[Run]) -> int:
         raise UserError(f"there is no run {name!r} in {', '.join(map(str, options.runs))}")
     if options.hub:
         assert options.output
-        print(hub_layout(run, options.weights, options.output, known))
+        tell(hub_layout(run, options.weights, options.output, known))
         return 0
     _print(model_card(run, known).encode(), options.output)
     return 0

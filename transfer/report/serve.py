@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
-from backbones.errors import UserError
+from backbones.errors import UserError, tell
 from transfer.records.progress import last_step
 from transfer.records.run_set import RunSet
 from transfer.records.store import RECORD, store_in
@@ -145,9 +145,9 @@ def serve(folders: Sequence[Path], read: Read, port: int) -> int:
     except (OSError, OverflowError) as error:
         raise UserError(f"--port {port}: cannot be listened on ({error}); --port 0 takes a free one") from None
     with server:
-        print(f"http://{HOST}:{server.server_address[1]}/ (Ctrl-C ends it)", flush=True)
+        tell(f"http://{HOST}:{server.server_address[1]}/ (Ctrl-C ends it)", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            print("", file=sys.stderr)
+            tell("", file=sys.stderr)
     return 0

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.errors import UsageError, UserError, reason_of, visible_lines
+from backbones.errors import UsageError, UserError, reason_of, tell
 from backbones.settings import Positional, parse
 from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.command import exit_on_user_error
@@ -67,20 +67,20 @@ def _main(argv: list[str]) -> int:
             verdicts.append(verify(folder, options.weights, name))
             if options.recompute:
                 add_recomputed(verdicts[-1], Search(options.weights, options.data, options.subset))
-            print(visible_lines(str(verdicts[-1])))
+            tell(str(verdicts[-1]))
     runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
     for dispute in disputes:
-        print(visible_lines(f"WRONG  {dispute}"))
+        tell(f"WRONG  {dispute}")
     wrong, right = (sum(map(bool, flags)) for flags in zip(*((verdict.wrong, verdict.right) for verdict in verdicts)))
     unchecked = len(verdicts) - wrong - right
-    print(f"{right} of {len(verdicts)} runs are right" + (f", {unchecked} not checkable" if unchecked else ""))
+    tell(f"{right} of {len(verdicts)} runs are right" + (f", {unchecked} not checkable" if unchecked else ""))
     for run in unfinished:
-        print(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
+        tell(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
     lacking = [run for run in unfinished if run.state != "under way"]
     missing = [verdict for verdict in verdicts if verdict.not_recomputed]
     if missing:
-        print(f"{len(missing)} of {len(verdicts)} runs were not computed anew")
+        tell(f"{len(missing)} of {len(verdicts)} runs were not computed anew")
     return int(bool(wrong or disputes or missing or lacking))
 
 

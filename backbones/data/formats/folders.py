@@ -15,7 +15,7 @@ from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit, Split
 from backbones.data.toy.digits import toy_digits
 from backbones.data.toy.layouts import TOYS
-from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, is_text, shortened
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALIDATION = ("val", "validation", "test")
@@ -91,7 +91,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     """Return the sorted names of the class folders in a split's folder; hidden ones are left out.
 
     Raises:
-        UserError: there is none, or images lie beside them.
+        UserError: there is none, images lie beside them, or a name is no UTF-8.
     """
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -105,6 +105,9 @@ def class_names(folder: Path) -> tuple[str, ...]:
             "folder of its class"
         )
     names = tuple(entry.name for entry in shown if entry.is_dir())
+    for name in names:
+        if not is_text(name):
+            raise UserError(f"{folder}: the folder name {name!a} is not UTF-8; rename it")
     if not names:
         raise UserError(f"{folder}: there are no class folders (expected {folder.name}/CLASS/image.jpg)")
     return names

@@ -20,6 +20,11 @@ class Shard:
     bytes: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        """Raise TypeError for entries of other types, which a seal may have that somebody edited."""
+        if not (type(self.rows) is type(self.bytes) is int and isinstance(self.sha256, str)):
+            raise TypeError("rows and bytes of a shard are whole numbers, its sha256 is a text")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pack:
@@ -37,6 +42,13 @@ class Pack:
     """Finished shards by their file names."""
     complete: bool = False
     """Whether no shard is missing."""
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for entries of other types, as `Shard` does."""
+        texts = isinstance(self.dataset, str) and isinstance(self.source_digest, str)
+        numbers = type(self.shard_mib) is int and (self.shorter_side is None or type(self.shorter_side) is int)
+        if not (texts and numbers and isinstance(self.complete, bool)):
+            raise TypeError("an entry is of another type")
 
     def same_work(self, other: "Pack") -> bool:
         """Return whether both are packs of the same images made in the same way."""

@@ -10,6 +10,7 @@ from backbones.errors import UserError
 from backbones.runtime.files import file_sha256
 from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.path_errors import path_error
+from backbones.user_code import locate
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOTCONN])
@@ -23,6 +24,14 @@ def test_a_failing_disk_is_said_with_its_file(number: int) -> None:
 def test_a_file_of_another_user_is_said_with_what_helps() -> None:
     reported = path_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/data/w.pth"))
     assert str(reported).startswith("/data/w.pth: this user has no permission for it; change its owner or mode")
+
+
+def test_links_that_go_round_in_a_circle_are_named(tmp_path: Path) -> None:
+    loop = tmp_path / "stem.py"
+    loop.symlink_to(loop)
+    with pytest.raises(UserError, match="symbolic links go round in a circle") as caught, in_one_line():
+        locate(f"{loop}:Stem")
+    assert str(caught.value).startswith(str(tmp_path)[:30])
 
 
 def test_other_errors_stay_as_they_are() -> None:

@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+import transfer
 from backbones.errors import UsageError, UserError
 from backbones.settings import CONFIGS, as_flags, config_names, parse, plain, read_yaml
 from tasks.facts.reid import ReidOptions
@@ -138,6 +139,8 @@ def test_options_survive_the_way_through_yaml() -> None:
         (["reid", "--backbone", "tiny", "--seeds", "-1"], "--seeds"),
         (["reid", "--backbone", "tiny", "--subset", "1"], "--subset"),
         (["reid", "--backbone", "tiny", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["knn", "--backbone", "tiny", "--out", "runs\udcff"], r"'runs\udcff' is not valid UTF-8"),
+        (["knn", "--backbone", "tiny", "--data=\ud800"], r"'--data=\ud800' is not valid UTF-8"),
         (["--backbone", "tiny"], "task comes first"),
         ([], "usage"),
     ],
@@ -218,3 +221,8 @@ def test_a_value_of_any_length_is_quoted_in_short(capsys: pytest.CaptureFixture[
     first, second = capsys.readouterr().err.splitlines()
     assert first.endswith("xxx ... (98034 more characters)")
     assert second == "the next line"
+
+
+def test_a_keyword_that_no_record_could_hold_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'weights.udcff' is not valid UTF-8"):
+        transfer.pretrain("deit", backbone="tiny", weights_to="weights\udcff")

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from backbones.data.classification import ClassificationData, open_classification
+from backbones.data.formats.packed import check_pack
 from backbones.data.spec import resolve_dataset
 from backbones.data.splits.subsets import take_per_class
 from backbones.errors import UserError
@@ -191,3 +192,24 @@ def test_another_pack_is_not_mixed_in(root: Path, capsys: pytest.CaptureFixture[
     (root / "packed" / "pack.json").write_text("{}")
     assert packed(root) == 1
     assert "pack.json: cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("of_shard", "change"),
+    [
+        (True, {"bytes": None}),
+        (True, {"bytes": "x"}),
+        (True, {"sha256": 5}),
+        (False, {"complete": "no"}),
+        (False, {"dataset": 1}),
+    ],
+)
+def test_a_seal_with_entries_of_other_types_is_refused(
+    of_shard: bool, change: dict[str, object], tmp_path: Path
+) -> None:
+    shard: dict[str, object] = {"rows": 1, "bytes": 1, "sha256": "a"}
+    seal = {"form": 1, "dataset": "a", "source_digest": "a", "shorter_side": None, "shard_mib": 1, "complete": True}
+    shards = {"train.parquet": shard | change if of_shard else shard}
+    (tmp_path / "pack.json").write_text(json.dumps(seal | {"shards": shards} | ({} if of_shard else change)))
+    with pytest.raises(UserError, match=r"pack\.json: cannot be read \(.* pack the data set again"):
+        check_pack(tmp_path)

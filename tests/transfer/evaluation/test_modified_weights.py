@@ -1,13 +1,18 @@
 """Exported weights that changed after they were written: refused; where they are allowed, never mixed with others."""
 
+import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import transfer
 from backbones.backbone import create
-from backbones.checkpoints.exports import CONFIG, PRETRAIN, WEIGHTS, export
+from backbones.checkpoints.exports import CONFIG, PRETRAIN, WEIGHTS, export, pretraining_facts
+from backbones.errors import UserError
 from transfer.records.evidence import Evidence
 from transfer.records.grouping import marks
 from transfer.records.protocol import configurations
@@ -53,3 +58,95 @@ def test_a_smoke_run_does_not_take_random_ones_in_their_place(
     assert run(["knn", "--backbone", str(weights), *QUICK, "--out", str(tmp_path / "runs")]) == 1
     assert f"{file}: not the file that was exported" in capsys.readouterr().err
     assert not [*(tmp_path / "runs").glob("*/record.json")]
+
+
+def without_configuration(folder: Path) -> Path:
+    (folder / CONFIG).unlink()
+    return folder
+
+
+def renamed(folder: Path) -> Path:
+    return (folder / WEIGHTS).rename(folder / "best.safetensors")
+
+
+def in_another_format(folder: Path) -> Path:
+    torch.save(load_file(folder / WEIGHTS), folder / "pytorch_model.bin")
+    (folder / WEIGHTS).unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [(without_configuration, CONFIG), (renamed, "best.safetensors"), (in_another_format, "pytorch_model.bin")],
+)
+def test_files_that_the_facts_beside_them_do_not_name_are_refused_and_keep_their_marks_where_they_are_allowed(
+    change: Callable[[Path], Path], named: str, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = change(weights)
+    command = ["knn", "--backbone", "tiny", "--weights", str(given), *QUICK, "--out", str(tmp_path / "runs")]
+    assert run(command) == 1
+    assert f"{named}: not the file that was exported" in capsys.readouterr().err
+    assert run([*command, "--allow-modified"]) == 0
+    (record,) = [one.record for one in transfer.load(tmp_path / "runs")]
+    assert record.origin["modified"]
+    assert record.origin["smoke"]
+
+
+def with_facts(change: Callable[[dict[str, object]], dict[str, object]]) -> Callable[[Path], None]:
+    """Return what changes the content of `pretrain.json`."""
+    return lambda file: file.write_text(json.dumps(change(json.loads(file.read_text())))) and None
+
+
+def as_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def as_link_to_nothing(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("nothing")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (with_facts(lambda facts: {}), "not a description of a run"),
+        (with_facts(lambda facts: facts | {"files": []}), "`files` does not give"),
+        (with_facts(lambda facts: facts | {"files": {}}), "`files` does not give"),
+        (with_facts(lambda facts: facts | {"files": facts["files"] | {"x": ""}}), "`files` does not give"),  # type: ignore[operator]
+        (with_facts(lambda facts: {{"files": "filds"}.get(name, name): facts[name] for name in facts}), "is missing"),
+        (
+            with_facts(
+                lambda facts: {{"files": "filds"}.get(name, name): facts[name] for name in facts if name != "schema"}
+            ),
+            "is missing",
+        ),
+        (with_facts(lambda facts: {name: facts[name] for name in facts if name != "files"}), "is missing"),
+        (with_facts(lambda facts: facts | {"schema": 2}), "`schema` is 2"),
+        (as_folder, "cannot be read"),
+        (as_link_to_nothing, "cannot be read"),
+    ],
+)
+def test_facts_that_are_not_whole_are_refused_by_name(
+    change: Callable[[Path], None], reason: str, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_tensors(weights)
+    change(weights / PRETRAIN)
+    assert run(["knn", "--backbone", "tiny", "--weights", str(weights), *QUICK, "--out", str(tmp_path / "runs")]) == 1
+    said = capsys.readouterr().err
+    assert f"{PRETRAIN}: " in said
+    assert reason in said
+
+
+def test_facts_that_this_user_may_not_read_are_refused_by_name(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *args: object, **kwargs: object) -> str:
+        raise PermissionError(13, os.strerror(13), str(self))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(UserError, match=r"pretrain\.json: cannot be read \(Permission denied\)"):
+        pretraining_facts(weights)
+
+
+def test_facts_of_older_exports_name_no_files(weights: Path) -> None:
+    (weights / PRETRAIN).write_text(json.dumps(FACTS))
+    assert create("tiny", weights=str(weights)).untrained == []

@@ -138,3 +138,10 @@ def test_names_are_a_sequence(tmp_path):
     assert names[1:3] == ["bird/1.jpg", "bird/2.jpg"]
     with pytest.raises(IndexError):
         names[15]
+
+
+def test_a_class_folder_whose_name_is_not_utf8(tmp_path):
+    root = write_folders(tmp_path / "set")
+    (root / "train" / "cat").rename(root / "train" / os.fsdecode(b"caf\xe9"))
+    with pytest.raises(UserError, match=r"train: the folder name 'caf.udce9' is not UTF-8; rename it"):
+        opened(root)
