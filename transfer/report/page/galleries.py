@@ -11,7 +11,7 @@ from backbones.errors import UserError, shortened
 from backbones.runtime.files import read_regular
 from tasks.picture_checksums import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
-from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, read, values_of
+from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 from transfer.records.store import Run
 from transfer.report.page.section_types import Gallery, Picture, RankedImage, Section
 
@@ -76,11 +76,13 @@ def _image_name(names: NDArray[Any], identities: NDArray[Any], cameras: NDArray[
 def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
     """Return the average precision of each query; None without a match, or if the outcomes cannot be used."""
     try:
-        outcomes = read(run.folder / OUTCOMES)
-        values = values_of(run.record, "mAP", outcomes)
+        outcomes = arrays_in(run.folder / OUTCOMES)
     except UnusableOutcomes:
-        values = None
-    if values is None or not np.array_equal(outcomes["sample"], lists.query):
+        outcomes = {}
+    values = outcomes.get("ap", np.zeros(0))
+    if values.dtype != np.float64 or values.shape != lists.query.shape:
+        return [None] * len(lists.query)
+    if not np.array_equal(outcomes.get("sample", np.zeros(0)), lists.query):
         return [None] * len(lists.query)
     return [None if np.isnan(value) else float(value) for value in values]
 

@@ -1,8 +1,11 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.errors import UserError
@@ -26,6 +29,15 @@ def test_places_are_marked_against_the_labels(tmp_path: Path) -> None:
     assert found[1].about == "query/b.png (identity 2, camera 1)", "a query without a match has no AP"
     assert found[0].images[2].about == "3: gallery/5.png (identity 1, camera 2)"
     assert all(gallery.picture is None for gallery in found)
+
+
+@pytest.mark.parametrize("odd", [np.zeros((3, 2)), np.zeros(3, complex), np.array(["a", "b", "c"])])
+def test_a_precision_that_is_no_number_is_not_shown(tmp_path: Path, odd: NDArray[Any]) -> None:
+    run = ranked_run(tmp_path / "run")
+    with np.load(run.folder / "outcomes.npz") as file:
+        outcomes = dict(file)
+    np.savez(run.folder / "outcomes.npz", **(outcomes | {"ap": odd}))
+    assert galleries(run, pictures=False)[0].about == "query/a.png (identity 1, camera 1)"
 
 
 def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) -> None:
