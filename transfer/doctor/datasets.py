@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError, UserError, tell
 from transfer.doctor.check_result import CheckResult
 from transfer.doctor.download import fetch
 
@@ -38,7 +38,7 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
             yield result
             continue
         try:
-            fetch(spec, folder, print)
+            fetch(spec, folder, tell)
         except UserError as error:
             yield CheckResult("broken", f"{spec.name}: not fetched", str(error))
         else:

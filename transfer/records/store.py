@@ -125,6 +125,8 @@ class Store:
         while True:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
+                if (folder / LOCK).exists() and not (folder / LOCK).is_file():
+                    raise UserError(f"{folder / LOCK}: not a regular file, so it cannot be locked; delete it")
                 file = (folder / LOCK).open("a")
             except OSError as error:
                 raise write_error(folder / LOCK, error) from None

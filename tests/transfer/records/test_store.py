@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -11,10 +12,10 @@ import pytest
 
 from backbones.errors import UserError
 from backbones.runtime.ranks import Ranks
-from tests.support import context
+from tests.support import context, ends_at_once
 from transfer.cli.ignored_options import rule_inputs
 from transfer.evaluation import evaluator, reuse
-from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged
+from transfer.records.store import LOCK, RECORD, Record, Run, RunKey, Store, merged
 
 CONTENT = {
     "task": "reid",
@@ -348,3 +349,11 @@ def test_a_record_that_cannot_be_read_just_now_is_not_to_be_deleted(tmp_path: Pa
     assert runs == []
     assert "the disk fails" in problem
     assert "delete" not in problem
+
+
+def test_a_pipe_in_the_place_of_a_lock_is_not_waited_on(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    os.mkfifo(tmp_path / "run" / LOCK)
+    taking = Store(tmp_path).lock("run", lambda: None)
+    with ends_at_once(tmp_path / "run" / LOCK), pytest.raises(UserError, match=r"run/lock: not a regular file"):
+        taking.__enter__()
