@@ -116,7 +116,7 @@ def main(argv: list[str]) -> int:
     names = options.kinds or tuple(KINDS)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs in the background
     with tempfile.TemporaryDirectory(prefix="faults-cache-") as cache:
-        os.environ["XDG_CACHE_HOME"] = cache  # nothing of this stays in the user's
+        os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = cache  # nothing of this stays in the user's
         whole = sum(SHARES.get(name, 1.0) for name in names)
         tallies = {name: tallied(name, options, options.seconds * SHARES.get(name, 1.0) / whole) for name in names}
     for name, tally in tallies.items():
