@@ -139,10 +139,10 @@ def test_facts_that_are_not_whole_are_refused_by_name(
 
 
 def test_facts_that_this_user_may_not_read_are_refused_by_name(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, *args: object, **kwargs: object) -> str:
-        raise PermissionError(13, os.strerror(13), str(self))
+    def refuse(file: Path) -> bytes:
+        raise PermissionError(13, os.strerror(13), str(file))
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr("backbones.checkpoints.exports.read_regular", refuse)
     with pytest.raises(UserError, match=r"pretrain\.json: cannot be read \(Permission denied\)"):
         pretraining_facts(weights)
 

@@ -14,6 +14,8 @@ from transfer.report.__main__ import main as report
 
 MINE = "--bounding-set=-dac_override,-dac_read_search"
 """Takes from root what lets it read everything."""
+ENDING = "-0123456789ab"
+"""As the names of runs end."""
 COMMANDS = """
 import sys
 from transfer.doctor.__main__ import main as doctor
@@ -24,9 +26,9 @@ for main, *words in (
     (report, root, *shown, "--format", "csv", "--each"),
     (report, "--leaderboard", root, "--output", f"{root}.site", *shown),
     (report, root, *shown, "--output", f"{root}.html"),
-    (report, f"{root}.other", "--import", f"{root}/pipe/record.json"),
+    (report, f"{root}.other", "--import", f"{root}/pipe-0123456789ab/record.json"),
     (report, f"{root}.other", "--import", "/dev/zero"),
-    (report, root, *shown, "--figures", f"{root}.figures", "--style", f"{root}/pipe/record.json"),
+    (report, root, *shown, "--figures", f"{root}.figures", "--style", f"{root}/pipe-0123456789ab/record.json"),
     (report, root, *shown, "--figures", f"{root}.figures", "--style", "/dev/zero"),
     (verify, root),
     (doctor, "store", root),
@@ -56,12 +58,12 @@ def root(tmp_path: Path) -> Iterator[Path]:
             (run.folder / name).unlink()
             os.mkfifo(run.folder / name)
     for folder, name in (("pipe", "record.json"), ("locked", "lock"), ("failed", "error.txt")):
-        (root / folder).mkdir()
-        os.mkfifo(root / folder / name)
-    (root / "forbidden").mkdir(mode=0)
-    (root / "loop").symlink_to("loop")
+        (root / f"{folder}{ENDING}").mkdir()
+        os.mkfifo(root / f"{folder}{ENDING}" / name)
+    (root / f"forbidden{ENDING}").mkdir(mode=0)
+    (root / f"loop{ENDING}").symlink_to(f"loop{ENDING}")
     yield root
-    (root / "forbidden").chmod(0o700)
+    (root / f"forbidden{ENDING}").chmod(0o700)
 
 
 @pytest.mark.skipif(not os.geteuid() and not shutil.which("setpriv"), reason="root reads everything")
