@@ -330,8 +330,8 @@ def flag(name: str) -> Any:
 def flat_schema(**groups: type[Any]) -> type[Any]:
     """Return a dataclass with one field per group of options, whose flags carry no group's name."""
     # without `help`, tyro would search the groups' source files for it, at every command
-    known = {name: tyro.conf.arg(name="", help=group.__doc__ or "") for name, group in groups.items()}
-    flat = [(name, Annotated[group, known[name]]) for name, group in groups.items()]
+    arguments = {name: tyro.conf.arg(name="", help=group.__doc__ or "") for name, group in groups.items()}
+    flat = [(name, Annotated[group, arguments[name]]) for name, group in groups.items()]
     return dataclasses.make_dataclass("Options", flat, kw_only=True)
 
 

@@ -85,8 +85,7 @@ def _leaderboard(options: ReportOptions) -> int:
     settings = Bootstrap(draws, min(draws, AP_DRAWS), correction=options.correction)
     sent = write_site(options.leaderboard, options.output, smoke=options.smoke, dirty=options.dirty, options=settings)
     for refused in sent.refused:
-        reasons = visible_lines("; ".join(refused.reasons))
-        tell(f"refused: {refused.source} {refused.run}: {reasons}", file=sys.stderr)
+        tell(f"refused: {refused.source} {refused.run}: {'; '.join(refused.reasons)}", file=sys.stderr)
     for mark, count in sent.left_out.items():
         if count:
             tell(f"{_runs(count)} of --{mark} left out; --{mark} shows them", file=sys.stderr)
