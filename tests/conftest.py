@@ -2,12 +2,18 @@
 
 import os
 import signal
+import sys
 import tempfile
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background: Ctrl-C is tested, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # two processes run the tests, each on one core: threads of several would wait for each other most of the time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# a machine with a GPU gives the same results; workers of pytest-xdist inherit what the first process decided
+os.environ.setdefault("TRANSFER_TESTS_ON_GPU", str(int("--gpu" in sys.argv)))
+if os.environ["TRANSFER_TESTS_ON_GPU"] == "0":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import pytest
 import torch
@@ -21,7 +27,12 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels then run on the CPU
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--gpu`; it is read above, before torch is imported."""
+    parser.addoption("--gpu", action="store_true", help="let tests use the machine's GPU, which is hidden otherwise")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that have slow tests: at the end one process would go on with them alone."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Begin with the files that have nightly tests: at the end one process would go on with them alone."""
+    nightly = {item.path for item in items if item.get_closest_marker("nightly")}
+    items.sort(key=lambda item: item.path not in nightly)

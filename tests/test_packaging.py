@@ -46,7 +46,7 @@ def run(*command: object, folder: Path, **variables: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_wheel_runs_where_there_is_no_checkout(tmp_path: Path) -> None:
     """The environment is fresh but for the dependencies, which are those of the tests: torch has gigabytes."""
     source, work = tmp_path / "source", tmp_path / "work"

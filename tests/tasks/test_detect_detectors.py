@@ -23,7 +23,7 @@ FEWER: dict[str, dict[str, Any]] = {
 """What is laid over each: with random weights all boxes that are allowed pass through the heads, and take long."""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FEWER)
 def test_shipped_detectors_train_and_score(name: str, tmp_path: Path) -> None:
     shipped = yaml.safe_load((CONFIGS / "detectors" / f"{name}.yaml").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--subset"
 WORDS += ["--batch", "2"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     """Jitter, flips, stochastic depth and the sampling of regions draw the same numbers again."""
     words = [*WORDS, "--epochs", "4", "--view", "jitter", "--flip", "0.5", "--drop-path", "0.1"]
@@ -29,7 +29,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     assert detections[0].read_bytes() == detections[1].read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
     words = [*WORDS, "--epochs", "2", "--precision", "fp32", "--workers", "0", "--stem", "conv", "--sync-bn"]
     words += ["--no-norm-eval"]
@@ -48,7 +48,7 @@ def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
     assert printed.count("detect-toy_coco-tiny-") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_ranks_share_the_tokens_of_global_blocks(tmp_path: Path) -> None:
     """Both see the same images, and draw the same regions: losses are those of one process."""
     words = [*WORDS, "--epochs", "2", "--precision", "fp32", "--workers", "0", "--attention", "relu", "--window", "3"]

@@ -9,7 +9,7 @@ from tests.tasks.test_detect import WORDS
 from transfer.run import main
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_smoke_layer_as_it_is_learns(tmp_path: Path) -> None:
     assert main([*WORDS, "--out", str(tmp_path)]) == 0
     found = record(tmp_path)

@@ -89,7 +89,7 @@ def test_epochs_to_look_at_the_tokens_that_there_are_not(
     assert f"--tokens-at {at}: epochs count from 1 to 2, or from -1 for the last" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("recipe", QUICK)
 def test_the_options_of_the_smoke_layer_leave_weights(recipe: str, tmp_path: Path) -> None:
     """As they are, on a few of its digits."""
@@ -234,7 +234,7 @@ def test_shipped_recipes_name_a_data_set_and_every_method_has_one() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("recipe", QUICK)
 def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) -> None:
     more = [
@@ -267,7 +267,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) ->
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("recipe", QUICK)
 def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
     # A small rate, so that the rounding of another order of sums does not grow.
@@ -287,7 +287,7 @@ def test_two_ranks_follow_one_process(recipe: str, tmp_path: Path) -> None:
     assert (tmp_path / "two" / "weights" / "tiny" / "pretrain.json").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("recipe", "attention"), [("deit", "relu"), ("dino", "softmax")])
 def test_two_ranks_share_the_tokens_of_each_image(recipe: str, attention: str, tmp_path: Path) -> None:
     """With mixing and stochastic depth as they are: both ranks see the same images and draw the same numbers."""

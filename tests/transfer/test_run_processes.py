@@ -43,7 +43,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_run_ends_with_the_scores_of_an_undisturbed_one(tmp_path: Path, undisturbed: Path) -> None:
     out = tmp_path / "runs"
     for steps_before in (3, 12):
@@ -57,7 +57,7 @@ def test_a_killed_run_ends_with_the_scores_of_an_undisturbed_one(tmp_path: Path,
     assert not list(out.glob("*/.*.tmp"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
 def test_a_signal_saves_the_state_and_exits_with_143(ending: signal.Signals, tmp_path: Path, undisturbed: Path) -> None:
     out = tmp_path / "runs"
@@ -71,7 +71,7 @@ def test_a_signal_saves_the_state_and_exits_with_143(ending: signal.Signals, tmp
     assert_equal_runs(out, undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed(tmp_path: Path, undisturbed: Path) -> None:
     out = tmp_path / "runs"
     process = start(out, "--checkpoint-seconds", "0", "--workers", "0", prepare=under_nohup)
@@ -82,7 +82,7 @@ def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed(tmp_path: Path, u
     assert_equal_runs(out, undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_on_one_run_make_one_record(tmp_path: Path, undisturbed: Path) -> None:
     out, words = tmp_path / "runs", [*WORDS, "--workers", "0", "--out", str(tmp_path / "runs")]
     pair = [Command("transfer.run", words, tmp_path / name) for name in ("first", "second")]
@@ -92,7 +92,7 @@ def test_two_processes_on_one_run_make_one_record(tmp_path: Path, undisturbed: P
     assert_equal_runs(out, undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_ranks_of_torchrun_follow_the_protocol_of_one_process(tmp_path: Path) -> None:
     words = [*WORDS, "--stem", "conv", "--sync-bn", "--drop-path", "0", "--precision", "fp32", "--workers", "0"]
     words += ["--epochs", "3"]
@@ -124,7 +124,7 @@ def test_two_ranks_of_torchrun_follow_the_protocol_of_one_process(tmp_path: Path
     assert done.stdout.count("reid-toy_market-tiny-") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_two_processes_go_on_with_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "runs"
     alone = start(out, "--checkpoint-seconds", "0", "--workers", "0")

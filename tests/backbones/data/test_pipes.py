@@ -20,7 +20,7 @@ def test_a_pipe_is_not_waited_on(tmp_path: Path) -> None:
         stat_files([str(tmp_path / "pipe.jpg")], name="mine")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("view", ["bicubic", "fast"])
 def test_a_folder_of_images_with_a_pipe_ends_with_its_name(tmp_path: Path, view: str) -> None:
     for split in ("train", "val"):

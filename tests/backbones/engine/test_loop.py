@@ -143,7 +143,7 @@ def test_a_step_clips_the_whole_or_each(each: bool) -> None:
         assert torch.allclose(start[name] - clipped[name], factor * update, atol=1e-5), name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_compiled_run_is_the_plain_one_with_the_same_names(tmp_path: Path) -> None:
     plain = Classifier(dropout=0.0)
     fit(plain, loader(), fit_options(sam="sam"), context())

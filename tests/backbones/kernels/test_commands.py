@@ -43,7 +43,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", COMMANDS)
 def test_scores_on_both_paths(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command, images, words = COMMANDS[name]

@@ -204,7 +204,7 @@ def test_a_tile_that_has_no_room_gives_way(monkeypatch: pytest.MonkeyPatch) -> N
     assert tried == [128, 64, 64, 32, 32]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "head_dim", "hs"),
     [

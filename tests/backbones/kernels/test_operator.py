@@ -166,7 +166,7 @@ def test_values_of_another_width_and_a_scale(height: int | None) -> None:
     assert backward.get_total_flops() == 2 * 2 * 3 * 5 * 7 * (3 * 4 + 2 * 6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_compiled() -> None:
     tensors = qkv(33, 33, 8, torch.float32)
 

@@ -193,7 +193,7 @@ def work(rank: int, port: int, folder: str) -> None:
     dist.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_ranks_train_as_one_process(tmp_path: Path) -> None:
     spawn_ranks(work, str(tmp_path))
     alone = train(Ranks())

@@ -221,7 +221,7 @@ def train_as_rank(rank: int, port: int, images: str, folder: str, given: dict[st
     dist.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("image_ops", ["pil", "fast"])
 def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_path: Path, image_ops: str) -> None:
     given = TWO | (FAST if image_ops == "fast" else {})

@@ -130,7 +130,7 @@ def test_mask_targets():
     np.testing.assert_array_equal(half.masks[0], blocks >= 0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_import_is_silent_and_repairs_what_was_imported_early():
     done = subprocess.run([sys.executable, "-c", SILENT], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("bridge mmdet True\n", "")

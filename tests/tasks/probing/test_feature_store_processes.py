@@ -55,7 +55,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_extraction_killed_twice_ends_with_the_same_bytes(tmp_path: Path, undisturbed: Path) -> None:
     for made in (3, 20):
         process = start(tmp_path)
@@ -72,7 +72,7 @@ def test_an_extraction_killed_twice_ends_with_the_same_bytes(tmp_path: Path, und
     assert expected.cost["found_hours"] == 0 < found.cost["found_hours"], "what was lost with its process counts"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_fill_one_store(tmp_path: Path, undisturbed: Path) -> None:
     both = [start(tmp_path), start(tmp_path, "--probe", "knn", "--out", str(tmp_path / "other"), log="other_log")]
     for process in both:
@@ -83,7 +83,7 @@ def test_two_processes_fill_one_store(tmp_path: Path, undisturbed: Path) -> None
     assert sum(computed) == record(undisturbed / "out").details["features"]["computed"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_ranks_share_the_extraction_and_the_draws(tmp_path: Path, undisturbed: Path) -> None:
     words = [*WORDS, "--out", str(tmp_path / "out"), "--features", str(tmp_path / "features")]
     run_by_ranks("transfer.run", words, tmp_path / "log", prepare=small_shards)
@@ -95,7 +95,7 @@ def test_two_ranks_share_the_extraction_and_the_draws(tmp_path: Path, undisturbe
     assert_same_features(tmp_path, undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_full_record_is_reused_without_the_store(undisturbed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*WORDS, "--out", str(undisturbed / "out"), "--features", str(undisturbed / "elsewhere")]
     assert main(words) == 0

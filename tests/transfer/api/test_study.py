@@ -15,7 +15,7 @@ def test_a_study_takes_at_most_twelve_lines() -> None:
     assert len([line for line in STUDY.splitlines() if line.strip() and not line.startswith("#")]) <= 12
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_study_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one seed instead of two and short trainings, all else as it stands there."""
     monkeypatch.chdir(tmp_path)

@@ -147,7 +147,7 @@ def limited(kib: int, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_too_little_address_space_to_train(tmp_path: Path) -> None:
     modules = "tasks.reid, timm, torch, transfer.evaluation.evaluator, transfer.evaluation.execute"
     code = f"import {modules}; print(open('/proc/self/status').read())"

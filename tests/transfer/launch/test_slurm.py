@@ -210,7 +210,7 @@ print("here", os.getcwd())
 
 
 @real_slurm
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("cancelled_at_last")
 def test_works_are_elements_of_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -260,7 +260,7 @@ def interrupt_twice(out: Path) -> None:
 
 
 @real_slurm
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("cancelled_at_last")
 def test_a_run_put_back_into_the_queue_ends_as_an_undisturbed_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

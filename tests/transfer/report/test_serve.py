@@ -108,7 +108,7 @@ def test_only_this_machine_can_connect(port: int) -> None:
         http.client.HTTPConnection("127.0.0.2", port, timeout=5).connect()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_appears_with_its_loss_and_then_with_its_end(port: int, folder: Path, tmp_path: Path) -> None:
     """A real training, seen under way, stopped by a signal, and seen interrupted."""
     process = Command("transfer.run", [*RUN, "--out", str(folder)], tmp_path / "log")

@@ -37,7 +37,7 @@ def jobs_of(sweep: SweepFile) -> list[SweepJob]:
     return Searches(sweep).start() if sweep.search else expand(sweep)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_cell_of_every_shipped_sweep_can_be_built() -> None:
     """In every tier but that of `cross` for a workstation, whose 42 models take twelve seconds.
 

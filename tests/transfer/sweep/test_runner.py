@@ -407,7 +407,7 @@ def test_cells_get_their_share_of_the_cores_whatever_the_workers_are(
         assert "--threads" not in words
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_process_is_a_failure_and_is_taken_up_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -450,7 +450,7 @@ def test_a_sweep_is_listed_without_running(tmp_path: Path, capsys: pytest.Captur
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(tmp_path: Path) -> None:
     """kill -9 of the sweep: both of its workers save their states and end; the same sweep goes on from there."""
     long = {**QUICK, "epochs": 2000, "checkpoint_seconds": 1}

@@ -12,7 +12,7 @@ from tests.transfer.sweep.test_runner import PRETRAIN, QUICK
 from transfer.records.store import is_locked
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
     long = {**QUICK, "epochs": 300, "checkpoint_seconds": 0}
     (tmp_path / "mine.yaml").write_text(write_yaml({"steps": {"pretrain": PRETRAIN | {"options": long}}}))

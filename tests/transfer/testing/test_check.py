@@ -220,7 +220,7 @@ def different_backbones() -> list[str]:
     return [*by_parts.values()]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_shipped_configuration_passes() -> None:
     small: dict[str, Any] = {name: {} if "volo" in name else {"depth": 2} for name in different_backbones()}
     assert len(small) >= 10
@@ -228,7 +228,7 @@ def test_every_shipped_configuration_passes() -> None:
     assert not [str(report) for report in reports if not report.ok]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_models_of_timm_pass() -> None:
     reports = [check_backbone(name, size=64, divisor=32, skip=QUICK) for name in TIMM]
     assert not [str(report) for report in reports if not report.ok]
