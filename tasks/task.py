@@ -66,7 +66,6 @@ class Task:
 
     Attributes:
         version: rises when scores of earlier versions are no longer comparable; part of a run's identity.
-        rescores_from: the oldest version whose outcomes `rescore` reads as that version did.
         options: a dataclass; its values stand in `configs/tasks/<name>.yaml`.
         primary: the score that tables sort by.
         from_scratch: whether a run starts from random weights by default, because it makes those that the backbone's
@@ -80,7 +79,6 @@ class Task:
     options: type[Any]
     metrics: dict[str, Metric]
     primary: str
-    rescores_from: int = 1
     from_scratch: bool = False
     shares_tokens: bool = False
     file: str = ""

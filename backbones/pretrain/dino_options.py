@@ -91,7 +91,7 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
 class DinoFacts(MethodFacts):
     """A backbone whose features agree across crops of an image with those of its own moving average."""
 
-    name, version, options, primary = "dino", 2, DinoOptions, "knn_top1"
+    name, version, options, primary = "dino", 1, DinoOptions, "knn_top1"
     metrics = ("knn_top1", "knn_top5")
 
 

@@ -72,7 +72,7 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
 class SupervisedFacts(MethodFacts):
     """A classifier, scored by its accuracy on the validation split."""
 
-    name, version, options, primary = "supervised", 2, SupervisedOptions, "top1"
+    name, version, options, primary = "supervised", 1, SupervisedOptions, "top1"
     metrics = ("top1", "top5")
 
 

@@ -19,7 +19,7 @@ class ClassifyOptions(FrozenOptions):
 class ClassifyFacts(TaskFacts, Classification):
     """Top-1 and top-5 accuracy of the weights' own classifier."""
 
-    name, version, options, trains = "classify", 2, ClassifyOptions, False
+    name, version, options, trains = "classify", 1, ClassifyOptions, False
 
 
 FACTS = ClassifyFacts()

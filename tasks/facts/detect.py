@@ -19,7 +19,7 @@ RESULTS = "detections.json"  # in a run's folder
 class DetectFacts(TaskFacts):
     """COCO's 12 numbers for boxes, and for masks if the detector predicts them."""
 
-    name, version, options, primary = "detect", 2, DetectOptions, "box_AP"
+    name, version, options, primary = "detect", 1, DetectOptions, "box_AP"
     shares_tokens = True
     metrics = {name: Metric() for name in ("box_AP", "box_AP50", "box_AP75", "mask_AP")}  # noqa: RUF012
 

@@ -69,7 +69,7 @@ class FewshotOptions(FrozenOptions):
 class FewshotFacts(TaskFacts, Classification):
     """Mean accuracy over the draws, as `accuracy_<k>shot`."""
 
-    name, version, options, primary = "fewshot", 2, FewshotOptions, "accuracy_10shot"
+    name, version, options, primary = "fewshot", 1, FewshotOptions, "accuracy_10shot"
     metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
 
     def metric(self, name: str) -> Metric:

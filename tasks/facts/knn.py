@@ -33,7 +33,7 @@ class KnnOptions(FrozenOptions):
 class KnnFacts(TaskFacts, Classification):
     """Top-1 and top-5 accuracy of the neighbours' votes."""
 
-    name, version, options = "knn", 2, KnnOptions
+    name, version, options = "knn", 1, KnnOptions
     metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
 
 

@@ -36,7 +36,7 @@ class LinearOptions(ViewOptions, FitOptions):
 class LinearFacts(TaskFacts, Classification):
     """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
 
-    name, version, options = "linear", 2, LinearOptions
+    name, version, options = "linear", 1, LinearOptions
     metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
 
     def contradictions(self, scores: Scores) -> list[str]:

@@ -82,7 +82,7 @@ class ReidOptions(FitOptions):
 class ReidFacts(TaskFacts):
     """mAP and CMC of a fine-tuned backbone on a re-identification data set."""
 
-    name, version, options, primary = "reid", 2, ReidOptions, "mAP"
+    name, version, options, primary = "reid", 1, ReidOptions, "mAP"
     metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
 
     def open(

@@ -36,7 +36,7 @@ class TokensOptions(FrozenOptions):
 class TokensFacts(TaskFacts, Classification):
     """Mean cosine similarity of an image's tokens at three places; other measures are in the record's details."""
 
-    name, version, options, primary, trains = "tokens", 2, TokensOptions, "similarity_stem", False
+    name, version, options, primary, trains = "tokens", 1, TokensOptions, "similarity_stem", False
     metrics = {  # noqa: RUF012
         name: Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)) for name in SCORED.values()
     }

@@ -169,7 +169,6 @@ steps:
         (NAME, "np.stack([", "np.stack([0, ", "at line {line}: "),
         (NAME, "return self.rescore(outcomes), outcomes", "return 0.5, outcomes", "returned the scores 0.5; wanted"),
         (NAME, "return self.rescore(outcomes), outcomes", "return {'accuracy': 0.0 / 1}, outcomes", "and `rescore`"),
-        (NAME, "(dataset.val) | ", "(dataset.val) | {'z': np.zeros(3) * 1j} | ", "the array z is of type complex128"),
         (NAME, "image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
     ],
 )

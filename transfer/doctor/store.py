@@ -19,7 +19,7 @@ from backbones.errors import UserError, tell
 from backbones.runtime.files import closed_in_the_end, lock, read_regular, remove, scraps_in
 from backbones.settings import Positional, parse
 from transfer.doctor.check_result import CheckResult
-from transfer.records.record import OtherSchema, Record
+from transfer.records.record import Record
 from transfer.records.store import (
     ERROR,
     LOCK,
@@ -144,11 +144,6 @@ def _of_finished(folder: Path) -> Iterator[Finding]:
     except OSError as error:  # of this user or of the disk: the run may be whole
         what = "its record" if error.filename in (None, str(folder / RECORD)) else error.filename
         yield Finding(folder, f"{what} cannot be read ({error.strerror})", advice=UNREADABLE)
-        return
-    except OtherSchema as error:
-        yield Finding(
-            folder, str(error).removeprefix(f"{folder / RECORD}: "), advice="use the version of the suite that wrote it"
-        )
         return
     except UserError as error:
         yield _damaged(folder, str(error).removeprefix(f"{folder / RECORD}: "))

@@ -33,8 +33,8 @@ from transfer.evaluation.new_record import new_record
 from transfer.evaluation.planned_run import PlannedRun, planned_runs
 from transfer.evaluation.preflight import resolve_inputs
 from transfer.evaluation.results import Evaluation, RunFailed
-from transfer.evaluation.reuse import find_record, finish, reuse_messages
-from transfer.evaluation.users_results import check_metrics, check_users_results
+from transfer.evaluation.reuse import finish, reuse_messages
+from transfer.evaluation.users_results import check_users_results
 from transfer.records import command_result
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store, has_state
 
@@ -121,7 +121,7 @@ def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
     with contextlib.ExitStack() as stack:
         record: Record | None = None
         if context.ranks.first:
-            record = find_record(planned, store)
+            record = store.find(run_id, run_key)
             if record is None:
                 stack.enter_context(store.lock(run_id, waiting))
                 record = store.find(run_id, run_key)
@@ -193,9 +193,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
 def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folder: Path) -> tuple[Scores, Outcomes]:
     """Return scores and arrays with those of the user's metrics; an error says how to keep what was trained."""
     try:
-        scores, outcomes = add_metrics(planned.metrics, scores, outcomes)
-        check_metrics(scores)
-        return scores, outcomes
+        return add_metrics(planned.metrics, scores, outcomes)
     except (Exception, SystemExit) as error:
         if not getattr(planned.command.options, "epochs", 0) or not (folder / EXPORT).is_dir():
             raise

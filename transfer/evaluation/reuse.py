@@ -44,7 +44,7 @@ def reuse(
         if problems.errors:
             return None, None
         runs = planned_runs(command, task, inputs, precisions)
-        records = [find_record(planned, store) for planned in runs]
+        records = [store.find(planned.run_id, planned.run_key) for planned in runs]
         if None in records:
             return None, inputs
         for planned in runs if check_run else ():
@@ -64,11 +64,6 @@ def reuse(
     return result, inputs
 
 
-def find_record(planned: PlannedRun, store: Store) -> Record | None:
-    """Return the record of a run, if there is one, under today's or the former names of its options."""
-    return store.find(planned.run_id, planned.run_key) or store.of_older_names(planned.run_id, planned.run_key)
-
-
 def finish(planned: PlannedRun, record: Record, store: Store) -> None:
     """Create the extra files of a run with scores, on which no score depends."""
     if not record.training_failed:
@@ -82,9 +77,6 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
         data_world: how many processes share the images of a batch.
     """
     lines, run_id = [], planned.run_id
-    if record.run_id != run_id:
-        lines.append(f"{run_id}: the same settings, under the former names of options, are {record.run_id}")
-        run_id = record.run_id
     lines.append(f"{run_id}: has a record, reused{_differences(record, planned, data_world)}")
     if record.dirty and not source_state()[1]:
         folder = store.folder(run_id)

@@ -5,15 +5,13 @@ from typing import Any
 import numpy as np
 
 from backbones.errors import UserError
-from tasks.task import Scores, Task
-from transfer.records.per_sample import of_odd_type
-from transfer.records.record_schema import LARGEST_NUMBER
+from tasks.task import Task
 
 _ARRAYS = "`sample` [M], the names of the samples, and `cluster` [M], integers of what is resampled together"
 
 
 def check_users_results(task: Task, scores: Any, outcomes: Any) -> None:
-    """Check that the scores are numbers that a record holds and that `rescore` computes them from the arrays.
+    """Check that the scores are numbers and that `rescore` computes them from the arrays.
 
     Args:
         task: a user's task.
@@ -22,34 +20,21 @@ def check_users_results(task: Task, scores: Any, outcomes: Any) -> None:
     Raises:
         UserError: they are something else; the message says what is wanted.
     """
+    if reason := _reason(task, scores, outcomes):
+        raise UserError(f"{task.file}: {reason}")
+
+
+def _reason(task: Task, scores: Any, outcomes: Any) -> str:
     if not isinstance(scores, dict) or not all(isinstance(score, float) for score in scores.values()):
-        raise UserError(f"{task.file}: `run` returned the scores {scores!r}; wanted: a dict of names and floats")
-    broken = [name for name, score in scores.items() if not abs(score) <= LARGEST_NUMBER]
-    if broken:
-        raise UserError(f"{task.file}: the score {broken[0]} is {scores[broken[0]]}")
+        return f"`run` returned the scores {scores!r}; wanted: a dict of names and floats"
     if not isinstance(outcomes, dict) or not all(isinstance(array, np.ndarray) for array in outcomes.values()):
-        raise UserError(f"{task.file}: `run` returned no dict of NumPy arrays beside its scores; wanted: {_ARRAYS}")
+        return f"`run` returned no dict of NumPy arrays beside its scores; wanted: {_ARRAYS}"
     if not scores:
-        return
-    if task.primary not in scores:
-        raise UserError(f"{task.file}: there is no score {task.primary}, which is `primary`, among {', '.join(scores)}")
-    missing = [name for name in ("sample", "cluster") if name not in outcomes]
-    if missing or outcomes["sample"].shape != outcomes["cluster"].shape or outcomes["sample"].ndim != 1:
-        raise UserError(f"{task.file}: the arrays are {', '.join(outcomes) or 'none'}; wanted among them: {_ARRAYS}")
-    if odd := of_odd_type(outcomes):
-        kind = outcomes[odd[0]].dtype
-        raise UserError(
-            f"{task.file}: the array {odd[0]} is of type {kind}; wanted: numbers of up to 64 bits, or texts"
-        )
+        return ""
+    if task.primary not in scores or not np.isfinite([*scores.values()]).all():
+        return f"`run` returned the scores {scores}; wanted: finite ones, with {task.primary}, which is `primary`"
+    samples, clusters = outcomes.get("sample"), outcomes.get("cluster")
+    if samples is None or clusters is None or samples.ndim != 1 or samples.shape != clusters.shape:
+        return f"the arrays are {', '.join(outcomes) or 'none'}; wanted among them: {_ARRAYS}"
     rescored = task.rescore(outcomes)
-    if rescored != scores:
-        raise UserError(
-            f"{task.file}: `run` returned the scores {scores}, and `rescore` of its arrays gives {rescored}"
-        )
-
-
-def check_metrics(scores: Scores) -> None:
-    """Raise UserError for a score of a user's metric that no record holds."""
-    for name, score in scores.items():
-        if abs(score) > LARGEST_NUMBER:
-            raise UserError(f"the score {name} is {score:g}; a record holds scores up to {LARGEST_NUMBER:g}")
+    return "" if rescored == scores else f"`run` returned {scores}, and `rescore` of its arrays gives {rescored}"

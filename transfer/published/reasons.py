@@ -85,15 +85,6 @@ class Differs(Reason):
 
 
 @dataclass(frozen=True)
-class OtherTaskVersion(Reason):
-    """The run was scored by another version of the task, whose scores cannot be compared with today's."""
-
-    task: str
-    own: int
-    published: int
-
-
-@dataclass(frozen=True)
 class Lacks(Reason):
     """The published number needs a download that the own run did not use."""
 

@@ -27,16 +27,8 @@ def with_checksum(content: dict[str, Any]) -> bytes:
     return body + _DIGEST_ENTRY + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
-def is_modified(raw: bytes, digest: object, files: Collection[str]) -> bool:
-    """Return whether a record's bytes were changed after `with_checksum` made them.
-
-    Args:
-        raw: the bytes of the record.
-        digest: its entry `digest`; None in records of older versions, or if somebody removed it.
-        files: its entry `files`, which only records with a digest have.
-    """
-    if digest is None:
-        return bool(files)
+def is_modified(raw: bytes) -> bool:
+    """Return whether a record's bytes were changed after `with_checksum` made them."""
     body = raw[: raw.rfind(_DIGEST_ENTRY)]
     return raw != body + _DIGEST_ENTRY + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 

@@ -8,7 +8,6 @@ from typing import Any
 from transfer.records.labels import content_label, letter
 from transfer.records.protocol import NOT_RECORDED, OF_DATA, displayed_fields, distinguishing_fields
 from transfer.records.record import Record
-from transfer.records.task_versions import between
 
 # Fields of the protocol that a row shows in its columns `task` and `dataset`.
 _SHOWN = ("task", "dataset", "dataset_version", "skipped", "smoke", "subset")
@@ -35,12 +34,10 @@ class Comparabilities:
     Attributes:
         of_row: the group of each row; None if all rows of its task are in one group.
         groups: the groups in order of their letters.
-        task_versions: a sentence for each change between the versions of a task that the rows have.
     """
 
     of_row: list[Comparability | None]
     groups: list[Comparability] = field(default_factory=list)
-    task_versions: list[str] = field(default_factory=list)
 
 
 def comparabilities(records: Sequence[Record], without: Collection[str] = ()) -> Comparabilities:
@@ -56,9 +53,6 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
         rows_of_task.setdefault(record.task, []).append(row)
     for rows in rows_of_task.values():
         _group_rows(result, records, rows, without)
-    for task, rows in rows_of_task.items():
-        versions = (records[row].task_version for row in rows if result.of_row[row])
-        result.task_versions += between(task, versions)
     return result
 
 

@@ -5,17 +5,15 @@ Letters: M samples.
 """
 
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import shortened
-from backbones.runtime.files import open_regular
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
@@ -29,10 +27,6 @@ OF_OBJECTS = ("truth_image", "truth_category", "truth_counted")
 """Names of arrays that have equal lengths."""
 OF_AREA_RANGES = ("matched", "ignored")
 """Names of arrays that have a column for each area range; the others have none."""
-KINDS = "biufSU"
-"""Kinds of NumPy's types that arrays have: truth values, numbers of at most 64 bits, and texts."""
-MOST_SHRUNK, SMALL = 100, 2**28
-"""How many times larger than its file unpacked outcomes may be, and bytes up to which they may be larger."""
 TOLERANCE = 1e-9
 """The largest difference between a recorded score and the mean of its samples, which is summed in another order."""
 Outcomes = dict[str, NDArray[Any]]
@@ -47,21 +41,16 @@ class ScoreMismatch(UnusableOutcomes):
 
 
 def arrays_in(path: Path) -> Outcomes:
-    """Return the arrays of a file. Raises UnusableOutcomes, also if one holds neither numbers nor texts."""
+    """Return the arrays of a file. Raises UnusableOutcomes."""
     try:
-        with open_regular(path) as opened:
-            _check_unpacked_size(opened)
-            with np.load(opened, allow_pickle=False) as file:
-                outcomes = dict(file)
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
     except FileNotFoundError:
         raise UnusableOutcomes(
             "missing, and there are scores; copy the whole folder of the run, or run it again"
         ) from None
     except Exception as error:  # what a damaged archive raises has no common type
         raise UnusableOutcomes(f"not readable ({type(error).__name__}: {error}), so it cannot be scored") from None
-    if odd := of_odd_type(outcomes):
-        raise UnusableOutcomes(f"its array {odd[0]} is of type {outcomes[odd[0]].dtype}, neither numbers nor texts")
-    return outcomes
 
 
 def read(path: Path) -> Outcomes:
@@ -78,24 +67,6 @@ def read(path: Path) -> Outcomes:
         twice = shortened(sorted(map(str, names[times > 1])), 3)
         raise UnusableOutcomes(f"several samples have one name ({twice}), so they cannot be paired")
     return outcomes
-
-
-def of_odd_type(outcomes: Mapping[str, NDArray[Any]]) -> list[str]:
-    """Return the names of arrays that are neither texts nor numbers that float64 holds, as complex ones."""
-    types = {name: array.dtype for name, array in outcomes.items()}
-    return [name for name, kind in types.items() if kind.kind not in KINDS or (kind.kind == "f" and kind.itemsize > 8)]
-
-
-def _check_unpacked_size(file: BinaryIO) -> None:
-    """Raise ValueError for an archive that would fill the memory: real arrays of samples do not shrink to nothing."""
-    with zipfile.ZipFile(file) as archive:
-        entries = archive.infolist()
-    if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):
-        raise ValueError("compressed in a way that numpy does not write")
-    unpacked = sum(entry.file_size for entry in entries)
-    if unpacked > max(MOST_SHRUNK * file.seek(0, 2), SMALL):
-        raise ValueError(f"it would unpack to {unpacked} bytes")
-    file.seek(0)
 
 
 def check_clusters(outcomes: Outcomes) -> None:

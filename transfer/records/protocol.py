@@ -36,9 +36,8 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
 
     The flat dict has: task and version; name, version, contents and unreadable images of the data set; the options of
     the task; the resolved precisions of training and of scoring; smoke and subset. Options without effect (see
-    `transfer.cli.ignored_options`) and options of execution are left out, of older records too. A file that an option
-    names counts by its content. Records without `run_key_content` count all other options as they are, and older
-    records have no precision of scoring.
+    `transfer.cli.ignored_options`) and options of execution are left out. A file that an option names counts by its
+    content.
 
     The number of processes (`world_size`; those that share the tokens of an image count as one) belongs to it if each
     process computes something from its own part of the batch, see `transfer.cli.ignored_options.per_process`. The kind
@@ -58,7 +57,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "dataset_version": record.dataset.get("version"),
         "dataset_digest": record.dataset.get("digest"),
         "skipped": record.dataset.get("skipped", 0),
-        **{name: record.environment.get(name) for name in _RESOLVED if name in ("precision", *record.environment)},
+        **{name: record.environment.get(name) for name in _RESOLVED},
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
@@ -84,22 +83,14 @@ def _processes(record: Record, values: Mapping[str, Any]) -> dict[str, int]:
 
 def _options(record: Record, values: Mapping[str, Any], keep_ignored: bool) -> dict[str, Any]:
     left_out = _LEFT_OUT.union(ignored_options(values))
-    if (record.task, record.task_version) == ("detect", 1):
-        left_out -= {"eval_batch"}  # images of a batch were padded to one size
     options = {name: value for name, value in record.options.items() if name not in left_out}
-    if not _has_key_content(record):
-        return options
-    content: dict[str, Any] = record.current_content.get("content", {})
-    counted = {name: value for name, value in record.current_content["options"].items() if name not in left_out}
+    content: dict[str, Any] = record.run_key_content.get("content", {})
+    keyed: dict[str, Any] = record.run_key_content.get("options", record.options)
+    counted = {name: value for name, value in keyed.items() if name not in left_out}
     kept = {name: value for name, value in options.items() if keep_ignored and name not in content} | counted
     for name, value in content.items():
         kept[name if name in options else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"
     return kept
-
-
-def _has_key_content(record: Record) -> bool:
-    """Return whether a record has the content of its run key, as all but older ones do."""
-    return "options" in record.run_key_content
 
 
 def digest(record: Record, without: Collection[str] = ()) -> str:
@@ -114,15 +105,8 @@ def digest_of(content: Any) -> str:
 
 
 def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return `protocol` for readers, in which options without effect have the value `NO_EFFECT`.
-
-    `options` is "all count" for an older record, in which options without effect cannot be recognised.
-    """
+    """Return `protocol` for readers, in which options without effect have the value `NO_EFFECT`."""
     content = protocol(record, without)
-    content["options"] = "with effect" if _has_key_content(record) else "all count"
-    # Older runs were scored in their only precision; newer ones have no precision of training if nothing trains.
-    if "eval_precision" not in without:
-        content.setdefault("eval_precision", "as precision")
     if content.get("precision", "") is None:
         content["precision"] = NO_EFFECT
     if "world_size" not in without:
@@ -227,8 +211,8 @@ def configurations(
     by_facts: dict[tuple[Any, ...], str] = {}
     digests = []
     for record in records:
-        facts = _deciding_facts(record) if _has_key_content(record) else None
-        if facts is not None and not without and facts in by_facts:
+        facts = _deciding_facts(record)
+        if not without and facts in by_facts:
             digests.append(by_facts[facts])
             continue
         chain = lineage(record, exports)
@@ -245,8 +229,7 @@ def configurations(
                 origins[key] = _configuration(parent, left_out[depth], origin, depth < len(chain))
             origin = origins[key]
         digests.append(_configuration(record, without, origin, bool(chain)))
-        if facts is not None:
-            by_facts[facts] = digests[-1]
+        by_facts[facts] = digests[-1]
     return digests
 
 

@@ -3,53 +3,18 @@
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from backbones.errors import UserError
 from backbones.runtime.files import read_regular
 from backbones.runtime.path_errors import path_error
-from backbones.spec_values import gate_name
-from transfer.cli.old_names import current_content, current_keys, current_options
 from transfer.records.checksums import is_modified
-from transfer.records.record_schema import (
-    Numbers,
-    entries_with_odd_texts,
-    invalid_entries,
-    is_a,
-    not_finite_entries,
-    too_deep_entries,
-)
+from transfer.records.record_schema import wrong_entries
 
-SCHEMA = 2
-READABLE = (1, SCHEMA)
-"""Schemas of records that this version reads; `transfer.cli.old_names` has the option names of the first one."""
-
-# The types that `Record.read` checks, so that reports can rely on them.
-KINDS = {
-    **dict.fromkeys(("run_id", "run_key", "config_digest", "task", "weights_id", "primary"), str),
-    **dict.fromkeys(("dataset", "backbone", "options", "outcome", "scores", "metrics", "cost"), dict),
-    **dict.fromkeys(("environment", "details", "files", "run_key_content", "origin", "user_code"), dict),
-    **dict.fromkeys(("untrained", "notes"), list),
-    "seed": int,
-    "task_version": int,
-    "smoke": bool,
-    "subset": (int, type(None)),
-    "export": (str, type(None)),
-    "shared": (dict, type(None)),
-}
-# The defaults of entries that older records of this schema lack.
-ADDED: dict[str, Any] = {
-    "export": None,
-    "details": {},
-    "files": {},
-    "run_key_content": {},
-    "shared": None,
-    "origin": {},
-    "user_code": {},
-}
+SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -130,18 +95,6 @@ class Record:
         """Return a score in the unit that tables print."""
         return self.scale(name) * self.scores[name]
 
-    @cached_property
-    def current_content(self) -> dict[str, Any]:
-        """The content of the run key under the option names of this version; empty if it was not recorded."""
-        return self.run_key_content if self.schema == SCHEMA else current_content(self.run_key_content)
-
-    @cached_property
-    def current_run_key(self) -> str:
-        """The key that a run of the same settings has in this version; `run_key` if option names did not change it."""
-        if self.schema == SCHEMA or not self.run_key_content:
-            return self.run_key
-        return RunKey(self.current_content).digest
-
     @property
     def training_failed(self) -> bool:
         """Whether the training broke down, which is a result."""
@@ -181,59 +134,31 @@ class Record:
     @classmethod
     def parse(cls, raw: bytes, path: Path, *, edited: bool = False) -> "Record":
         """Return the record in the bytes of a file, see `read`; `path` is used in messages."""
-        numbers = Numbers()
         try:
-            content = json.loads(raw.decode("utf-8"), parse_constant=numbers.read, parse_float=numbers.read)
-            schema = content.pop("schema")
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+            content = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
+            schema = content["schema"]
+        except (ValueError, KeyError, TypeError) as error:
             raise unreadable(path, error) from None
-        if schema not in READABLE:
-            kind = OtherSchema if type(schema) is int else UserError
-            raise kind(f"{path}: schema {str(schema)[:40]}, but this version reads {SCHEMA}; update the suite")
-        digest = content.pop("digest", None)
-        content = ADDED | current_keys(content)
-        if content.keys() != NAMES:
-            differing = ", ".join(name[:40] for name in sorted(content.keys() ^ NAMES))
-            raise UserError(f"{path}: unknown or missing entries: {differing}; delete its folder to run it again")
-        wrong = [name for name, kind in KINDS.items() if not is_a(content[name], kind)]
-        wrong = (
-            wrong or too_deep_entries(raw, content) or entries_with_odd_texts(raw, content) or invalid_entries(content)
-        )
-        if not wrong and numbers.not_finite:
-            wrong = not_finite_entries(content)
-        if wrong:
+        if schema != SCHEMA:
+            raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
+        content.pop("digest", None)
+        if wrong := wrong_entries(content, _hints()):
             raise unreadable(path, ", ".join(wrong))
-        if not edited and is_modified(raw, digest, content["files"]):
+        if not edited and is_modified(raw):
             raise UserError(
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
                 "Put the old file back, or delete its folder to run it again"
             )
-        return cls(schema=schema, **_with_current_names(schema, content))
+        return cls(**content)
 
 
-def _with_current_names(schema: int, content: dict[str, Any]) -> dict[str, Any]:
-    """Return a record's content with the option names of this version, whichever version wrote it.
-
-    `run_key` and `run_key_content` stay, because the run's folder and runs that started from its weights name that key.
-    """
-    backbone = content["backbone"]
-    if "gate" in backbone:
-        content = content | {"backbone": backbone | {"gate": gate_name(backbone["gate"])}}
-    if schema == SCHEMA:
-        return content
-    content = content | {"options": current_options(content["options"])}
-    old_key = RunKey(content["run_key_content"]).without("seed")
-    if content["run_key_content"] and content["config_digest"] == old_key.digest:
-        current = RunKey(current_content(content["run_key_content"])).without("seed")
-        content["config_digest"] = current.digest
-    return content
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Record)
 
 
-NAMES = {item.name for item in fields(Record)} - {"schema"}
-
-
-class OtherSchema(UserError):
-    """The record is of another version of the suite."""
+def _refuse(text: str) -> float:
+    raise ValueError(f"{text} is no number")
 
 
 def unreadable(path: Path, reason: object) -> UserError:

@@ -29,10 +29,9 @@ from backbones.runtime.files import (
 )
 from transfer.records.checksums import file_checksums, with_checksum
 from transfer.records.per_sample import OUTCOMES
-from transfer.records.record import SCHEMA, Record, RunKey, unreadable
+from transfer.records.record import Record, RunKey, unreadable
 
 __all__ = [
-    "SCHEMA",
     "Record",
     "Run",
     "RunKey",
@@ -101,22 +100,6 @@ class Store:
         if record.run_key != run_key.digest:
             raise UserError(f"{path}: belongs to another run ({record.run_key[:16]}); move the folder away")
         return record
-
-    def of_older_names(self, run_id: str, run_key: RunKey) -> Record | None:
-        """Return the record of the run that has another key because of older option names; None if there is none.
-
-        Its folder has the name of `run_id` up to the digest. Unreadable records are skipped; reports name them.
-        """
-        prefix = run_id.rpartition("-")[0] + "-"
-        for folder in self.folders():
-            if folder.name.startswith(prefix) and folder.name != run_id and has_record(folder):
-                try:
-                    record = Record.read(folder / RECORD)
-                except UserError:
-                    continue
-                if record.schema != SCHEMA and record.current_run_key == run_key.digest:
-                    return record
-        return None
 
     @contextmanager
     def lock(self, run_id: str, waiting: Callable[[], None]) -> Iterator[Path]:
@@ -232,7 +215,7 @@ def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """
     by_run_key: dict[str, list[Run]] = {}
     for run in runs:
-        by_run_key.setdefault(run.record.current_run_key, []).append(run)
+        by_run_key.setdefault(run.record.run_key, []).append(run)
     kept, disputes = [], []
     for copies in by_run_key.values():
         first, *others = sorted(copies, key=_precedence) if len(copies) > 1 else copies

@@ -78,16 +78,14 @@ def check_run_key(folder: Path, record: Record) -> Checks:
     if folder.resolve().name != record.run_id:
         wrong.append(f"the folder is named {folder.resolve().name}, its run {record.run_id}")
     content = record.run_key_content
-    if not content:
-        return wrong, ["run key not checked: the record is of a version that did not keep what it was made from"]
     run_key = RunKey(content)
     if run_key.digest != record.run_key:
         wrong.append(f"run_key: {record.run_key[:12]} in the record, {run_key.digest[:12]} from its content")
-    if RunKey(record.current_content).without("seed").digest != record.config_digest:
+    if run_key.without("seed").digest != record.config_digest:
         wrong.append("config_digest: not the digest of the run key's content without the seed")
     if content.get("user_code", {}) != {part: code.get("sha256") for part, code in record.user_code.items()}:
         wrong.append("user_code: other files in the record than in its identity")
-    return wrong + _contradictions(record.current_content, record), []
+    return wrong + _contradictions(content, record), []
 
 
 def _contradictions(content: dict[str, Any], record: Record) -> list[str]:
@@ -180,7 +178,7 @@ def task_of(record: Record) -> "Task":
             task = load_task(users_file(record, "task") or name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"there is no task {name} here ({error})") from None
-    if not task.rescores_from <= record.task_version <= task.version:
+    if record.task_version != task.version:
         raise UserError(
             f"version {record.task_version} of task {name} made the record, and here is version {task.version}, which "
             "scores differently; use that version of the suite"

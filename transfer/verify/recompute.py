@@ -7,17 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from backbones.checkpoints.exports import CONFIG, EXPORT, WEIGHTS
 from backbones.errors import UserError
-from backbones.settings import read_yaml, write_yaml
 from backbones.spec import BackboneSpec
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
-from transfer.records.record import SCHEMA, Record
+from transfer.records.record import Record
 from transfer.records.store import OPTIONS
-from transfer.records.task_versions import between
 from transfer.verify.checks import PRETRAIN, found_weights, task_of
 from transfer.verify.users_parts import users_file, users_metrics
 
@@ -118,8 +115,7 @@ def _run_inputs(folder: Path, record: Record, search: Search) -> "RunInputs":
         users_file(record, part)
     if record.task_version != task.version:
         raise UserError(
-            f"version {record.task_version} of task {record.task} scored the run, and here is version {task.version} "
-            f"({'; '.join(between(record.task, (record.task_version, task.version)))})"
+            f"version {record.task_version} of task {record.task} scored the run, and here is version {task.version}"
         )
     options = _options(folder, record, task.options)
     try:
@@ -155,29 +151,13 @@ def _options(folder: Path, record: Record, kind: type[Any]) -> Any:
     path = folder / OPTIONS
     if not path.is_file():
         raise UserError(f"the run's options: there is no {path} here")
-    with _with_current_names(path, record) as file:
-        try:
-            if record.task.startswith(PRETRAIN):
-                return read_command(pretraining_recipe(str(file)), kind, [], PretrainRunOptions).options
-            recipe = task_recipe(users_file(record, "task") or record.task)
-            return read_command(recipe, kind, ["--config", str(file)], RunOptions).options
-        except SystemExit:
-            raise UserError(f"{path}: its options are not those of this version") from None
-
-
-@contextmanager
-def _with_current_names(path: Path, record: Record) -> Iterator[Path]:
-    """Yield a run's options.yaml, or a temporary one with the names of this version if its schema is older."""
-    from transfer.cli.old_names import current_options
-    from transfer.cli.yaml_layers import with_full_paths
-
-    if record.schema == SCHEMA:
-        yield path
-        return
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / path.name
-        file.write_text(write_yaml(current_options(with_full_paths(path, read_yaml(path)))), encoding="utf-8")
-        yield file
+    try:
+        if record.task.startswith(PRETRAIN):
+            return read_command(pretraining_recipe(str(path)), kind, [], PretrainRunOptions).options
+        recipe = task_recipe(users_file(record, "task") or record.task)
+        return read_command(recipe, kind, ["--config", str(path)], RunOptions).options
+    except SystemExit:
+        raise UserError(f"{path}: its options are not those of this version") from None
 
 
 def _dataset(record: Record, task: Any, options: Any, data: Path | None) -> Any:
@@ -224,8 +204,8 @@ def _weights(record: Record, search: Search) -> tuple[BackboneSpec, str, str]:
 
 
 def _scored_in(record: Record) -> str:
-    """Return the precision in which the run was scored; older records were scored in that of their training."""
-    return str(record.environment.get("eval_precision") or record.environment["precision"])
+    """Return the precision in which the run was scored."""
+    return str(record.environment["eval_precision"])
 
 
 def _table(record: Record, recomputed: "Recomputed") -> list[str]:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -57,10 +56,3 @@ def test_an_edited_record_is_refused_and_named(tmp_path: Path, edit: Callable[[s
     with pytest.raises(UserError, match="edited after it was written"):
         Store(tmp_path).find(path.parent.name, RunKey(CONTENT))
     assert Record.read(path, edited=True).task == "reid"
-
-
-def test_a_record_of_a_version_without_digests_still_reads(tmp_path: Path) -> None:
-    added = ("files", "run_key_content", "shared", "export", "details")
-    old = {name: value for name, value in asdict(record(RunKey(CONTENT))).items() if name not in added}
-    (tmp_path / "record.json").write_text(json.dumps(old))
-    assert Record.read(tmp_path / "record.json") == record(RunKey(CONTENT))

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -156,13 +155,6 @@ def test_options_without_effect_are_not_said() -> None:
     assert letters(of(records)) == ["a: warmup_epochs 0", "b: warmup_epochs 7"]
     grouping = of([*records, made(size=[8, 8])])
     assert letters(grouping) == ["a: warmup_epochs 0", "b: warmup_epochs 7, size 64 32", "c: warmup_epochs 7, size 8 8"]
-
-
-def test_an_older_record_does_not_pass_for_a_newer_one() -> None:
-    grouping = of([made(), replace(made(seed=1), run_key_content={})])
-    groups = grouping.groups
-    assert len(groups) == 2
-    assert letters(grouping) == ["a: options with effect", "b: options all count"]
 
 
 def test_letters_go_on_after_z() -> None:

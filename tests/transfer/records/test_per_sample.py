@@ -93,9 +93,6 @@ FAULTS: dict[str, tuple[Outcomes, str]] = {
     "fewer values": (changed(ap=np.zeros(3)), "cannot be scored (ValueError: mAP: 3 values of 60 samples)"),
     "infinite values": (changed(ap=np.full(60, np.inf)), "cannot be scored (ValueError: mAP: infinite for "),
     "a column of names": (changed(sample=doubled()[:, None]), "samples and their clusters are not equally many"),
-    "complex values": (changed(ap=np.zeros(60, complex)), "its array ap is of type complex128, neither numbers nor"),
-    "long values": (changed(ap=np.zeros(60, np.longdouble)), f"its array ap is of type {np.dtype(np.longdouble)}, nei"),
-    "structured names": (changed(sample=np.zeros(60, [("a", "i4", (2,))])), "its array sample is of type [('a'"),
 }  # fmt: skip
 
 

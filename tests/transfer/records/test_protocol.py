@@ -53,16 +53,6 @@ def test_the_task_and_the_precision_that_was_used_count() -> None:
     assert differing(scored) == {"eval_precision": ["bf16", "fp32"]}
 
 
-def test_an_older_record_keeps_its_protocol_and_is_told_from_newer_ones() -> None:
-    old, new = made(), made(environment={"eval_precision": "bf16"})
-    assert "eval_precision" not in protocol(old)
-    assert differing([old, new]) == {"eval_precision": ["as precision", "bf16"]}
-    # where nothing trains, newer records have no precision besides
-    frozen = made(environment={"precision": None, "eval_precision": "fp32"})
-    assert differing([old, frozen]) == {"eval_precision": ["as precision", "fp32"]}
-    assert differing([old, new], without=("eval_precision",)) == {}
-
-
 @pytest.mark.parametrize(
     "given", [{"seed": 3}, {"weights_id": "timm:x"}, {"stem": "conv"}, {"backbone": {"name": "other"}}], ids=str
 )
@@ -88,10 +78,6 @@ def test_files_that_options_name_count_by_content() -> None:
         record.options["detector"] = path
     assert digest(one) == digest(same)
     assert list(differing([one, other])) == ["detector"]
-
-
-def test_a_record_that_does_not_tell_its_identity_counts_all_options() -> None:
-    assert "sam_rho" in protocol(replace(made(), run_key_content={}))
 
 
 def test_the_digest_does_not_depend_on_order_or_process() -> None:

@@ -1,8 +1,6 @@
-import json
-import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +10,10 @@ import pytest
 
 from backbones.errors import UserError
 from backbones.runtime.ranks import Ranks
-from tests.support import context, ends_at_once
+from tests.support import context
 from transfer.cli.ignored_options import rule_inputs
 from transfer.evaluation import evaluator, reuse
-from transfer.records.store import LOCK, RECORD, Record, Run, RunKey, Store, merged
+from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged
 
 CONTENT = {
     "task": "reid",
@@ -103,15 +101,6 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     assert store.runs() == ([Run(folder, written)], [])
 
 
-@pytest.mark.parametrize(("then", "now"), [(True, "sigmoid"), (False, "off"), ("silu", "silu")])
-def test_a_gate_of_an_older_record_has_its_name(tmp_path: Path, then: object, now: str) -> None:
-    store, mine = Store(tmp_path), record(RunKey(CONTENT), backbone={"name": "tiny", "gate": then})
-    with store.lock(mine.run_id, waiting=lambda: None):
-        store.write(mine, "", {})
-    (read,), problems = store.runs()
-    assert (read.record.backbone["gate"], problems) == (now, [])
-
-
 def test_a_folder_without_record_is_unfinished(tmp_path: Path) -> None:
     store, run_key = Store(tmp_path), RunKey(CONTENT)
     mine = record(run_key)
@@ -130,61 +119,16 @@ def test_the_full_hash_is_compared(tmp_path: Path) -> None:
         store.find(mine.run_id, run_key)
 
 
-NO_SCORES = ("high", None, True, [0.5], float("nan"), float("inf"), 10**400)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda content: {**content, "schema": 99}, "schema 99.*update"),
-        (lambda content: {**content, "surprise": 1}, "unknown or missing entries: surprise"),
-        (lambda content: {key: value for key, value in content.items() if key != "scores"}, "entries: scores"),
-        (lambda content: [content], "not a readable record"),
-        (lambda content: {**content, "outcome": None}, "not a readable record"),
-        (lambda content: {**content, "outcome": {"status": "fine"}}, "not a readable record"),
-        (lambda content: {**content, "scores": []}, "not a readable record"),
-        *((lambda content, bad=bad: {**content, "scores": {"mAP": bad}}, r"record \(scores\)") for bad in NO_SCORES),
-        (lambda content: {**content, "metrics": {"mAP": None}}, r"record \(metrics\)"),
-        (lambda content: {**content, "metrics": {"mAP": {"direction": 7}}}, r"record \(metrics\)"),
-        (lambda content: {**content, "cost": {"device_hours": "abc"}}, r"record \(cost\)"),
-        (lambda content: {**content, "details": {"mAP": {"standard_error": "q"}}}, r"record \(details\)"),
-        (
-            lambda content: {**content, "scores": {"mAP": 0.5}, "outcome": {"status": "diverged", "step": 1}},
-            r"record \(scores of a training that broke down\)",
-        ),
-        (lambda content: {**content, "origin": None}, r"record \(origin\)"),
-    ],
-)
-def test_reading_is_strict(tmp_path: Path, spoil: Any, message: str) -> None:
-    path = tmp_path / "run" / "record.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(spoil(asdict(record(RunKey(CONTENT))))))
-    with pytest.raises(UserError, match=message):
-        Record.read(path)
+def test_a_record_that_cannot_be_read_is_left_out_by_name(tmp_path: Path) -> None:
+    good = written(tmp_path)
+    for name, text in (("torn", '{"schema": 1, "run_'), ("newer", '{"schema": 99}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "record.json").write_text(text)
     found, problems = Store(tmp_path).runs()
-    assert not found
-    assert str(path) in problems[0]
-
-
-def test_a_torn_record_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    path.write_text('{"schema": 1, "run_')
-    with pytest.raises(UserError, match=r"record\.json: not a readable record"):
-        Record.read(path)
-
-
-def test_a_record_too_deep_to_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "record.json").write_text("[" * 100_000)
-    found, (problem,) = Store(tmp_path).runs()
-    assert not found
-    assert "not a readable record" in problem
-
-
-def test_records_of_older_versions_say_nothing_of_their_weights(tmp_path: Path) -> None:
-    content = asdict(record(RunKey(CONTENT)))
-    (tmp_path / "record.json").write_text(json.dumps({name: content[name] for name in content if name != "origin"}))
-    assert Record.read(tmp_path / "record.json").origin == {}
+    assert found == [good]
+    assert [problem.partition("/record.json: ")[0] for problem in problems] == [
+        str(tmp_path / "newer"), str(tmp_path / "torn"),
+    ]  # fmt: skip
 
 
 def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
@@ -349,11 +293,3 @@ def test_a_record_that_cannot_be_read_just_now_is_not_to_be_deleted(tmp_path: Pa
     assert runs == []
     assert "the disk fails" in problem
     assert "delete" not in problem
-
-
-def test_a_pipe_in_the_place_of_a_lock_is_not_waited_on(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    os.mkfifo(tmp_path / "run" / LOCK)
-    taking = Store(tmp_path).lock("run", lambda: None)
-    with ends_at_once(tmp_path / "run" / LOCK), pytest.raises(UserError, match=r"run/lock: not a regular file"):
-        taking.__enter__()

@@ -204,7 +204,7 @@ def _merged(copies: Sequence[Submission]) -> Iterator[Submission]:
     """Yield each run once, with all sources of its result; a repetition with another result is noted, not shown."""
     by_run: dict[str, list[Submission]] = {}
     for copy in copies:
-        by_run.setdefault(copy.run.record.current_run_key, []).append(copy)
+        by_run.setdefault(copy.run.record.run_key, []).append(copy)
     for same in by_run.values():
         (kept,), _ = merged([copy.run for copy in same])
         first = next(copy for copy in same if copy.run is kept)

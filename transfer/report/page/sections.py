@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 from backbones.errors import UserError
 from transfer.comparison.bootstrap import AP_DRAWS
 from transfer.comparison.paired_intervals import Bootstrap
-from transfer.records.record_schema import are_token_facts_of_epoch
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_coloured
@@ -295,9 +294,7 @@ def _layers(runs: RunSet) -> Iterator[Section]:
     if len(with_layers):
         yield Section(title="tokens: by layer", table=layer_table(with_layers))
     diagnosed = runs.where(lambda record: record.details.get("tokens_at"))
-    layer_histories = {
-        run.record.run_id: [*filter(are_token_facts_of_epoch, history(run.folder, "layers"))] for run in diagnosed
-    }
+    layer_histories = {run.record.run_id: history(run.folder, "layers") for run in diagnosed}
     if any(layer_histories.values()):
         from transfer.report.figures.tokens import similarity_by_epoch
 

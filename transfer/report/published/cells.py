@@ -120,8 +120,8 @@ def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnR
 
 
 def _run_notes(runs: OwnRuns) -> list[Note]:
-    """Return the notes on changed tasks and on unstated numbers of processes of a row's runs."""
-    notes = [Note(NoteKind.TASK_VERSION, text) for text in runs.task_changes]
+    """Return the notes on unstated numbers of processes of a row's runs."""
+    notes = []
     alone = "each of which sees to its part of a batch by itself; the table's sweep does not say how many there are"
     for match in runs.matches:
         if match.processes is not None:

@@ -9,7 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.data.spec import DatasetSpec, resolve_dataset
+from backbones.pretrain import method
 from backbones.spec import FIELDS, BackboneSpec
+from tasks import task
 from transfer.cli.options import EXECUTION
 from transfer.published.reasons import (
     ContentsNotRecorded,
@@ -17,7 +19,6 @@ from transfer.published.reasons import (
     Lacks,
     Marked,
     OtherDataset,
-    OtherTaskVersion,
     OtherWeights,
     Reason,
     UnreadableImages,
@@ -27,11 +28,11 @@ from transfer.published.reasons import (
 from transfer.published.rows import Row, used_values
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, displayed_fields, protocol
 from transfer.records.record import Record
-from transfer.records.task_versions import latest
 from transfer.report.published.option_readings import equal, same_stem
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step
 
 WORLD_SIZE = "world_size"
+PRETRAIN = "pretrain-"
 _HALF = ("bf16", "fp16")
 # Fields of a backbone that must agree besides the options that a row names.
 _BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
@@ -101,9 +102,10 @@ def missing_downloads(record: Record, needs: Mapping[str, str]) -> list[Reason]:
 
 
 def task_version_differences(record: Record) -> list[Reason]:
-    """Return the difference of the task's version from the current one, if any."""
-    current = latest(record.task)
-    return [] if record.task_version == current else [OtherTaskVersion(record.task, record.task_version, current)]
+    """Return the difference of the task's version from that of the task here, if any."""
+    name = record.task.removeprefix(PRETRAIN)
+    here = (method.load_facts if name != record.task else task.load_facts)(name).version
+    return [] if record.task_version == here else [Differs(f"{record.task} version", record.task_version, here)]
 
 
 def precision_differences(record: Record, options: Mapping[str, Any]) -> list[Reason]:

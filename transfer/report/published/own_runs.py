@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transfer.published.reasons import OtherTaskVersion, Reason
+from transfer.published.reasons import Reason
 from transfer.records.labels import content_label
 from transfer.records.protocol import PRETRAINING, backbone_of, displayed_fields, distinguishing_fields, lineage
 from transfer.records.record import Record
-from transfer.records.task_versions import between
 from transfer.report.published.matching import PublishedMatch
 from transfer.report.published.option_readings import Reading
 
@@ -47,12 +46,6 @@ class OwnRuns:
     def reasons(self) -> tuple[Reason, ...]:
         """Reasons why their scores cannot be compared, equal for all runs."""
         return self.matches[0].reasons
-
-    @property
-    def task_changes(self) -> list[str]:
-        """Changes between versions of tasks that are among the reasons, a sentence each."""
-        versions = [reason for reason in self.reasons if isinstance(reason, OtherTaskVersion)]
-        return [text for reason in versions for text in between(reason.task, (reason.own, reason.published))]
 
 
 def own_runs(

@@ -10,7 +10,6 @@ from transfer.published.reasons import (
     Marked,
     OtherDataset,
     OtherMachine,
-    OtherTaskVersion,
     OtherWeights,
     Reason,
     UnknownPretraining,
@@ -80,11 +79,6 @@ def _(reason: ContentsNotRecorded) -> str:
 @_text.register
 def _(reason: Differs) -> str:
     return f"{reason.name} {value_label(reason.own)} ({value_label(reason.published)}{_assumed(reason.assumed)})"
-
-
-@_text.register
-def _(reason: OtherTaskVersion) -> str:
-    return f"{reason.task} version {reason.own} ({reason.published})"
 
 
 @_text.register

@@ -12,7 +12,7 @@ from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Ta
 
 PROTOCOL = "protocol"
 """Name of the column with the `Comparability` of each row."""
-IN_CSV = (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)
+IN_CSV = (NoteKind.COMPARABILITY,)
 """Kinds of notes that CSV does without, since its column `protocol` has all fields."""
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""

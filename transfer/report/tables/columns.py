@@ -26,10 +26,8 @@ def run_ids(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
 
 def grouping_notes(grouping: Grouping) -> list[Note]:
-    """Return the notes that explain the letters of comparability groups and the changes between versions of tasks."""
-    comparability = grouping.comparability
-    groups = [Note(NoteKind.COMPARABILITY, "equal in", group=group) for group in comparability.groups]
-    return groups + [Note(NoteKind.TASK_VERSION, f"protocol {text}") for text in comparability.task_versions]
+    """Return the notes that explain the letters of comparability groups."""
+    return [Note(NoteKind.COMPARABILITY, "equal in", group=group) for group in grouping.comparability.groups]
 
 
 def score_columns(records: Sequence[Record]) -> list[Column]:

@@ -44,7 +44,7 @@ def largest_stable(rows: StabilityMap) -> Table:
     for cells in panels.values():
         same = {name: cells[0][name] for name in names}
         lines.append(same | _edges(sorted(cells, key=lambda cell: float(cell[x])), x, rows.endings))
-    notes = [note for note in rows.notes if note.kind in (NoteKind.COMPARABILITY, NoteKind.TASK_VERSION)]
+    notes = [note for note in rows.notes if note.kind is NoteKind.COMPARABILITY]
     text = "medians over the seeds, each judged by itself"
     notes.append(Note(NoteKind.READING, text, "largest, broken", columns=("largest", "broken")))
     return Table.from_rows(lines, significant([*rows.by, y, "largest", "largest_low", "largest_high", "broken"]), notes)

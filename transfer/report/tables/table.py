@@ -55,7 +55,6 @@ class NoteKind(Enum):
     """Subject of a note."""
 
     COMPARABILITY = "what the letter of a group of rows stands for"
-    TASK_VERSION = "what versions of a task changed"
     SEEDS = "which runs count as one seed"
     BREAKDOWNS = "how trainings that broke down are counted"
     MEANS = "what a mean is over, and what it leaves out"

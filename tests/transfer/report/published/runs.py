@@ -18,7 +18,6 @@ from transfer.published.rows import rows_of, table_of
 from transfer.records.record import RunKey
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
-from transfer.records.task_versions import latest
 from transfer.report.published.differences import process_count
 from transfer.report.published.table import paper_table
 from transfer.report.render.text import note_text
@@ -65,7 +64,7 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
     options |= given.pop("changed", {})
     values: dict[str, Any] = {
         "task": cell.step.task,
-        "task_version": latest(cell.step.task),
+        "task_version": 1,
         "dataset": data,
         "backbone": spec.as_dict(),
         "weights_id": weights,

@@ -8,12 +8,11 @@ import pytest
 
 from backbones.settings import CONFIGS, read_yaml
 from backbones.spec import resolve
-from tests.transfer.report.published.runs import cell_of, cells_of, full, line_of, lines_of, run_of, shown_table
+from tests.transfer.report.published.runs import cell_of, cells_of, full, line_of, lines_of, run_of
 from transfer.published.rows import read_paper, table_of
 from transfer.records.labels import value_label
 from transfer.records.protocol import protocol
 from transfer.records.store import Run
-from transfer.records.task_versions import CHANGES
 from transfer.report.published.cells import _run_notes
 from transfer.report.published.differences import process_count, process_count_differences, unstated_processes
 from transfer.report.published.matching import Matcher, PublishedMatch
@@ -86,7 +85,7 @@ def test_other_weights_do_not_stand_in_the_row_of_released_ones(tmp_path: Path) 
             "imagenet1k train images 128116 (1281167)",
         ),
         ({"weights_id": "sha256:aa"}, "starts from weights sha256:aa (random)"),
-        ({"task_version": 1}, "pretrain-supervised version 1 (2)"),
+        ({"task_version": 2}, "pretrain-supervised version 2 (1)"),
         ({"environment": {"precision": "fp32"}}, "precision fp32 (auto: bf16 or fp16)"),
         ({"environment": {"precision": None}}, "precision not recorded (auto: bf16 or fp16)"),
         ({"environment": {"eval_precision": "bf16"}}, "eval_precision bf16 (fp32)"),
@@ -128,21 +127,14 @@ def test_msmt17_is_that_of_the_table(tmp_path: Path, version: str, reason: str) 
     assert all((line["verdict"] == "not comparable") is bool(reason) for line in lines)
 
 
-def test_what_an_older_version_has_otherwise_is_a_note(tmp_path: Path) -> None:
-    run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, task_version=1)
-    _, notes = shown_table([run], "scaled_relu", "1")
-    task = "pretrain-supervised"
-    assert f"{task}, version 2: {CHANGES[task, 2]}" in notes
-
-
 def test_differences_of_the_training_behind_a_cell_are_named_with_its_step(tmp_path: Path) -> None:
     label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
     dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
-    given: dict[str, Any] = {"dataset": {"version": "2010"}, "environment": {"precision": "fp32"}, "task_version": 1}
+    given: dict[str, Any] = {"dataset": {"version": "2010"}, "environment": {"precision": "fp32"}, "task_version": 2}
     trained = run_of(dino, tmp_path, 500, export="sha256:dd", **given)
     probe = run_of(linear, tmp_path, 734, weights_id="sha256:dd")
     assert line_of([trained, probe], "2", label)["not comparable because"] == (
-        "dino: imagenet1k version 2010 (ILSVRC2012); dino: pretrain-dino version 1 (2); "
+        "dino: imagenet1k version 2010 (ILSVRC2012); dino: pretrain-dino version 2 (1); "
         "dino: precision fp32 (auto: bf16 or fp16)"
     )
 
