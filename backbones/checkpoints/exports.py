@@ -26,7 +26,7 @@ CHECKED = (WEIGHTS, HEAD, CONFIG)
 SUMS, SOURCES = "files", "sources"
 """Entry of these facts with the sha256 of each of `CHECKED`, and the one with the user's files behind the parts."""
 SCHEMA, VERSION = "schema", 1
-"""Entry with the version of these facts, which always have `SUMS`; facts of older exports have no version."""
+"""Entry with the version of these facts, and that version; written facts always have `SUMS` beside it."""
 CARD = "README.md"
 WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
 LARGEST_SIDE = 20_000  # pixels

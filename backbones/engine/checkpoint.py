@@ -159,7 +159,7 @@ class History:
     Args:
         folder: of the run; None writes nothing.
         step: of the saved state; 0 begins a new history.
-        saved: `position` when the state was saved; None for a state of an older version.
+        saved: `position` when the state was saved; None without a state.
 
     Attributes:
         lost: sentence on lines that were there when the state was saved and are no more; empty if none are lost.

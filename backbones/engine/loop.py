@@ -82,14 +82,6 @@ def _circumstances(context: Context) -> dict[str, str]:
     }
 
 
-def _circumstances_of(state: dict[str, Any]) -> dict[str, str]:
-    """Return those of a saved state; before they had an entry of their own, it named processes and threads alone."""
-    older = {"world": "by {} process(es)", "threads": "with {} thread(s)"}
-    found = {name: text.format(state[name]) for name, text in older.items() if name in state}
-    found |= state.get("circumstances", {})
-    return found
-
-
 class _Run:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.options, self.context = options, context
@@ -130,7 +122,7 @@ class _Run:
         context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
         self.history = History(self.folder, self.progress.step, state.get("history"))
         here = _circumstances(context)
-        for name, then in _circumstances_of(state).items():
+        for name, then in state["circumstances"].items():
             if here.get(name, then) != then:
                 self.note(f"step {self.progress.step} was reached {then}, the rest {here[name]}")
         context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")

@@ -18,8 +18,6 @@ from backbones.errors import MissingInput, Replaced, UserError, shortened
 from backbones.spec import BackboneSpec
 from backbones.weights import head_digest
 
-LEARNER = "learner.safetensors"
-"""The file of all tensors in runs of earlier versions, in the run's folder."""
 _PREFIX, _RENAMED = "backbone_prefix", "renamed"
 """Entries of `export.json`: what stands before the names of the backbone's tensors in the learner, and exported name ->
 name in the learner's backbone where a task has wrapped a module of it."""
@@ -69,8 +67,6 @@ def load_trained(run: Path) -> dict[str, Tensor]:
 
     folder = run / EXPORT
     try:
-        if (run / LEARNER).is_file():
-            return dict(load_file(run / LEARNER))
         if not (folder / HEAD).is_file():
             raise MissingInput(
                 f"the run's weights: there is no {folder / HEAD} here (runs of --save-weights none leave none)"

@@ -46,7 +46,7 @@ class RankedLists:
     places: NDArray[Any]
     """Indices [Q, k] into the gallery's arrays, nearest first; -1 after the end of a list."""
     distances: NDArray[Any] | None = None
-    """Distances [Q, k] of the places, nan after the end of a list; None in files of older versions."""
+    """Distances [Q, k] of the places, nan after the end of a list; None where they were not kept."""
 
     @property
     def right(self) -> NDArray[Any]:

@@ -262,11 +262,3 @@ def test_an_undisturbed_history_is_not_called_damaged(tmp_path: Path) -> None:
     here = context(tmp_path)
     fit(Classifier(), loader(), fit_options(), here)
     assert here.notes == []
-
-
-def test_an_older_state_names_its_processes_and_threads() -> None:
-    assert loop._circumstances_of({"world": 8, "threads": 2}) == {
-        "world": "by 8 process(es)",
-        "threads": "with 2 thread(s)",
-    }
-    assert loop._circumstances_of({"circumstances": {"later": "on something"}}) == {"later": "on something"}

@@ -260,9 +260,9 @@ def test_a_run_whose_record_may_be_whole_is_never_set_aside(
         record.unlink()
         record.symlink_to("/proc/self/mem")  # of which the first byte cannot be read, as on a failing disk
     else:
-        record.write_bytes(record.read_bytes().replace(b'"schema": 2', b'"schema": 3', 1))
+        record.write_bytes(record.read_bytes().replace(b'"schema": 1', b'"schema": 3', 1))
     assert store(out, "--repair") == 1
     assert run.is_dir()
     assert not (out / ASIDE).exists()
     printed = capsys.readouterr().out
-    assert ("schema 3, but this version reads 2" if fault == "of a later version" else "cannot be read") in printed
+    assert ("schema 3, but this version reads 1" if fault == "of a later version" else "cannot be read") in printed

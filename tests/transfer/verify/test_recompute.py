@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from backbones.engine.trained_weights import LEARNER, load_trained
 from backbones.pretrain.method import load_method
 from backbones.settings import config_names
 from tasks.reference.recomputed import ROUNDING
@@ -280,17 +279,6 @@ def test_weights_whose_outputs_no_score_is_computed_from_are_said(
     status, out = said(capsys, path.parents[1])
     assert status == 1
     assert "not computed anew: the run's weights: their outputs for the " in out
-
-
-def test_a_run_of_an_earlier_version_has_all_tensors_in_one_file(
-    copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = copy("reid")
-    save_file(load_trained(folder), folder / LEARNER)
-    shutil.rmtree(folder / "export")
-    _, out = said(capsys, folder)
-    assert "not computed anew" not in out
-    assert "mAP " in out
 
 
 def test_detections_are_scored_anew_without_the_weights(

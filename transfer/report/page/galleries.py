@@ -126,7 +126,7 @@ def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
         _left_out(kept),
     ]
     if len(kept) < len(reid):
-        lines.append(f"Configurations without a run that has a file {RANKED}, as older ones: {len(reid) - len(kept)}.")
+        lines.append(f"Configurations without a run that has a file {RANKED}: {len(reid) - len(kept)}.")
     if damaged:
         lines.append(f"The file {RANKED} cannot be read, or a picture: {shortened(damaged)}.")
     if not any(gallery.picture for gallery in shown):

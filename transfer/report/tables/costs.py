@@ -188,12 +188,8 @@ def hours(record: Record) -> float:
 
 def stored_feature_hours(record: Record) -> float:
     """Return the hours in which other runs extracted the features of a run; nan where they are not recorded."""
-    if "found_hours" in record.cost:
-        recorded = record.cost["found_hours"]
-        return math.nan if recorded is None else float(recorded)
-    features = record.details.get("features")  # of an older record
-    whole = not isinstance(features, dict) or features.get("computed") == features.get("images")
-    return 0.0 if whole else math.nan
+    recorded = record.cost.get("found_hours", 0.0)
+    return math.nan if recorded is None else float(recorded)
 
 
 def kind_of_hours(record: Record) -> str:

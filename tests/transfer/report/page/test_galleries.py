@@ -63,7 +63,7 @@ def test_a_run_with_its_lists_stands_for_its_configuration(tmp_path: Path) -> No
     assert {gallery.run_id for gallery in section.galleries} == {with_lists.record.run_id}
     (section,) = picture_sections([without], pictures=False)
     assert not section.galleries
-    assert f"without a run that has a file {RANKED}, as older ones: 1" in section.note
+    assert f"without a run that has a file {RANKED}: 1" in section.note
 
 
 def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
