@@ -77,7 +77,7 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems
     run = command.run
     for argument in run.dataset:
         spec = resolve_dataset(argument)
-        with problems.collected(spec.name):
+        with problems.collected():
             dataset = task.open(
                 spec,
                 command.options,

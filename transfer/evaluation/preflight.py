@@ -31,7 +31,7 @@ def resolve_inputs(
     if found is None:
         open_datasets(inputs, command, task, problems)
     for _, dataset in inputs.datasets:
-        with problems.collected(dataset.name):
+        with problems.collected():
             task.check(inputs.spec, dataset, command.options, context)
     with problems.collected():
         load_metrics(command.run.metric)

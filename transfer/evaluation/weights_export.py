@@ -1,16 +1,13 @@
 """Publishes the export of a pretraining run as WEIGHTS/NAME, where other commands find it. Importing it is light."""
 
-import contextlib
-import fcntl
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.checkpoints.exports import EXPORT, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, replace_folder, write_error
+from backbones.runtime.files import check_writable, lock, replace_folder, write_error
 from backbones.settings import differences, read_yaml
 from transfer.cli.options import EXECUTION, PretrainRunOptions
 from transfer.records.store import LOCK, OPTIONS, RECORD, Record, has_state, is_locked
@@ -20,6 +17,7 @@ if TYPE_CHECKING:
 
 # Options that may differ between two commands for the same weights.
 _NOT_COMPARED = (*EXECUTION, "config", "dry_run")
+LOCK_FILE = ".lock"
 
 
 def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None:
@@ -46,23 +44,13 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
     if not same or pretraining_facts(target).get("identity") != record.run_key:
         if not source.is_dir():
             raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
-        with _alone(target.parent):  # another run may end at the same moment
+        check_writable(target.parent, "--weights-to")
+        with (target.parent / LOCK_FILE).open("a") as file:  # another run may end at the same moment
+            lock(file, target.parent / LOCK_FILE, flag="--weights-to", wait=True)
             if not run.replace:
                 check_target(target, record.run_key, None, record.options)
             publish(source, target)
     return target
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from putting weights into a folder at the same time, where its file system has locks."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, descriptor)  # which unlocks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
 
 
 def _target(run: PretrainRunOptions, backbone: str) -> Path:

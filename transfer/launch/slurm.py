@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from backbones.errors import UserError, tell
-from backbones.runtime.files import check_writable, write_error
+from backbones.runtime.files import check_writable
 from transfer.launch.base import ProcessSpec
 from transfer.launch.slurm_child import STOPPED
 from transfer.launch.slurm_queue import ENDED, NEVER, Queue, need_slurm, refusal
@@ -181,34 +181,30 @@ class SlurmLauncher:
         resources = processes[0].resources
         parameters = sbatch_parameters(resources, self.array_parallelism or len(processes))
         functions = [child(process, parameters["signal_delay_s"], self.tables) for process in processes]
-        with self._whole_or_nothing():
-            executor = _submitit().SlurmExecutor(folder=self.folder, max_num_timeout=TIMEOUTS)
-            executor.update_parameters(job_name=".".join(processes[0].arguments[:2]), **parameters)
-            jobs = [SlurmJob(job.job_id, process.log, self.folder, self.queue)
-                    for job, process in zip(executor.submit_array(functions), processes, strict=True)]  # fmt: skip
+        check_writable(self.folder, "--out")
+        executor = _submitit().SlurmExecutor(folder=self.folder, max_num_timeout=TIMEOUTS)
+        executor.update_parameters(job_name=".".join(processes[0].arguments[:2]), **parameters)
+        with _refusals():
+            submitted = executor.submit_array(functions)
+        jobs = [
+            SlurmJob(job.job_id, process.log, self.folder, self.queue)
+            for job, process in zip(submitted, processes, strict=True)
+        ]
         for job in jobs:
             job.result_file.unlink(missing_ok=True)  # left by an older job, if Slurm's numbering was reset
         return jobs
 
-    @contextlib.contextmanager
-    def _whole_or_nothing(self) -> Iterator[None]:
-        """Turn a refusal into a UserError, and remove the files that submitit made before it."""
-        from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        new = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
-        check_writable(self.folder, "--out")
-        before = set(self.folder.iterdir())
-        try:
-            with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises as well
-                yield
-        except (FailedJobError, FailedSubmissionError, OSError) as error:
-            for path in set(self.folder.iterdir()) - before:
-                path.unlink(missing_ok=True)
-            for folder in new:
-                folder.rmdir()
-            if isinstance(error, OSError):
-                raise write_error(self.folder, error) from None
-            raise refusal(str(error)) from None
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn a refusal into a UserError."""
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it raises as well
+            yield
+    except (FailedJobError, FailedSubmissionError) as error:
+        raise refusal(str(error)) from None
 
 
 def _arguments_in(path: Path) -> tuple[str, ...]:

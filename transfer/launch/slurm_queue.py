@@ -25,14 +25,6 @@ ENDED = {
 }
 _ENOUGH = "ask for what a node has (a cluster without GPUs: gpus 0); `sinfo -o '%P %D %c %m %G %f'` shows that"
 _TIME = "ask for fewer minutes: a run goes on in the next job; `sinfo -o '%P %l'` shows the limits"
-HINTS = (
-    ("contact|connect|resolve|configuration source|daemon", "`scontrol ping` shows whether the cluster is up"),
-    ("partition", "`sinfo` lists the partitions"),
-    ("account|association", "name an account of yours; `sacctmgr show associations user=$USER` lists them"),
-    ("qos", "name a QOS that your account may use"),
-    ("time limit", _TIME),
-    ("gres|resource|memory|node configuration|cpu|constraint|feature", _ENOUGH),
-)
 # Reasons, as `squeue` prints them, for which a job would never start, each with its fix.
 NEVER = {
     "BadConstraints": _ENOUGH,
@@ -55,11 +47,10 @@ def need_slurm() -> None:
 
 
 def refusal(text: str) -> UserError:
-    """Return the error for a job that `sbatch` refuses, with its message and a hint how to fix it."""
+    """Return the error for a job that `sbatch` refuses, with its message."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it did not say why"]
     lines = [re.sub(r"^(sbatch|squeue): (error: |fatal: )?", "", line) for line in lines]
-    hints = [hint for pattern, hint in HINTS if re.search(pattern, text, re.IGNORECASE)]
-    return UserError(f"Slurm refuses the job: {'; '.join(dict.fromkeys(lines))}" + "".join(f"; {m}" for m in hints[:1]))
+    return UserError(f"Slurm refuses the job: {'; '.join(dict.fromkeys(lines))}")
 
 
 @dataclass

@@ -4,11 +4,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean
+from backbones.errors import UsageError
 from transfer import ROOT
 from transfer.cli.options import MINIMUM, RESOURCES, LaunchOptions
 from transfer.launch.base import ProcessSpec
 from transfer.launch.slurm_child import Child
+from transfer.published.checks import check_keys
 
 NAMES = ("partition", "account", "qos", "constraint")
 
@@ -50,7 +51,7 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
     Raises:
         UsageError: a resource is unknown or has an impossible value.
     """
-    _check(resources)
+    check_resources(resources)
     minutes = resources.get("minutes") or LaunchOptions.minutes
     cpus, memory = resources.get("cpus"), resources.get("memory_gb")
     parameters: dict[str, Any] = {name: str(resources[name]) for name in NAMES if resources.get(name)}
@@ -71,16 +72,15 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
     }
 
 
-def _check(resources: dict[str, Any]) -> None:
-    known = (*RESOURCES, "extra")
+def check_resources(resources: dict[str, Any], where: str = "resources") -> None:
+    """Raise UsageError for an unknown resource, or one that is no number or too small.
+
+    Args:
+        where: the place of the resources, for messages.
+    """
+    check_keys(resources, (*RESOURCES, "extra"), where)
     for name, value in resources.items():
-        if name not in known:
-            raise UsageError(f"resources: unknown {name!r}{did_you_mean(name, known)} ({', '.join(known)})")
-        if value is None:
-            continue
-        if name in MINIMUM and (type(value) is not int or value < MINIMUM[name]):
-            raise UsageError(f"resources: {name} is {value!r}; expected a whole number of at least {MINIMUM[name]}")
-        if name == "memory_gb" and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-            raise UsageError(f"resources: memory_gb is {value!r}; expected a number above 0")
-        if name == "extra" and not isinstance(value, dict):
-            raise UsageError(f"resources: extra is {value!r}; expected options of sbatch, as `mail-user: NAME`")
+        is_count = type(value) is int and value >= MINIMUM.get(name, 1)
+        is_size = name == "memory_gb" and isinstance(value, float) and value > 0
+        if name in (*MINIMUM, "memory_gb") and value is not None and not (is_count or is_size):
+            raise UsageError(f"{where}: `{name}` is a number of at least {MINIMUM.get(name, 1)}, not {value!r}")

@@ -18,7 +18,6 @@ from backbones.runtime.files import (
     check_writable,
     closed_in_the_end,
     lock,
-    open_regular,
     parse_json,
     read_regular,
     remove,
@@ -108,8 +107,6 @@ class Store:
         while True:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                if (folder / LOCK).exists() and not (folder / LOCK).is_file():
-                    raise UserError(f"{folder / LOCK}: not a regular file, so it cannot be locked; delete it")
                 file = (folder / LOCK).open("a")
             except OSError as error:
                 raise write_error(folder / LOCK, error) from None
@@ -174,13 +171,10 @@ class Store:
         return [folder for folder in self.folders() if has_record(folder)]
 
     def folders(self) -> list[Path]:
-        """Return the folders of runs, finished or not, sorted. Raises UserError when they cannot be read.
-
-        A name of which cannot be told what it is, as a link that leads to itself, counts: who reads it says so.
-        """
+        """Return the folders of runs, finished or not, sorted. Raises UserError when they cannot be read."""
         try:
             with os.scandir(self.root) as entries:
-                names = sorted(entry.name for entry in entries if _may_be_of_run(entry))
+                names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -197,13 +191,6 @@ def has_record(folder: Path) -> bool:
     except OSError:
         return True
     return True
-
-
-def _may_be_of_run(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir() and not entry.name.startswith(".")
-    except OSError:
-        return not entry.name.startswith(".")
 
 
 def merged(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
@@ -307,7 +294,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
 def is_locked(path: Path) -> bool:
     """Return whether another process holds a run's lock. This works on a read-only disk; own locks are not seen."""
     try:
-        with open_regular(path) as file:
+        with path.open("rb") as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
     except (FileNotFoundError, PermissionError):

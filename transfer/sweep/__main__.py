@@ -68,21 +68,17 @@ class SweepOptions:
     """The FFN to compare."""
     against: tuple[str, ...] = ()
     """The values of the same part that it is compared with."""
-    recheck: bool = False
-    """Start the commands of finished cells too, even where no file of their data has changed."""
     dry_run: bool = False
     """List the cells with their commands and predicted cost, build every model, and stop."""
     speed: float | None = None
     """The TFLOP/s that a device sustains, for the predicted hours; by default what `transfer.doctor speed` measured
-    on this machine, else 30 % of a matrix product's."""
+    on this machine."""
 
     def __post_init__(self) -> None:
-        for name, minimum in (("workers", 1), ("gpus", 0)):
+        for name, minimum in (("workers", 1), ("gpus", 0), ("speed", 1e-3)):
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise UsageError(f"--{name} {value}: must be at least {minimum}")
-        if self.speed is not None and self.speed <= 0:
-            raise UsageError(f"--speed {self.speed}: must be above 0")
 
 
 def main(argv: list[str]) -> int:
@@ -119,11 +115,11 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
         if parts or options.against:
             raise UsageError(f"--{next(iter(parts), 'against')}: sweep {name} has no part to vary; use bench, or --set")
         return sweep
-    if len(parts) != 1 or not options.against:
-        raise UsageError(f"sweep {name}: give the part to compare and others, as --stem mine.py:Stem --against conv")
+    if len(parts) != 1 or not options.against or len({*parts.values(), *options.against}) <= len(options.against):
+        raise UsageError(
+            f"sweep {name}: give the part to compare and others, each once, as --stem mine.py:Stem --against conv"
+        )
     ((part, value),) = parts.items()
-    if value in options.against or len({*options.against}) < len(options.against):
-        raise UsageError("--against: name others, each once")
     return sweep.comparing(part, value, options.against)
 
 
@@ -143,7 +139,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
         tell(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
         built.raise_if_any(sweep.name)
         return 0
-    sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus, recheck=options.recheck)
+    sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus)
     if searches:
         sweeper.on_end = searches.next_jobs
     sweeper.add(jobs)
@@ -159,18 +155,8 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
 
         return SlurmLauncher(out / "slurm", options.workers)
     from transfer.launch.local import LocalLauncher
-    from transfer.sweep.definition.cell_states import first_shares
 
-    launcher = LocalLauncher(options.workers)
-    shares = launcher.shared_by
-    launcher.shared_by = first_shares(out, shares)
-    if launcher.shared_by != shares:
-        tell(
-            f"the cores are divided by {launcher.shared_by} cells, as when this sweep began: cells keep their threads, "
-            "and so their last bits",
-            file=sys.stderr,
-        )
-    return launcher
+    return LocalLauncher(options.workers)
 
 
 def _extra(options: SweepOptions) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ COLUMNS = (
     Column("PFLOP", "10^15 operations", "lower", significant_digits=3),
     Column("device hours", "hours", "lower", significant_digits=3),
 )
-UTILISATION = 0.3  # the share of a large matrix product's speed that a training is assumed to reach
 
 
 def plan(
@@ -42,31 +41,18 @@ def plan(
         out: the folder of the sweep.
         extra: arguments that every command gets besides its own.
         gpus: the number of GPUs of a job; None means the number in its step.
-        speed: TFLOP/s that a device sustains; None means that it is measured here.
+        speed: TFLOP/s that a device sustains; None takes what was measured.
         searches: the searches of the sweep, if it has any.
         built: the result of building the models.
     """
-    speed, source = (speed, "--speed") if speed else _sustained()
+    speed, source = (speed, "--speed") if speed else _measured()
     predictions = [_predicted(job) for job in jobs]
-    table = Table.from_rows(
-        (
-            {
-                "cell": job.name,
-                "after": job.parent.name if job.parent else None,
-                "PFLOP": None if operations is None else operations / 1e15,
-                "device hours": None if operations is None else operations / (speed * 3.6e15),
-                "ended": "yes" if result_file(out, job.name).with_suffix(".done.json").exists() else None,
-            }
-            for job, (operations, _) in zip(jobs, predictions)
-        ),
-        COLUMNS,
-    )
-    hours = sum(operations or 0.0 for operations, _ in predictions) / (speed * 3.6e15)
-    unknown = sum(operations is None for operations, _ in predictions)
-    unpredicted = f" and those of {unknown} cells without a prediction" if unknown else ""
+    columns = COLUMNS if speed else COLUMNS[:1]
+    rows = [_row(job, operations, speed, out) for job, (operations, _) in zip(jobs, predictions)]
+    total = sum(operations or 0.0 for operations, _ in predictions)
+    hours = f"{total / (speed * 3.6e15):.3g} device hours at {speed:.3g} TFLOP/s ({source})" if speed else source
     lines = [
-        f"sweep {sweep.name}, tier {sweep.tier}: {len(jobs)} cells, "
-        f"{hours:.3g} device hours{unpredicted} at {speed:.3g} TFLOP/s ({source})",
+        f"sweep {sweep.name}, tier {sweep.tier}: {len(jobs)} cells, {total / 1e15:.3g} PFLOP; {hours}",
         f"{len(jobs) - len(built.failed)} of {len(jobs)} cells can be built: {built.models} models, on the meta "
         f"device, in {built.seconds:.1f} s.",
         "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
@@ -75,7 +61,19 @@ def plan(
     if searches:
         budget = searches.groups[0].search.budget
         lines.append(f"Each of {len(searches.groups)} searches runs up to {budget} such cells.")
-    return "\n".join([*lines, "", markdown(table), "", *(_command(job, out, extra, gpus) for job in jobs)])
+    table = markdown(Table.from_rows(rows, columns))
+    return "\n".join([*lines, "", table, "", *(_command(job, out, extra, gpus) for job in jobs)])
+
+
+def _row(job: SweepJob, operations: float | None, speed: float | None, out: Path) -> dict[str, Any]:
+    hours = {"device hours": operations and operations / (speed * 3.6e15)} if speed else {}
+    return {
+        "cell": job.name,
+        "after": job.parent.name if job.parent else None,
+        "PFLOP": operations and operations / 1e15,
+        **hours,
+        "ended": "yes" if result_file(out, job.name).with_suffix(".done.json").exists() else None,
+    }
 
 
 def _command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
@@ -123,33 +121,13 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     return float(sum(counted)) if counted else None
 
 
-def _sustained() -> tuple[float, str]:
-    """Return the TFLOP/s that this machine sustains, and their source.
-
-    `doctor speed` has measured them, or they are the assumed share of a matrix product, measured here in the precision
-    that trainings take by themselves; on a GPU if there is one.
-    """
-    import time
-
+def _measured() -> tuple[float | None, str]:
+    """Return the TFLOP/s that `doctor speed` has measured on this machine, and what it was measured with."""
     import torch
 
     from backbones.runtime.device import device_name
-    from backbones.runtime.precision import DTYPES, choose_precision
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    name = device_name(device)
+    name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if measured := recall_speed(name):
         return measured.tflops, f"`transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
-    precision = choose_precision("auto", device)  # a CPU without bf16 multiplies it a hundred times more slowly
-    side = 8192 if device.type == "cuda" else 1024
-    a = torch.randn(side, side, device=device, dtype=DTYPES[precision])
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        product = a @ a
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
-    del product
-    source = f"{UTILISATION:.0%} of a matrix product in {precision} on this machine, measured now"
-    return UTILISATION * 2 * side**3 / best / 1e12, source
+    return None, "`python -m transfer.doctor speed`, or --speed TFLOPS, makes hours of that"

@@ -5,11 +5,11 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backbones.errors import UsageError
+from backbones.errors import UsageError, errors_naming
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.bisection import Search, SearchResult
 from transfer.sweep.definition.grid import SweepJob, expand, make_job
-from transfer.sweep.definition.step import Step, as_list, check_option, parse_seeds, step_options
+from transfer.sweep.definition.step import Step, check_option, parse_seeds, step_options
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress
 
@@ -38,34 +38,17 @@ class Searches:
     """The search that asked for a job, by the name of the job."""
 
     def __post_init__(self) -> None:
-        settings = self.sweep.search or {}
-        try:
-            self.option = str(settings.get("option", "lr"))
-            low, high = float(settings["low"]), float(settings["high"])
-            budget, ratio = int(settings.get("budget", 12)), float(settings.get("ratio", 1.5))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(
-                f"sweep {self.sweep.name}: search: `low`, `high`, `budget` and `ratio` are numbers ({error})"
-            ) from None
-        seeds = parse_seeds(as_list(settings.get("seeds", [0, 1, 2])), f"sweep {self.sweep.name}: search")
-        if budget < 2 * len(seeds) - 1:
-            raise UsageError(f"sweep {self.sweep.name}: search: `budget` {budget} is too small for {len(seeds)} seeds")
-        if not (0 < low < high < math.inf and ratio > 1 and budget >= 1 and seeds):
-            raise UsageError(
-                f"sweep {self.sweep.name}: search: needs 0 < low < high, ratio above 1, a budget and seeds"
-            )
-        if next(Search(low, high, seeds, budget, ratio).plan(), None) is None:
-            raise UsageError(f"sweep {self.sweep.name}: search: there is no rate to try between {low:g} and {high:g}")
-        step = str(settings.get("step", list(self.sweep.steps)[-1]))
-        if step not in self.sweep.steps:
-            raise UsageError(f"sweep {self.sweep.name}: search: there is no step {step!r}")
+        settings, where = self.sweep.search or {}, f"sweep {self.sweep.name}: search"
+        self.option, seeds = str(settings.get("option", "lr")), parse_seeds(settings.get("seeds", [0, 1, 2]), where)
+        low, high, ratio = (settings.get(name, 1.5) for name in ("low", "high", "ratio"))
+        budget, step = settings.get("budget", 12), str(settings.get("step", list(self.sweep.steps)[-1]))
+        if not (0 < low < high < math.inf and ratio > 1 and budget >= 2 * len(seeds) - 1):
+            raise UsageError(f"{where}: needs 0 < low < high, ratio above 1, and a budget of two runs a seed")
         if later := [later_step.name for later_step in self.sweep.steps.values() if later_step.after == step]:
-            raise UsageError(f"sweep {self.sweep.name}: search: steps after the searched one cannot run: {later[0]!r}")
-        try:
+            raise UsageError(f"{where}: steps after the searched one cannot run: {later[0]!r}")
+        with errors_naming(where):
             check_option(self.option, step_options(self.sweep.steps[step]))
             _check_rate(self.option, self.sweep.steps[step])
-        except UsageError as error:
-            raise UsageError(f"sweep {self.sweep.name}: search: {error}") from None
         self.prerequisites: list[SweepJob] = []
         for job in expand(self.sweep):
             if job.step.name != step:

@@ -17,7 +17,6 @@ from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.render.terminal import shows_colours
 from transfer.report.tables.table import Table
-from transfer.sweep.definition.grid import SweepJob
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress, Sweeper
 
@@ -45,11 +44,9 @@ class SweepReport:
 
     @cached_property
     def of_cells(self) -> list[Section]:
-        """Sections on the jobs: how they ended, results of searches, and which arms broke down."""
+        """Sections on the jobs: how they ended, and results of searches."""
         parts = [_cells(self.sweeper)]
-        parts += [Section(title="Largest stable rates", table=self.searches.table())] if self.searches else []
-        broken = broken_arms(self.sweep, list(self.sweeper.jobs.values()))
-        return [*parts, *([Section(title="Broke down", note="\n".join(broken))] if broken else [])]
+        return parts + ([Section(title="Largest stable rates", table=self.searches.table())] if self.searches else [])
 
     @cached_property
     def requested(self) -> list[tuple[ReportRequest, list[Section]]]:
@@ -112,42 +109,3 @@ def _cells(sweeper: Sweeper) -> Section:
 
 def _row(progress: Progress) -> dict[str, str]:
     return {"cell": progress.job.name, "end": progress.status, "why": progress.reason}
-
-
-def broken_arms(sweep: SweepFile, ends: Sequence[Progress]) -> list[str]:
-    """Return a line for each compared arm and each task in which its training failed."""
-    arms = [str(arm).partition("=") for pair in sweep.report.get("compare", ()) for arm in pair]
-    lines = []
-    for key, _, value in dict.fromkeys(arms):
-        groups: dict[str, list[Progress]] = {}
-        for end in ends:
-            if str(end.job.options.get(key)) == value:
-                groups.setdefault(_task_label(end.job), []).append(end)
-        lines += [
-            f"{_arm(value)} broke down in {task}: {text}"
-            for task, group in groups.items()
-            if (text := _failures(group))
-        ]
-    return lines
-
-
-def _arm(value: str) -> str:
-    """Return the name of a part, or of the file of a user's part."""
-    return Path(value.partition(".py:")[0]).name if ".py:" in value else value
-
-
-def _task_label(job: SweepJob) -> str:
-    """Return the task of a job, with its data set if its step has several."""
-    task = "pretraining" if job.step.kind == "pretrain" else job.step.task
-    return f"{task} on {Path(job.dataset).stem}" if len(job.step.dataset) > 1 else task
-
-
-def _failures(group: Sequence[Progress]) -> str:
-    """Return how an arm's failed trainings of one task ended; empty if none failed."""
-    broken = [
-        (end.status, end.record.outcome["step"], end.job.seed) for end in group if end.record and end.training_failed
-    ]
-    if len(group) == 1 or not broken:
-        return "".join(f"{status} at step {step}" for status, step, _ in broken)
-    endings = ", ".join(f"{status} at step {step} (seed {seed})" for status, step, seed in broken)
-    return f"{endings}; {len(broken)} of {len(group)} runs"

@@ -68,7 +68,6 @@ class Sweeper:
         extra: arguments that every job's command gets besides its own.
         on_end: is called with every job that has ended, and returns further jobs to run.
         gpus: the number of GPUs of a job; None means the number in its step.
-        recheck: whether commands of finished jobs are started too, even where no file of their data has changed.
     """
 
     out: Path
@@ -76,7 +75,6 @@ class Sweeper:
     extra: tuple[str, ...] = ()
     on_end: Callable[[Progress], Sequence[SweepJob]] = lambda progress: ()
     gpus: int | None = None
-    recheck: bool = False
     jobs: dict[str, Progress] = field(default_factory=dict)
     _weights: dict[Path, list[str]] = field(default_factory=dict)
     """The states of the weights that no cell trains, when the first of their cells was added."""
@@ -161,8 +159,8 @@ class Sweeper:
             ending = f"broke down ({parent.status})" if parent.training_failed else parent.status
             self._end(progress, "blocked", f"{parent.job.name} {ending}")
         elif parent is None or parent.ended:
-            known = not self.recheck and not progress.searched
-            record = self._earlier.find(progress.job, self._parent_record(progress)) if known else None
+            looked = progress.searched
+            record = None if looked else self._earlier.find(progress.job, self._parent_record(progress))
             progress.searched = True
             if record is not None:
                 progress.reused = True

@@ -1,6 +1,4 @@
-"""The lock of a sweep, how many cells it began with at once, and the states of its cells in `OUT/cells/states.json`,
-which pages show. Imports no torch.
-"""
+"""The lock of a sweep, and the states of its cells in `OUT/cells/states.json`, which pages show. Imports no torch."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,12 +8,11 @@ from pathlib import Path
 from typing import IO
 
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, closed_in_the_end, lock, parse_json, write_atomic, write_error
+from backbones.runtime.files import closed_in_the_end, lock, parse_json, write_atomic, write_error
 from transfer.records.store import is_locked
 
 STATES = Path("cells") / "states.json"
 LOCK = Path("cells") / "lock"
-SHARES = Path("cells") / "workers"
 
 
 @dataclass(frozen=True)
@@ -47,20 +44,6 @@ def read_states(out: Path) -> list[CellState]:
         return [CellState(*(str(cell[name]) for name in ("name", "status", "reason", "run"))) for cell in content]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-
-
-def first_shares(out: Path, shares: int) -> int:
-    """Return by how many cells the cores were divided when the sweep in a folder began; `shares` for a new sweep.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
-    try:
-        return max(1, int((out / SHARES).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        check_writable(out / SHARES.parent, "--out")
-        write_atomic(out / SHARES, f"{shares}\n".encode())
-        return shares
 
 
 def is_running(out: Path) -> bool:

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,11 +13,8 @@ from backbones.errors import UsageError
 from backbones.runtime.user_imports import or_its_imports
 from backbones.settings import read_yaml
 from backbones.user_code import file_digest
-from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, number, options_of
+from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, options_of
 from transfer.sweep.definition.sweep_file import SweepFile
-
-MOST_CELLS = 20_000
-"""Cells of one step of a row."""
 
 
 @dataclass(frozen=True)
@@ -95,20 +91,8 @@ def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
     for name, step in sweep.steps.items():
         if name in needed:
             parents = jobs[step.after] if step.after else [None]
-            _check_cells(sweep, step, row, len(parents))
             jobs[name] = [job for parent in parents for job in _step_jobs(step, row, parent)]
             yield from jobs[name]
-
-
-def _check_cells(sweep: SweepFile, step: Step, row: dict[str, Any], parents: int) -> None:
-    """Raise UsageError where a step of a row stands for more than `MOST_CELLS` jobs, before they are made."""
-    sides = [step.backbone or (None,), step.dataset, step.seeds or (None,), *_axes(step, row).values()]
-    cells = parents * math.prod(len(side) for side in sides)
-    if cells > MOST_CELLS:
-        raise UsageError(
-            f"sweep {sweep.name}: step {step.name} has {cells:,} cells, more than the {MOST_CELLS:,} that are planned: "
-            "leave values out, or make several sweeps of it"
-        )
 
 
 def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
@@ -163,8 +147,6 @@ def make_job(
     label: str,
 ) -> SweepJob:
     """Return a job with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
-    if holes := [name for name, value in options.items() if isinstance(value, tuple | list) and None in value]:
-        raise UsageError(f"steps.{step.name}: {holes[0]}: a list holds an empty value (null)")
     flags = _flags({name: options[name] for name in sorted(options)})
     content = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
     arguments = (step.recipe, backbone, dataset, *flags)
@@ -185,7 +167,7 @@ def _cut(slug: str) -> str:
 
 def _readings(value: Any) -> list[Any]:
     """Return the values of an option in a row: a single one, or the readings of a printed one. A list is one value."""
-    return [number(item) for item in value["used"]] if isinstance(value, dict) else [number(value)]
+    return list(value["used"]) if isinstance(value, dict) else [value]
 
 
 def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:

@@ -1,10 +1,10 @@
 """Reads the rows of a sweep, its own or a published table's, and the readings of ambiguous values. Imports no torch."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean
-from transfer.sweep.definition.step import Step, as_list, check_option, mapping, step_options
+from backbones.errors import UsageError, did_you_mean, errors_naming
+from transfer.published.checks import as_items, check_keys, mapping
+from transfer.sweep.definition.step import Step, check_option, step_options
 
 READINGS = ("one", "both")
 
@@ -25,18 +25,16 @@ def read_rows(
         UsageError: a key, option or reading is unknown; the message names its place.
     """
     rows = _rows(content, steps, where)
-    both = _readings(content, rows, readings, where) == "both"
+    both = _readings(content, readings, where) == "both"
     return rows if both else [_first_reading(row) for row in rows]
 
 
-def _readings(content: dict[str, Any], rows: Sequence[dict[str, Any]], requested: str | None, where: str) -> str:
+def _readings(content: dict[str, Any], requested: str | None, where: str) -> str:
     """Return the readings to use, "one" or "both": as requested, else as the file says. Raises UsageError."""
-    stated = content.get("readings", "one" if "table" in content else "both")
+    stated = requested or content.get("readings", "one" if "table" in content else "both")
     if stated not in READINGS:
         raise UsageError(f"{where}: `readings` is one or both, not {stated!r}{did_you_mean(stated, READINGS)}")
-    if requested == "both" and all(_first_reading(row) == row for row in rows):
-        raise UsageError(f"--readings both: nothing in {where} is printed so that it can be read in two ways")
-    return requested or str(stated)
+    return str(stated)
 
 
 def _first_reading(row: dict[str, Any]) -> dict[str, Any]:
@@ -61,28 +59,20 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
 
         rows = rows_of(str(content["paper"]), str(content.get("table")))
     elif "rows" in content:
-        rows = [mapping(row, f"{where}: rows") for row in as_list(content["rows"])]
-        if not rows:
-            raise UsageError(f"{where}: `rows` is empty")
+        rows = [mapping(row, f"{where}: rows") for row in as_items(content["rows"], f"{where}: rows")]
     else:
         return [{"label": ""}]
     dropped = set(mapping(content["steps"], where)) - set(steps)
     parsed_rows = []
     for number, row in enumerate(rows, 1):
-        named = {key: row[key] for key in row if key in steps}
-        if unknown := [key for key in row if key not in (*steps, *dropped, "label")]:
-            raise UsageError(f"{where}: row {number}: unknown key {unknown[0]!r}{did_you_mean(unknown[0], steps)}")
+        check_keys(row, (*steps, *dropped, "label"), f"{where}: row {number}")
+        named = {key: mapping(row[key] or {}, f"{where}: row {number}: {key}") for key in row if key in steps}
         for key, options in named.items():
-            place = f"{where}: row {number}: {key}"
-            try:
-                for option, value in mapping(options or {}, place).items():
+            with errors_naming(f"{where}: row {number}: {key}"):
+                for option, value in options.items():
                     check_option(option, step_options(steps[key]))
-                    if value == []:
-                        raise UsageError(f"`{option}` is empty")
-                    if isinstance(value, dict) and not (isinstance(value.get("used"), list) and value["used"]):
+                    if isinstance(value, dict) and not value.get("used"):
                         raise UsageError(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
-            except UsageError as error:
-                raise UsageError(f"{place}: {error}") from None
         if named or not any(key in dropped for key in row):
             parsed_rows.append({"label": str(row.get("label", "")), **named})
     return parsed_rows

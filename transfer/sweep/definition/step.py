@@ -1,18 +1,18 @@
 """Parses and checks one step of a sweep's YAML. Imports no torch."""
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
-from backbones.errors import UsageError, did_you_mean
+from backbones.errors import UsageError, did_you_mean, errors_naming
 from backbones.user_code import is_in_file
 from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
-from transfer.cli.options import MINIMUM, RESOURCES, BackboneOptions, PretrainRunOptions
+from transfer.cli.options import BackboneOptions, PretrainRunOptions
 from transfer.cli.recipe_method import method_of
-from transfer.published.checks import check_keys
+from transfer.launch.slurm_resources import check_resources
+from transfer.published.checks import check_keys, mapping
 
 if TYPE_CHECKING:
     from backbones.pretrain.method import Method
@@ -66,28 +66,18 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     """Parse the step `name` of a sweep's YAML. Raises UsageError that names the place."""
     where = f"{file}: steps.{name}"
     check_keys(content, STEP_KEYS, where)
-    if not isinstance(name, str):
-        raise UsageError(f"{where}: the name of a step is a word, not {name!r}")
     kinds = [kind for kind in ("pretrain", "run") if kind in content]
-    if len(kinds) != 1:
-        raise UsageError(f"{where}: give either `pretrain: RECIPE` or `run: TASK`")
-    backbone, dataset, seeds = (as_list(content.get(key)) for key in ("backbone", "dataset", "seeds"))
-    for key, values in (("backbone", backbone), ("dataset", dataset)):
-        if None in values:
-            raise UsageError(f"{where}: {key}: a list holds an empty value (null)")
-    if not backbone and not content.get("after"):
-        raise UsageError(f"{where}: `backbone` is missing")
-    if not dataset:
-        raise UsageError(f"{where}: `dataset` is missing (shipped: {', '.join(dataset_names())})")
-    resources = shared | mapping(content.get("resources") or {}, f"{where}: resources")
-    check_keys(resources, (*RESOURCES, "extra"), f"{where}: resources")
-    for key, minimum in MINIMUM.items():
-        value = resources.get(key)
-        if value is not None and (type(value) is not int or value < minimum):
-            raise UsageError(f"{where}: resources: `{key}` is a whole number, not {value!r} (at least {minimum})")
-    memory = resources.get("memory_gb")
-    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | float) or memory <= 0):
-        raise UsageError(f"{where}: resources: `memory_gb` is a number above 0, not {memory!r}")
+    backbone, dataset = (as_list(content.get(key)) for key in ("backbone", "dataset"))
+    missing = ["`pretrain: RECIPE` or `run: TASK`, one of them,"] * (len(kinds) != 1)
+    missing += ["`backbone`"] * (not backbone and not content.get("after"))
+    missing += [f"`dataset` ({', '.join(dataset_names())}, or a YAML file)"] * (not dataset)
+    if missing:
+        raise UsageError(f"{where}: {' and '.join(missing)} is missing")
+    options, grid, resources = (
+        mapping(content.get(key) or {}, f"{where}: {key}") for key in ("options", "grid", "resources")
+    )
+    check_resources(shared | resources, f"{where}: resources")
+    axes = {",".join(options_of(name)): distinct(as_list(values)) for name, values in grid.items()}
     step = Step(
         name=name,
         kind=kinds[0],
@@ -95,36 +85,25 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         after=content.get("after"),
         backbone=tuple(map(str, backbone)),
         dataset=tuple(map(str, dataset)),
-        seeds=parse_seeds(seeds, where) if content.get("seeds") is not None else None,
-        options=plain_numbers(mapping(content.get("options") or {}, f"{where}: options")),
-        grid=_grid(mapping(content.get("grid") or {}, f"{where}: grid"), f"{where}: grid"),
-        resources={key: value for key, value in resources.items() if value is not None},
+        seeds=parse_seeds(content["seeds"], where) if content.get("seeds") is not None else None,
+        options=options,
+        grid=axes,
+        resources={key: value for key, value in (shared | resources).items() if value is not None},
     )
-    try:
-        _check_step(step)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+    with errors_naming(where):
+        known = step_options(step)
+        for one in step.dataset:
+            resolve_dataset(one)
+        for option in (*step.options, *step.varied):
+            check_option(option, known)
+    if empty := [axis for axis, values in axes.items() if not values]:
+        raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
     return step
 
 
-def _grid(content: dict[str, Any], where: str) -> dict[str, list[Any]]:
-    """Return the distinct values of each axis; tuples for an axis of several options (`attention, qk_norm`)."""
-    axes = {}
-    for name, values in content.items():
-        if _holds_mapping(values):
-            raise UsageError(f"{where}: `{name}` is a list of values; printed and used ones stand in rows")
-        options = options_of(str(name))
-        if len(options) > 1:
-            values = [_together(value, options, where) for value in as_list(values)]
-        axes[",".join(options)] = list(dict.fromkeys(map(number, as_list(values))))
-    names = [option for axis in axes for option in options_of(axis)]
-    if twice := sorted({option for option in names if names.count(option) > 1}):
-        raise UsageError(f"{where}: `{twice[0]}` stands in two axes")
-    return axes
-
-
-def _holds_mapping(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and any(map(_holds_mapping, value)))
+def distinct(values: list[Any]) -> list[Any]:
+    """Return each value once."""
+    return list({repr(value): value for value in values}.values())
 
 
 def options_of(axis: str) -> tuple[str, ...]:
@@ -132,31 +111,10 @@ def options_of(axis: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in axis.split(","))
 
 
-def _together(value: Any, options: tuple[str, ...], where: str) -> tuple[Any, ...]:
-    """Return one value for each option of an axis. Raises UsageError unless there are as many."""
-    if not isinstance(value, list) or len(value) != len(options):
-        raise UsageError(f"{where}: `{', '.join(options)}` takes lists of {len(options)} values, not {value!r}")
-    return tuple(map(number, value))
-
-
-def _check_step(step: Step) -> None:
-    """Raise UsageError unless the recipe, data sets and options exist and no axis is empty."""
-    known = step_options(step)
-    for dataset in step.dataset:
-        resolve_dataset(dataset)
-    for option in (*step.options, *step.varied):
-        check_option(option, known)
-    for option, values in step.grid.items():
-        if not values:
-            raise UsageError(f"the grid of `{option}` is empty")
-
-
 def check_option(name: str, known: Collection[str]) -> None:
     """Raise UsageError for an option that the step does not have, or that the runner sets."""
-    if name not in known:
-        raise UsageError(f"unknown option {name!r}{did_you_mean(name, known)}")
-    if name in RESERVED:
-        raise UsageError(f"`{name}` is not an option of a cell; the sweep sets it")
+    if name not in known or name in RESERVED:
+        raise UsageError(f"{name!r} is no option of a cell{did_you_mean(name, {*known} - {*RESERVED})}")
 
 
 def step_options(step: Step) -> set[str]:
@@ -194,34 +152,12 @@ def _users_part(kind: str, recipe: Recipe) -> "Task | Method | None":
     return load_task(named) if kind == "run" else load_method(method_of(recipe))
 
 
-def parse_seeds(values: list[Any], where: str) -> tuple[int, ...]:
+def parse_seeds(value: Any, where: str) -> tuple[int, ...]:
     """Return the seeds as a tuple. Raises UsageError unless they are distinct whole numbers from 0."""
-    if not values or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in values):
-        raise UsageError(f"{where}: `seeds` is a list of numbers, 0 or above")
-    if len({*values}) < len(values):
-        raise UsageError(f"{where}: `seeds` names one twice")
-    return tuple(values)
-
-
-def number(value: Any) -> Any:
-    """Convert a number that YAML reads as text, such as 1e-3; a list becomes a tuple, other values stay."""
-    if isinstance(value, list):
-        return tuple(map(number, value))
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
-        return float(value)
-    return value
-
-
-def plain_numbers(options: dict[str, Any]) -> dict[str, Any]:
-    """Convert the numbers among option values that YAML reads as text."""
-    return {name: number(value) for name, value in options.items()}
-
-
-def mapping(value: Any, where: str) -> dict[str, Any]:
-    """Return a value that is a mapping. Raises UsageError for any other."""
-    if not isinstance(value, dict):
-        raise UsageError(f"{where}: expected `key: value` lines, not {value!r}")
-    return value
+    seeds = as_list(value)
+    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len({*seeds}) < len(seeds):
+        raise UsageError(f"{where}: `seeds` is a list of different numbers, 0 or above, not {value!r}")
+    return tuple(seeds)
 
 
 def as_list(value: Any) -> list[Any]:

@@ -25,19 +25,10 @@ from typing import Any
 
 from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
-from backbones.spec import FIELDS
-from transfer.published.checks import check_keys
+from transfer.published.checks import check_keys, mapping
 from transfer.published.rows import table_of
 from transfer.sweep.definition.rows import read_rows
-from transfer.sweep.definition.step import (
-    STEP_KEYS,
-    Step,
-    as_list,
-    mapping,
-    options_of,
-    parse_step,
-    step_options,
-)
+from transfer.sweep.definition.step import STEP_KEYS, Step, as_list, options_of, parse_step
 
 TIERS = ("full", "reduced", "smoke")
 KEYS = (
@@ -117,9 +108,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     content = read_yaml(path)
     where = str(path)
     check_keys(content, KEYS, where)
-    steps = content.get("steps")
-    if not isinstance(steps, dict) or not steps:
-        raise UsageError(f"{where}: `steps` is missing: a mapping of names to steps")
+    steps = mapping(content.get("steps"), f"{where}: steps")
     overrides = _tier(content, tier, where)
     merged = _merge(steps, overrides, where)
     for text in settings:
@@ -132,18 +121,19 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
     paper = _paper(content, where)
     rows = read_rows(content, parsed, readings, where)
     vary = content.get("vary")
-    if vary is not None and (not isinstance(vary, str) or vary not in parsed):
-        raise UsageError(f"{where}: `vary`: there is no step {vary!r}{did_you_mean(vary, parsed)}")
+    if vary is not None:
+        check_keys({vary: {}}, tuple(parsed), f"{where}: vary")
     search = content.get("search")
     if search is not None:
-        check_keys(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search")
+        check_keys(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
+        check_keys({search.get("step", list(parsed)[-1]): {}}, tuple(parsed), f"{where}: search")
     return SweepFile(
         name=path.stem,
         tier=tier,
         about=str(content.get("about", "")),
         steps=parsed,
         rows=tuple(_without(rows, {*_options_in_tier(overrides), *_options_in_settings(settings)})),
-        report=_report(content.get("report") or {}, parsed, f"{where}: report"),
+        report=_report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report"),
         search=search,
         paper=paper,
         tiers=tuple(content.get("tiers") or ()),
@@ -185,36 +175,20 @@ def _without(rows: Sequence[dict[str, Any]], replaced: Collection[tuple[str, str
         }
 
 
-def _report(content: Any, steps: dict[str, Step], where: str) -> dict[str, Any]:
+def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:
     """Check what the report shows besides its tables, and return it in the form that `transfer.sweep.report` takes."""
-    parts = dict(mapping(content, where))
     check_keys(parts, REPORT_KEYS, where)
-    pairs = parts.get("compare") or []
-    if not isinstance(pairs, list):
-        raise UsageError(f"{where}: `compare` takes two, as [{', '.join(EXAMPLES['compare'])}], not {pairs!r}")
+    pairs = as_list(parts.get("compare"))
     pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
-    for key, values in (
-        ("interaction", parts.get("interaction")),
-        ("map", parts.get("map")),
-        *(("compare", p) for p in pairs),
-    ):
-        if values is not None and not (isinstance(values, list) and len(values) == 2):
-            raise UsageError(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
-    by = as_list(parts.get("by"))
-    known = {
-        "task",
-        "dataset",
-        "backbone",
-        "seed",
-        *FIELDS,
-        *(name for step in steps.values() for name in step_options(step)),
-    }
-    for text in (*(parts.get("map") or ()), *(parts.get("interaction") or ()), *by):
-        name = str(text).partition("=")[0].removeprefix("pretraining.")
-        if name not in known:
-            raise UsageError(f"{where}: no run will have a field {name!r}{did_you_mean(name, known)}")
     given = {key: value for key, value in parts.items() if value is not None}
-    return given | {"compare": pairs, "by": by}
+    for key, values in [*given.items(), *(("compare", pair) for pair in pairs)]:
+        if (
+            key in EXAMPLES
+            and values is not given.get("compare")
+            and not (isinstance(values, list) and len(values) == 2)
+        ):
+            raise UsageError(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
+    return given | {"compare": pairs, "by": as_list(parts.get("by"))}
 
 
 def _path(name: str) -> Path:
@@ -240,16 +214,19 @@ def _tier(content: dict[str, Any], tier: str, where: str) -> dict[str, Any]:
 
 def _merge(steps: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the steps with a tier's values; `options` and `grid` are merged by key, null removes a step."""
-    merged = {name: dict(mapping(step, f"{where}: steps.{name}")) for name, step in steps.items()}
     check_keys(overrides, tuple(steps), f"{where}: the tier")
-    for name, values in overrides.items():
-        if values is None:
-            merged[name] = None  # type: ignore[assignment]
+    merged: dict[str, Any] = {}
+    for name, step in steps.items():
+        merged[name] = dict(mapping(step, f"{where}: steps.{name}"))
+        if name not in overrides:
             continue
-        for key, value in mapping(values, f"{where}: the tier's {name}").items():
+        if overrides[name] is None:
+            merged[name] = None
+            continue
+        for key, value in mapping(overrides[name], f"{where}: the tier's {name}").items():
             if key in ("options", "grid") and isinstance(value, dict):
-                joined = {**mapping(merged[name].get(key) or {}, f"{where}: steps.{name}: {key}"), **value}
-                value = {inner: item for inner, item in joined.items() if key == "options" or item is not None}
+                value = {**mapping(merged[name].get(key) or {}, f"{where}: steps.{name}: {key}"), **value}
+                value = {inner: item for inner, item in value.items() if key == "options" or item is not None}
             merged[name][key] = value
     return merged
 
@@ -258,19 +235,14 @@ def _set(steps: dict[str, Any], text: str) -> None:
     """Apply a setting such as `pretrain.epochs=5` to a key of a step or one of its options; a list becomes an axis."""
     target_text, equals, value_text = text.partition("=")
     step, dot, key = target_text.partition(".")
-    if not (equals and dot and key):
-        raise UsageError(f"--set {text}: give STEP.KEY=VALUE, as pretrain.epochs=5")
-    if step not in steps or steps[step] is None:
-        raise UsageError(
-            f"--set {text}: there is no step {step!r}{did_you_mean(step, steps)} (steps: {', '.join(steps)})"
-        )
+    if not (equals and dot and key) or key in ("options", "grid"):
+        raise UsageError(f"--set {text}: give STEP.KEY=VALUE, as pretrain.epochs=5; a list of values is an axis")
+    check_keys({step: {}}, tuple(name for name in steps if steps[name]), f"--set {text}")
     value, target = read_value(value_text, f"--set {text}"), steps[step]
     options, grid = (mapping(target.get(name) or {}, f"steps.{step}: {name}") for name in ("options", "grid"))
-    if key in ("options", "grid"):
-        raise UsageError(f"--set {text}: give one option, as --set {step}.epochs=5; a list of values is an axis")
     if key in STEP_KEYS:
         target[key] = value
-    elif together := [axis for axis in grid if key in options_of(str(axis)) and key != axis]:
+    elif together := [axis for axis in grid if key in options_of(axis) and key != axis]:
         raise UsageError(
             f"--set {text}: `{key}` stands in the axis `{together[0]}`; give --set '{step}.{together[0]}=[[...], ...]'"
         )
