@@ -1,10 +1,10 @@
 """`python -m transfer.doctor speed --backbone NAME`: images per second of feed, model and whole step on this machine.
 
-It trains by a shipped recipe for some seconds, on drawn JPEG files or on a data set, names what is slowest and what to
-set, and predicts the hours of the recipe. Nothing is recorded but the rate, which sweeps predict their cost by.
+It trains by a shipped recipe for some seconds, on drawn JPEG files or on a data set, and predicts the hours of the
+recipe. Nothing is recorded but the rate, by which sweeps predict their cost.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,9 +26,8 @@ from backbones.settings import parse
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 from transfer.cli.recipe_method import method_of
-from transfer.doctor.speed_advice import advice
 from transfer.doctor.speed_memory import remember_speed
-from transfer.doctor.speed_rates import measure_rates
+from transfer.doctor.speed_rates import Rates, measure_rates
 from transfer.evaluation.environment import environment
 from transfer.evaluation.evaluator import make_context
 
@@ -90,11 +89,30 @@ def measure_speed(argv: list[str]) -> int:
         f"{options.backbone} by {options.recipe} on {machine['device']}, {usable_cores()} cores, {context.precision}, "
         f"batch {command.options.batch}, {_source(options)}"
     )
-    for line in advice(rates, _epoch_images(command), command.options.epochs, command):
-        tell(line)
+    for title, rate in _table(rates):
+        tell(f"  {title:26} {rate}")
+    images, epochs = _epoch_images(command), command.options.epochs
+    if images is not None:
+        hours = images * epochs / rates.step / 3600
+        tell(f"{epochs} epochs of {images:,} images at this rate: {hours:,.1f} hours on one such device")
     if method.name == "supervised":  # one view of an image a step, whose operations the model's count gives
         remember_speed(machine["device"], options.backbone, rates.step, context.cost.gflops)
     return 0
+
+
+def _table(rates: Rates) -> Iterator[tuple[str, str]]:
+    """Yield the name of each measurement and its images per second."""
+    yield "decoding, one process", _listed(rates.decoding)
+    yield "views, one process", _listed(rates.views)
+    yield f"loader, {rates.workers} processes", _listed(rates.feed)
+    if rates.copy is not None:
+        yield "copying to the GPU", f"{rates.copy:,.0f}"
+    yield "model, batch ready", f"{rates.model:,.0f}"
+    yield "whole step", f"{rates.step:,.0f}, {rates.waiting:.0%} of it waiting for data"
+
+
+def _listed(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{ops} {rate:,.0f}" for ops, rate in values.items()) + " images/s"
 
 
 def _command(options: SpeedOptions) -> tuple[Command, Method]:

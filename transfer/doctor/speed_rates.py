@@ -1,8 +1,8 @@
 """Images per second of a training's parts: decoding, views, loader, model, whole step, copies to the GPU."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,10 +17,31 @@ from backbones.errors import UsageError
 from backbones.pretrain.method import Method
 from backbones.runtime.seeding import seeded
 from transfer.cli.command import Command
-from transfer.doctor.speed_advice import Rates
 
 WARM_UP = 3
 """Steps before the clock starts: the first ones allocate, compile and fill the loader."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Images per second. Keys are the image operations, `pil` and `fast` where the augmentation has them."""
+
+    decoding: Mapping[str, float]
+    """Decoding alone, of one process."""
+    views: Mapping[str, float]
+    """From files to augmented images, of one process."""
+    feed: Mapping[str, float]
+    """Batches of the loader when nothing waits for them."""
+    copy: float | None
+    """Copying batches to the GPU; None on a CPU."""
+    model: float
+    """Training steps on one batch that is ready."""
+    step: float
+    """Whole training steps."""
+    waiting: float
+    """The share of the time of whole steps in which they waited for data."""
+    workers: int
+    """Loader processes."""
 
 
 def measure_rates(
