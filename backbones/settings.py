@@ -4,7 +4,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import io
 import math
 import re
 import typing
@@ -333,22 +332,6 @@ def flat_schema(**groups: type[Any]) -> type[Any]:
     arguments = {name: tyro.conf.arg(name="", help=group.__doc__ or "") for name, group in groups.items()}
     flat = [(name, Annotated[group, arguments[name]]) for name, group in groups.items()]
     return dataclasses.make_dataclass("Options", flat, kw_only=True)
-
-
-def completion_script(program: str, schemas: dict[str, type[Any]], shell: str) -> str:
-    """Return the script by which a shell completes a program.
-
-    Args:
-        program: its name, as the user types it.
-        schemas: the dataclass of the options behind each first argument.
-        shell: bash or zsh.
-    """
-    commands = tuple(Annotated[schema, tyro.conf.subcommand(name)] for name, schema in schemas.items())
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        schema: Any = typing.Union[commands]  # noqa: UP007
-        tyro.cli(schema, prog=program, args=["--tyro-print-completion", shell])
-    return text.getvalue()
 
 
 def without_checks(group: type[Any]) -> type[Any]:

@@ -11,10 +11,8 @@ from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
 from transfer import features, pretrain, run
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.backbone import BackboneCheckOptions
-from transfer.doctor.completion import CompletionOptions
-from transfer.doctor.pack import PackOptions
+from transfer.doctor.clean import CleanOptions
 from transfer.doctor.speed import SpeedOptions
-from transfer.doctor.store import StoreOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
 from transfer.verify import __main__ as verify
@@ -35,10 +33,8 @@ OPTIONS = {
 }
 DOCTOR = {
     "backbone": BackboneCheckOptions,
-    "completion": CompletionOptions,
-    "pack": PackOptions,
+    "clean": CleanOptions,
     "speed": SpeedOptions,
-    "store": StoreOptions,
 }
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 COMMANDS = sorted({command for name in GUIDE for command in commands(name)})

@@ -1,8 +1,7 @@
 """`python -m transfer.doctor [data]` prints versions, what this machine can do, which data sets are here, and fixes.
 
 Its other commands have modules of their own: `backbone NAME` checks a backbone, `speed --backbone NAME` measures how
-fast it trains here, `pack NAME --to FOLDER` writes a data set as few large files, `store RUNS` lists and mends what
-killed processes and damaged disks left, and `completion bash` prints what completes the commands in a shell.
+fast it trains here, and `clean RUNS` removes what killed runs left.
 """
 
 import importlib
@@ -33,8 +32,7 @@ RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdete
 class DoctorOptions:
     """Check everything. `python -m transfer.doctor data` checks only the data sets, but thoroughly;
     `backbone NAME|FILE:Class` checks a backbone, `speed --backbone NAME` measures how fast it trains on this machine,
-    `pack NAME --to FOLDER` writes a data set as few large files, `store RUNS` lists and mends what killed processes
-    left, `completion bash` prints what completes commands."""
+    `clean RUNS` removes what killed runs left."""
 
     data: Path | None = None
     """The folder with the data sets; by default $TRANSFER_DATA."""
@@ -52,7 +50,7 @@ class DataOptions(DoctorOptions):
 
 def main(argv: list[str]) -> int:
     """Print the results; return 1 when something is broken, with `data` also when a set is incomplete, and with
-    `backbone` when a check failed, with `store` when something is left to mend.
+    `backbone` when a check failed.
     """
     return exit_on_user_error(COMMANDS.get("".join(argv[:1]), _main), argv)
 
@@ -81,32 +79,13 @@ def _speed(argv: list[str]) -> int:
     return measure_speed(argv[1:])
 
 
-def _pack(argv: list[str]) -> int:
-    from transfer.doctor.pack import pack
+def _clean(argv: list[str]) -> int:
+    from transfer.doctor.clean import clean
 
-    return pack(argv[1:])
-
-
-def _completion(argv: list[str]) -> int:
-    from transfer.doctor.completion import print_completion
-
-    return print_completion(argv[1:])
+    return clean(argv[1:])
 
 
-def _store(argv: list[str]) -> int:
-    from transfer.doctor.store import check_store
-
-    return check_store(argv[1:])
-
-
-COMMANDS = {
-    "data": _data,
-    "backbone": _backbone,
-    "speed": _speed,
-    "pack": _pack,
-    "store": _store,
-    "completion": _completion,
-}
+COMMANDS = {"data": _data, "backbone": _backbone, "speed": _speed, "clean": _clean}
 
 
 def _main(argv: list[str]) -> int:
