@@ -19,7 +19,6 @@ from transfer.report.formats import DATA, file_content, typed_frame
 from transfer.report.options import ReportOptions
 
 if TYPE_CHECKING:
-    from transfer.report.page.section_types import Section
     from transfer.report.page.sections import ReportRequest
 
 
@@ -34,12 +33,6 @@ def _main(argv: list[str]) -> int:
     options = parse(ReportOptions, argv, prog="python -m transfer.report")
     if options.import_:
         return _import(options.import_, options.runs[0])
-    if options.leaderboard:
-        return _leaderboard(options)
-    if options.serve:
-        from transfer.report.serve import serve
-
-        return serve(options.runs, lambda: _served(options), options.port)
     known = read_runs(options.runs)
     gc.freeze()  # records live until the end, so the collector need not traverse them
     try:
@@ -49,8 +42,8 @@ def _main(argv: list[str]) -> int:
 
 
 def _report(options: ReportOptions, known: Sequence[Run]) -> int:
-    if options.card or options.hub:
-        return _share(options, known)
+    if options.card:
+        return _card(options, known)
     shown = _shown(known, options)
     if options.bundle:
         from transfer.share.bundle import bundle
@@ -75,50 +68,12 @@ def _write_figures(runs: RunSet, options: ReportOptions, folder: Path) -> int:
     return 0
 
 
-def _leaderboard(options: ReportOptions) -> int:
-    from transfer.comparison.bootstrap import AP_DRAWS
-    from transfer.comparison.paired_intervals import Bootstrap
-    from transfer.report.leaderboard.site import write_site
-
-    assert options.output
-    draws = options.bootstrap_samples
-    settings = Bootstrap(draws, min(draws, AP_DRAWS), correction=options.correction)
-    sent = write_site(options.leaderboard, options.output, smoke=options.smoke, dirty=options.dirty, options=settings)
-    for refused in sent.refused:
-        tell(f"refused: {refused.source} {refused.run}: {'; '.join(refused.reasons)}", file=sys.stderr)
-    for mark, count in sent.left_out.items():
-        if count:
-            tell(f"{_runs(count)} of --{mark} left out; --{mark} shows them", file=sys.stderr)
-    tell(f"{options.output / 'index.html'}: {_runs(len(sent.taken))}")
-    return 0
-
-
-def _served(options: ReportOptions) -> tuple[RunSet, "list[Section]"]:
-    """Return the runs and sections of a page that is served; no run need be finished."""
-    from transfer.report.page.sections import sections
-
-    known, _ = _read(options.runs)
-    shown = [
-        run for run in known if (options.smoke or not run.record.smoke) and (options.dirty or not run.record.dirty)
-    ]
-    runs = RunSet.of(shown, known)
-    return runs, sections(runs, replace(_request(options), everything=True))
-
-
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs.
 
     Raises:
         UserError: a folder does not exist.
     """
-    runs, messages = _read(folders)
-    for message in messages:
-        tell(message, file=sys.stderr)
-    return runs
-
-
-def _read(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the finished runs, and messages about all others. Raises UserError as `read_runs`."""
     finished: list[Run] = []
     messages: list[str] = []
     for folder in folders:
@@ -131,7 +86,9 @@ def _read(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         for run in store.unfinished():
             messages.append(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
     runs, disputes = merged(finished)
-    return runs, [*messages, *disputes]
+    for message in (*messages, *disputes):
+        tell(message, file=sys.stderr)
+    return runs
 
 
 def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
@@ -214,17 +171,13 @@ def _import(file: Path, folder: Path) -> int:
     return 1 if result.conflicts else 0
 
 
-def _share(options: ReportOptions, known: Sequence[Run]) -> int:
-    from transfer.share.model_card import hub_layout, model_card
+def _card(options: ReportOptions, known: Sequence[Run]) -> int:
+    from transfer.share.model_card import model_card
 
-    name = options.card or options.hub
+    name = options.card
     run = next((run for run in known if name in (run.record.run_id, str(run.folder), run.folder.name)), None)
     if run is None:
         raise UserError(f"there is no run {name!r} in {', '.join(map(str, options.runs))}")
-    if options.hub:
-        assert options.output
-        tell(hub_layout(run, options.weights, options.output, known))
-        return 0
     _print(model_card(run, known).encode(), options.output)
     return 0
 

@@ -22,7 +22,7 @@ class ReportOptions:
     jsonl and parquet hold all rows in one table, latex is for booktabs, html is one self-contained page with plots,
     maps and galleries."""
     output: Path | None = None
-    """File to write (with --hub a folder); by default stdout."""
+    """File to write; by default stdout."""
     smoke: bool = False
     """Show smoke runs as well; they are left out otherwise."""
     dirty: bool = False
@@ -59,10 +59,6 @@ class ReportOptions:
     6.9 inches), each with its data as CSV."""
     style: Path | None = None
     """File of matplotlib's settings for --figures, over those of the suite."""
-    serve: bool = False
-    """Show the page at http://127.0.0.1:PORT and renew it while runs go on; Ctrl-C ends it."""
-    port: int = 8765
-    """Port of --serve; 0 takes a free one."""
     pictures: bool = False
     """Embed the pictures of the runs (made by --save-pictures) in the page."""
     bundle: Path | None = None
@@ -71,13 +67,6 @@ class ReportOptions:
     """Check the runs in a bundle and add them to the first folder of runs."""
     card: str | None = None
     """Print the model card of a run."""
-    hub: str | None = None
-    """Write a run's weights and card to the folder --output, in the layout of a model on the Hugging Face hub."""
-    weights: Path | None = None
-    """Folder of the weights for --hub; by default the run's own export."""
-    leaderboard: tuple[Path, ...] = ()
-    """Bundles, folders of bundles, or folders of runs, of several groups: a static site of them in the folder --output,
-    a table per protocol and data set."""
 
     def __post_init__(self) -> None:
         if self.table is not None and self.figure is not None:
@@ -88,10 +77,6 @@ class ReportOptions:
             raise UsageError(f"--bootstrap-samples {self.bootstrap_samples}: must be between 100 and 1000000")
         if self.margin is not None and not 0 < self.margin < float("inf"):
             raise UsageError(f"--margin {self.margin:g}: a difference in points, above 0")
-        if self.hub and not self.output:
-            raise UsageError("--hub: name the folder to write with --output")
-        if self.leaderboard and not self.output:
-            raise UsageError("--leaderboard: name the folder of the site with --output")
         if not self._actions:
             self.format = chosen_format(self.format, self.output)
         self._check_ignored()
@@ -105,8 +90,7 @@ class ReportOptions:
     @property
     def _actions(self) -> list[str]:
         """The options asked for that do something else than show tables, as --NAME."""
-        actions: dict[str, object] = {"bundle": self.bundle, "import": self.import_, "card": self.card, "hub": self.hub}
-        actions |= {"figures": self.figures, "serve": self.serve, "leaderboard": self.leaderboard}
+        actions = {"bundle": self.bundle, "import": self.import_, "card": self.card, "figures": self.figures}
         return [f"--{name}" for name, value in actions.items() if value]
 
     def _check_ignored(self) -> None:
@@ -117,29 +101,21 @@ class ReportOptions:
         chosen = self._actions
         if len(chosen) > 1:
             raise UsageError(f"{' and '.join(chosen)} exclude each other")
-        if self.output and (self.bundle or self.import_ or self.figures or self.serve):
+        if self.output and (self.bundle or self.import_ or self.figures):
             raise UsageError(f"--output: has no effect with {chosen[0]}")
         if self.import_ and len(self.runs) > 1:
             raise UsageError("--import: name one folder of runs, to which they are added")
-        if self.leaderboard and self.runs != DEFAULT_RUNS:
-            raise UsageError(f"{self.runs[0]}: name it after --leaderboard")
-        no_action = "none of --bundle, --import, --card, --hub, --leaderboard"
-        without = chosen and not (self.figures or self.serve)
+        no_action = "none of --bundle, --import, --card"
+        without = chosen and not self.figures
         for name, ignored, needs in (
             ("--by", self.by and not self.map, "--map"),
-            ("--pictures", self.pictures and self.format != "html" and not self.serve, "--format html"),
-            ("--weights", self.weights and not self.hub, "--hub"),
-            ("--port", self.port != 8765 and not self.serve, "--serve"),
+            ("--pictures", self.pictures and self.format != "html", "--format html"),
             ("--style", self.style and not self.figures, "--figures"),
-            (
-                "--correction",
-                self.correction != "holm" and not (self.compare or self.interaction or self.leaderboard),
-                "--compare",
-            ),
+            ("--correction", self.correction != "holm" and not (self.compare or self.interaction), "--compare"),
             ("--margin", self.margin is not None and not (self.compare or self.interaction or self.paper), "--compare"),
             (
                 "--bootstrap-samples",
-                self.bootstrap_samples != 10_000 and not (self.compare or self.interaction or self.leaderboard),
+                self.bootstrap_samples != 10_000 and not (self.compare or self.interaction),
                 "--compare",
             ),
             ("--paper, --compare, --map ...", shows and without, no_action),

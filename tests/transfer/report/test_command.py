@@ -106,7 +106,6 @@ def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.Captur
 def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, says in (
         (["--paper", "scaled_relu"], "--paper and --table belong together"),
-        (["--hub", "x"], "--output"),
         (["--bootstrap-samples", "3"], "between 100 and"),
         (["--bootstrap-samples", "99999999999"], "between 100 and"),
         (["--by", "stem"], "--by: has an effect only with --map"),
@@ -115,7 +114,6 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--output", "x.parquet", "--format", "csv"], "x.parquet: .parquet is a file of --format parquet"),
         (["--output", "x.xls"], "no format has the suffix .xls; end it in .md, .csv, .jsonl, .parquet, .tex, .html"),
         (["--output", "x.csv.gz"], "reports are not compressed"),
-        (["--weights", "x"], "only with --hub"),
         (["--bundle", "x", "--compare", "a", "b"], "none of --bundle"),
     ):
         assert main([str(tmp_path), *words]) == 2

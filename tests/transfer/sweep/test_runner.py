@@ -28,7 +28,6 @@ from transfer.launch.base import ProcessSpec
 from transfer.launch.local import LocalLauncher
 from transfer.records import command_result
 from transfer.records.store import Store, is_locked
-from transfer.report.page.live import sweep_section
 from transfer.sweep.__main__ import main
 from transfer.sweep.definition.cell_states import locked, read_states
 from transfer.sweep.definition.grid import SweepJob, expand, result_file
@@ -127,11 +126,6 @@ def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
     assert {name: state.status for name, state in states.items()} == statuses
     assert states[jobs[0].name].run == pretrained.run_id
     assert "nonfinite" in states[jobs[3].name].reason
-    shown = sweep_section(out)
-    assert shown is not None
-    assert shown.note == "4 cells: 2 completed, 1 nonfinite, 1 blocked. No process runs the sweep now."
-    assert shown.table is not None
-    assert shown.table["cell"] == [jobs[1].name, jobs[3].name]
     assert command_result.begun(result_file(out, jobs[2].name)) == classified.run_id
 
     again, nothing = swept(out, jobs)

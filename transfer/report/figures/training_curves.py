@@ -1,6 +1,5 @@
 """Training curves of runs."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from backbones.runtime.files import is_finite_number
@@ -14,7 +13,6 @@ from transfer.report.figures.svg import (
     canvas,
     finish,
     logarithmic,
-    look,
     note_omitted,
     plain,
     plot_of,
@@ -61,26 +59,6 @@ def training_curves(runs: RunSet) -> Plot:
             for step, value in curve
         ]
         return plot_of(figure, "history-loss", csv(Table(columns, rows)), marks)
-
-
-def loss_curves(folders: Sequence[Path]) -> Plot | None:
-    """Plot the loss of runs without a record against the step; None if none has two steps.
-
-    Columns of the CSV: run, step, loss.
-    """
-    curves = {folder.name: _losses(folder) for folder in folders}
-    curves = {name: curve for name, curve in curves.items() if len(curve) > 1}
-    if not curves:
-        return None
-    with canvas(8.5, 3.2) as (figure, (axes,)):
-        for number, (name, curve) in enumerate([*curves.items()][:LINES]):
-            axes.plot(*zip(*curve), label=plain(name, 80), linewidth=1.4, **look(number))
-        axes.set_xlabel("step")
-        axes.set_ylabel("loss")
-        note_omitted(figure, min(len(curves), LINES), len(curves), "runs")
-        finish(figure, [axes])
-        rows = [{"run": name, "step": step, "loss": loss} for name, curve in curves.items() for step, loss in curve]
-        return plot_of(figure, "live-loss", csv(Table([Column("run"), Column("step"), Column("loss")], rows)))
 
 
 def _losses(folder: Path) -> list[tuple[int, float]]:

@@ -19,7 +19,6 @@ from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
 from transfer.report.render.text import constant_columns, note_texts, shown_text, values
-from transfer.report.tables.cell_values import Link
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 
 CELLS = 6000
@@ -28,15 +27,13 @@ WIDE = 48
 """Number of characters of a cell beyond which its text wraps."""
 
 
-def page(title: str, sections: Sequence[Section], runs: RunSet, *, stamp: str = "") -> str:
+def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
     """Return the page, with the records of `runs`. Other runs that a table names have no link.
 
     Args:
         title: heading of the page.
         sections: parts of the page.
         runs: whose records the page holds.
-        stamp: of the content of a page that is served; the page asks for the current one, and loads itself again when
-            that is another. A page that is a file has none.
     """
     marks = {run.record.run_id: marks_of(run.record) for run in runs}
     columns = sum(len(section.table.columns) for section in sections if section.table is not None)
@@ -44,10 +41,10 @@ def page(title: str, sections: Sequence[Section], runs: RunSet, *, stamp: str = 
     style, script = _asset("page.css"), _asset("page.js")
     body = "\n".join(_section(section, f"part-{number}", marks, rows) for number, section in enumerate(sections))
     return f"""<!doctype html>
-<html lang="en"{f' data-stamp="{text(stamp)}"' if stamp else ""}>
+<html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(script, served=bool(stamp))}">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{text(title)}</title>
 <style>
@@ -96,14 +93,10 @@ def _asset(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _policy(script: str, *, served: bool) -> str:
-    """Return the content security policy: no other address is loaded, and no other script runs.
-
-    A page that is served may ask its own server.
-    """
+def _policy(script: str) -> str:
+    """Return the content security policy: no other address is loaded, and no other script runs."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
-    allowed += "; connect-src 'self'" if served else ""
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
@@ -232,9 +225,6 @@ def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:
         return "<td></td>"
     shown = shown_text(value)
     wide = " class=w" * (len(shown) > WIDE)
-    if isinstance(value, Link):
-        address = quote(value.address.encode("utf-8", "replace"), safe="/.")
-        return f'<td{wide}><a href="{address}">{text(shown)}</a></td>'
     return f"<td{wide}>{text(shown)}</td>"
 
 

@@ -279,26 +279,6 @@ function unfold() {
 addEventListener("hashchange", unfold);
 unfold();
 
-// A page that is served is loaded again when its content has changed; what was unfolded stays so.
-const PAUSE = 2000; // milliseconds
-const stamp = document.documentElement.dataset.stamp;
-if (stamp) {
-  const parts = [...document.querySelectorAll("main details")];
-  const open = JSON.parse(sessionStorage.getItem("open") ?? "[]");
-  parts.forEach((part) => (part.open ||= open.includes(part.querySelector("summary").textContent)));
-  setInterval(async () => {
-    try {
-      const answer = await fetch("stamp");
-      if (!answer.ok || (await answer.text()) === stamp) return;
-      const titles = parts.filter((part) => part.open).map((part) => part.querySelector("summary").textContent);
-      sessionStorage.setItem("open", JSON.stringify(titles));
-      location.reload();
-    } catch (error) {
-      if (!(error instanceof TypeError)) throw error; // the server has ended
-    }
-  }, PAUSE);
-}
-
 const tables = [...document.querySelectorAll("table")].map((table) => new Table(table));
 addEventListener("beforeprint", () => {
   tables.forEach((table) => table.showAll());

@@ -63,19 +63,6 @@ class DatasetMean:
 
 
 @dataclass(frozen=True)
-class Link:
-    """A text that leads to another page.
-
-    Attributes:
-        text: what is shown; all that formats without links show.
-        address: relative address of the page or file.
-    """
-
-    text: str
-    address: str
-
-
-@dataclass(frozen=True)
 class Violation:
     """Values at which a seed trained although it broke down at a smaller one.
 

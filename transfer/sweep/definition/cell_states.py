@@ -9,7 +9,6 @@ from typing import IO
 
 from backbones.errors import UserError
 from backbones.runtime.files import closed_in_the_end, lock, parse_json, write_atomic, write_error
-from transfer.records.store import is_locked
 
 STATES = Path("cells") / "states.json"
 LOCK = Path("cells") / "lock"
@@ -44,11 +43,6 @@ def read_states(out: Path) -> list[CellState]:
         return [CellState(*(str(cell[name]) for name in ("name", "status", "reason", "run"))) for cell in content]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-
-
-def is_running(out: Path) -> bool:
-    """Return whether a process runs the sweep in a folder."""
-    return is_locked(out / LOCK)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from PIL import Image
 
 from tasks.picture_checksums import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, picture_name
-from tests.transfer.report.leaderboard.groups import IDENTITIES, reid_run
+from tests.transfer.report.reid_runs import IDENTITIES, reid_run
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transfer.report.leaderboard.groups import reid_run
+from tests.transfer.report.reid_runs import reid_run
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
 from transfer.report.__main__ import main
