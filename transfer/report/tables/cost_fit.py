@@ -3,11 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-
-from transfer.report.tables.costs import KIND_OF, CostTable
 
 FEWEST = 4  # points of a fit: three would leave one degree of freedom for its error
 CURVE_POINTS = 50
@@ -28,21 +25,6 @@ class CostFit:
     slope_high: float
     curve: dict[str, list[float]]
     """Columns `cost score low high`: the line and the interval of its mean at `CURVE_POINTS` costs."""
-
-
-def cost_fits(rows: CostTable, cost: str = "total_hours") -> dict[tuple[Any, ...], CostFit]:
-    """Return a fit for each task, data set, metric, kind of hours and combination of `by` with `FEWEST` points or more.
-
-    Args:
-        cost: one of `COSTS`; rows without a positive cost or without a score are left out.
-    """
-    kind = [KIND_OF[cost]] if cost in KIND_OF else []
-    names = ["task", "dataset", "metric", *kind, *rows.by]
-    series: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
-    for row in rows.rows:
-        if row[cost] > 0 and not math.isnan(row["score"]):
-            series.setdefault(tuple(row[name] for name in names), []).append((row[cost], row["score"]))
-    return {key: fit for key, points in series.items() if (fit := fit_log(points)) is not None}
 
 
 def fit_log(points: Sequence[tuple[float, float]]) -> CostFit | None:

@@ -4,16 +4,13 @@
 """
 
 import math
-import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from transfer.records.comparability import comparable_with
 from transfer.records.evidence import Arm, Evidence
-from transfer.records.fields import check_fields, value_of
 from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -28,7 +25,6 @@ KIND_OF = {"train_hours": "train_hours_of", "pretrain_hours": "pretrain_hours_of
 TIE = 1e-9
 """Largest difference at which two scores, in points, or two costs, relative to their size, count as equal: means that
 are equal in exact arithmetic differ by some 1e-15 as floating-point numbers."""
-_GPU = re.compile(r"nvidia|geforce|tesla|quadro|titan|instinct|radeon|\brtx\b|\b[ahbv]\d{3}\b", re.IGNORECASE)
 UNITS = {
     "gflops": "GFLOPs",
     "params_million": "millions",
@@ -39,22 +35,11 @@ UNITS = {
 }
 
 
-@dataclass
-class CostTable(Table):
-    """Scores against costs, a row per configuration.
-
-    Attributes:
-        by: fields by which a plot groups rows into series.
-    """
-
-    by: tuple[str, ...] = ()
-
-
-def cost_table(runs: RunSet, by: Sequence[str] = (), *, across: Sequence[str] = ()) -> CostTable:
+def cost_table(runs: RunSet) -> Table:
     """Return one row per configuration: its primary score and its costs, which are means over the completed runs.
 
     Columns:
-        `task dataset backbone pretraining protocol`, and those of `by`;
+        `task dataset backbone pretraining protocol`;
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over seeds with a score, nan without any;
         `seeds`: number of seeds with a score, as `transfer.records.evidence.Evidence.arm` counts them;
         `broke_down`: number of seeds without a score, including those whose pretraining broke down;
@@ -68,33 +53,22 @@ def cost_table(runs: RunSet, by: Sequence[str] = (), *, across: Sequence[str] = 
         `pareto_<cost>` for each of `COSTS`: whether no comparable row has a better score at no higher cost, or the same
         score at a lower one;
         `run`: ids of the runs.
-
-    Args:
-        by: fields to add as columns, for a plot's series; see `transfer.records.fields.value_of`.
-        across: options in which comparable rows may differ, for instance lr; by default rows are comparable under equal
-            protocol alone.
-
-    Raises:
-        UsageError: an unknown field in `by` or `across`.
     """
     evidence, grouping = runs.evidence, runs.grouping
-    check_fields([*by, *across], runs.records, runs.exports)
-    rows = [_row(group, evidence.arm(group.records), by, evidence) for group in grouping.groups]
+    rows = [_row(group, evidence.arm(group.records), evidence) for group in grouping.groups]
     for cost in COSTS:
-        _mark_front(grouping.groups, rows, cost, across)
+        _mark_front(grouping.groups, rows, cost)
     rows = [row | run_ids(group.records) for row, group in zip(rows, grouping.groups, strict=True)]
     columns = [Column(name, score_unit(runs.records)) for name in ("score", "score_sd")]
-    columns += [Column(name, significant_digits=SIGNIFICANT) for name in by]
     columns += [Column(name, UNITS[name], "lower", significant_digits=SIGNIFICANT) for name in COSTS]
     columns.append(Column("images_per_second", "images per second", "higher", significant_digits=SIGNIFICANT))
-    table = Table.from_rows(rows, columns, grouping_notes(grouping) + _feature_notes(runs.records))
-    return CostTable(table.columns, table.rows, table.notes, tuple(by))
+    return Table.from_rows(rows, columns, grouping_notes(grouping) + _feature_notes(runs.records))
 
 
-def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: str, across: Sequence[str]) -> None:
+def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: str) -> None:
     """Set `pareto_<cost>` of each row: whether it is on the Pareto front of the rows comparable with it."""
     fronts: dict[Any, list[int]] = {}
-    keys = comparable_with([group.first for group in groups], across)
+    keys = comparable_with([group.first for group in groups])
     for place, (key, group, row) in enumerate(zip(keys, groups, rows, strict=True)):
         kind = row.get(KIND_OF.get(cost, ""))
         fronts.setdefault((group.first.primary, key, kind), []).append(place)
@@ -120,7 +94,7 @@ def _feature_notes(records: Sequence[Record]) -> list[Note]:
     return [Note(NoteKind.READING, text, columns=("train_hours", "total_hours")) for text in texts]
 
 
-def _row(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict[str, Any]:
+def _row(group: Group, arm: Arm, evidence: Evidence) -> dict[str, Any]:
     records, first = group.records, group.first
     metric = first.primary
     scores = arm.values(metric)
@@ -130,7 +104,6 @@ def _row(group: Group, arm: Arm, by: Sequence[str], evidence: Evidence) -> dict[
     return {
         "task": first.task,
         **group_cells(group),
-        **{name: value_of(first, name, evidence.exports) for name in by},
         "metric": metric,
         "score": mean,
         "score_sd": deviation,
@@ -193,10 +166,8 @@ def stored_feature_hours(record: Record) -> float:
 
 
 def kind_of_hours(record: Record) -> str:
-    """Return "GPU" or "core", by the type of the device, or by its name where the record has no type."""
-    kind = record.environment.get("device_type")
-    on_gpu = kind == "cuda" if kind else bool(_GPU.search(str(record.environment.get("device"))))
-    return "GPU" if on_gpu else "core"
+    """Return "GPU" or "core", by the type of the device."""
+    return "GPU" if record.environment.get("device_type") == "cuda" else "core"
 
 
 def _mean(values: Sequence[float | None]) -> float:
