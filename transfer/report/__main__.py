@@ -3,16 +3,15 @@
 import gc
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UsageError, UserError, tell, visible_lines
+from backbones.errors import UserError, tell, visible_lines
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.runtime.scratch import remove_left
 from backbones.settings import parse
 from transfer.cli.command import exit_on_user_error
-from transfer.cli.old_names import renamed_flag
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, merged, store_in
 from transfer.report.formats import DATA, file_content, typed_frame
@@ -28,8 +27,6 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    if renamed := renamed_flag(argv, [item.name for item in fields(ReportOptions)]):
-        raise UsageError(renamed)
     options = parse(ReportOptions, argv, prog="python -m transfer.report")
     if options.import_:
         return _import(options.import_, options.runs[0])

@@ -50,8 +50,8 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
 
 
 def notes_of_row(table: Table, row: int) -> list[str]:
-    """Return the sentences of the notes that belong to a row, without those that explain its letter of protocol."""
-    shown = [note for note in table.notes if PROTOCOL not in table or note.kind not in IN_CSV]
+    """Return the sentences of the notes that belong to a row, without those on its protocol, whose cell has it all."""
+    shown = [note for note in table.notes if PROTOCOL not in table or note.kind is not NoteKind.COMPARABILITY]
     return note_texts(note for note in shown if not note.rows or row in note.rows)
 
 

@@ -4,7 +4,7 @@ Every table of a report is a `Table`. The functions that make tables fill in val
 `report/page/html.py`) choose sentences, digits and letters. Imports neither torch nor pandas.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from numbers import Real
@@ -141,18 +141,6 @@ class Table:
         described = {column.name: column for column in self.columns}
         rows = [{name: row[name] for name in names} for row in self.rows]
         return replace(self, columns=[described[name] for name in names], rows=rows)
-
-    def where(self, keep: Callable[[Row], bool]) -> "Table":
-        """Return the table with the rows that `keep` accepts; the places in notes on single rows are updated."""
-        places = [place for place, row in enumerate(self.rows) if keep(row)]
-        new = {old: place for place, old in enumerate(places)}
-        notes = [
-            replace(note, rows=tuple(new[row] for row in note.rows if row in new))
-            for note in self.notes
-            if not note.rows or any(row in new for row in note.rows)
-        ]
-        kept = frozenset((new[row], name) for row, name in self.emphasised if row in new)
-        return replace(self, rows=[self.rows[place] for place in places], notes=notes, emphasised=kept)
 
     def without_empty(self) -> "Table":
         """Return the table without the columns that have no value in any row, see `is_missing`."""
