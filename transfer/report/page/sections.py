@@ -14,7 +14,7 @@ from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_coloured
 from transfer.report.page.section_types import Section
 from transfer.report.render.text import note_text
-from transfer.report.tables.table import Note, NoteKind, is_missing, is_number
+from transfer.report.tables.table import Note, is_missing, is_number
 
 if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
@@ -260,7 +260,7 @@ def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> 
     numbers = all(map(is_number, rows[axes[0]]))
     if not (numbers and rows.has_breakdowns):
         why = "as no training broke down" if numbers else "which is not a number in every run"
-        rows.notes.append(Note(NoteKind.READING, f"no largest stable {axes[0]}, {why}"))
+        rows.notes.append(Note(f"no largest stable {axes[0]}, {why}"))
     yield Section(title=title, table=rows.without_empty(), plot=plot, reading=READING["map"])
     if numbers and rows.has_breakdowns:
         yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())

@@ -24,7 +24,7 @@ from transfer.report.published.curves import mean_at
 from transfer.report.published.matching import Matcher
 from transfer.report.published.notes import REASONS
 from transfer.report.published.own_runs import OwnRuns
-from transfer.report.tables.table import Column, Note, NoteKind, Row
+from transfer.report.tables.table import Column, Note, Row
 from transfer.statistics.intervals import Estimate
 
 DRAWS, AP_DRAWS = 2_000, 200
@@ -126,7 +126,7 @@ def _run_notes(runs: OwnRuns) -> list[Note]:
     for match in runs.matches:
         if match.processes is not None:
             text = f"processes {match.processes}, {alone}"
-            notes.append(Note(NoteKind.READING, text, match.record.run_id))
+            notes.append(Note(text, match.record.run_id))
     return notes
 
 
@@ -134,10 +134,10 @@ def _interval_notes(row: PublishedRow, value: Value, estimate: Estimate | None, 
     """Return the note on a missing interval, or on an interval over few seeds."""
     if problem:
         about = f"{row.label}, {value.dataset}, {value.name}"
-        return [Note(NoteKind.INTERVALS, f"no interval, since {problem}", about)]
+        return [Note(f"no interval, since {problem}", about)]
     seeds = estimate.seeds[0] if estimate else 0
     about = f"({seeds} seed{'s' * (seeds > 1)})"
-    return [Note(NoteKind.INTERVALS, FEW[seeds], about)] if seeds in FEW else []
+    return [Note(FEW[seeds], about)] if seeds in FEW else []
 
 
 def _counts(arm: Arm, pretrained: bool) -> Counts:

@@ -9,7 +9,7 @@ from transfer.published.verdicts import PublishedKind
 from transfer.records.labels import letter
 from transfer.report.published.cell_values import Reasons
 from transfer.report.published.texts import reason_texts
-from transfer.report.tables.table import Note, NoteKind, Row
+from transfer.report.tables.table import Note, Row
 
 REASONS = "not comparable because"
 """Name of the column of reasons why numbers are not comparable."""
@@ -25,13 +25,12 @@ def table_notes(table: PublishedTable) -> list[Note]:
     """Return the notes on the source of a table and on its doubtful or reference numbers."""
     paper = read_paper(table.paper)
     title = f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)
-    notes = [Note(NoteKind.SOURCE, text) for text in (title, *paper.notes, *table.notes)]
+    notes = [Note(text) for text in (title, *paper.notes, *table.notes)]
     for row in table.rows:
         if row.reference:
-            notes.append(Note(NoteKind.SOURCE, f"for reference only: {row.reference}", row.label))
+            notes.append(Note(f"for reference only: {row.reference}", row.label))
         notes += [
             Note(
-                NoteKind.SOURCE,
                 f"printed {value.printed}, never compared: {value.doubt}",
                 f"{row.label}, {value.dataset}, {value.name}",
             )
@@ -54,9 +53,9 @@ def rules(rows: Sequence[Row], margin: float) -> list[Note]:
         tests = "the interval of own - published at 90 % (two one-sided tests at 5 %) lies within that"
         rounding = "half the last printed digit counted (docs/concepts/statistics.md)"
         text = f"{tests}, {rounding}; the printed number has no seeds"
-        notes.append(Note(NoteKind.VERDICT, text, f"agrees within {margin:g}", columns=("verdict",)))
+        notes.append(Note(text, f"agrees within {margin:g}"))
     if any(row["others"] for row in rows):
-        notes.append(Note(NoteKind.READING, OTHERS, "others", columns=("others",)))
+        notes.append(Note(OTHERS, "others"))
     return notes
 
 
@@ -72,11 +71,9 @@ def lettered(rows: Sequence[Row]) -> list[Note]:
             row[REASONS] = replace(reasons, letter=name)
     return [
         Note(
-            NoteKind.READING,
             f"{reason_texts(options)} (in brackets the table's)",
             name,
             tuple(places[name]),
-            (REASONS,),
         )
         for options, name in letters.items()
     ]

@@ -22,7 +22,7 @@ from transfer.report.published.costs import cost_rows
 from transfer.report.published.matching import Matcher
 from transfer.report.published.notes import lettered, merged, rules, table_notes
 from transfer.report.published.own_runs import OwnRuns, own_runs
-from transfer.report.tables.table import Note, NoteKind, Row, Table
+from transfer.report.tables.table import Note, Row, Table
 from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
 
 
@@ -73,7 +73,7 @@ def _figure(figure: PublishedTable, runs: RunSet) -> Table:
     if figure.costs:
         matcher = _matcher(figure, runs)
         rows += [row for cost in figure.costs for row in cost_rows(cost, matcher)]
-    return Table.from_rows(rows, notes=[*table_notes(figure), Note(NoteKind.SOURCE, sweep)])
+    return Table.from_rows(rows, notes=[*table_notes(figure), Note(sweep)])
 
 
 def _matcher(published: PublishedTable, runs: RunSet) -> Matcher:

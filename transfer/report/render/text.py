@@ -8,7 +8,7 @@ from typing import Any
 from backbones.errors import visible
 from backbones.runtime.csv_text import csv_text
 from transfer.report.tables.cell_text import cell_text, comparability_text, full_text
-from transfer.report.tables.table import RUN_COLUMNS, Column, Note, NoteKind, Table, is_missing, is_number
+from transfer.report.tables.table import RUN_COLUMNS, Column, Note, Table, is_missing, is_number
 
 PROTOCOL = "protocol"
 """Name of the column with the `Comparability` of each row."""
@@ -51,7 +51,7 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
 
 def notes_of_row(table: Table, row: int) -> list[str]:
     """Return the sentences of the notes that belong to a row, without those on its protocol, whose cell has it all."""
-    shown = [note for note in table.notes if PROTOCOL not in table or note.kind is not NoteKind.COMPARABILITY]
+    shown = [note for note in table.notes if PROTOCOL not in table or note.group is None]
     return note_texts(note for note in shown if not note.rows or row in note.rows)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from transfer.records.grouping import Group, Grouping
 from transfer.records.record import Record
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKind, Table, is_missing
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, is_missing
 
 _OF_SIZES = re.compile(r"_(AP[sml]|AR\w*)$")
 WITH_BREAKDOWNS = "with breakdowns"
@@ -27,7 +27,7 @@ def run_ids(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
 def grouping_notes(grouping: Grouping) -> list[Note]:
     """Return the notes that explain the letters of comparability groups."""
-    return [Note(NoteKind.COMPARABILITY, "equal in", group=group) for group in grouping.comparability.groups]
+    return [Note("equal in", group=group) for group in grouping.comparability.groups]
 
 
 def score_columns(records: Sequence[Record]) -> list[Column]:

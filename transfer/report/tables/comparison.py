@@ -28,7 +28,7 @@ from transfer.report.tables.comparison_notes import (
     notes_of_match,
     overall_notes,
 )
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKind, Row, Table, is_missing
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table, is_missing
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind
 
@@ -66,7 +66,7 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
         reasons = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
         raise UserError(f"nothing of '{a}' and '{b}' can be compared: {_joined(reasons) or 'no task in common'}")
     arms = [
-        Note(NoteKind.PAIRING, f"{arm.text} ({count_of_runs(len(arm.runs))})", letter)
+        Note(f"{arm.text} ({count_of_runs(len(arm.runs))})", letter)
         for letter, arm in zip("ab", comparison.arms, strict=True)
     ]
     matches = [*zip(comparison.matches, _places(comparison), strict=True)]

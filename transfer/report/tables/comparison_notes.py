@@ -16,7 +16,7 @@ from transfer.comparison.exclusions import (
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, Unit
 from transfer.records.labels import content_label
-from transfer.report.tables.table import Note, NoteKind
+from transfer.report.tables.table import Note
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.cluster_scores import common_seeds
 from transfer.statistics.intervals import Estimate
@@ -29,10 +29,10 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
         rows: indices of the rows of the match in the table.
     """
     about = match.matched.label
-    notes = [Note(NoteKind.PAIRING, text, about, rows) for text in _unshared(match)]
-    notes += [Note(NoteKind.INTERVALS, _no_interval(cause), about, rows) for cause in match.without_interval]
-    notes += [Note(NoteKind.INTERVALS, text, about, rows) for text in _few_clusters(match)]
-    return notes + [Note(kind, text, about, rows) for kind, text in _seeds(match)]
+    notes = [Note(text, about, rows) for text in _unshared(match)]
+    notes += [Note(_no_interval(cause), about, rows) for cause in match.without_interval]
+    notes += [Note(text, about, rows) for text in _few_clusters(match)]
+    return notes + [Note(text, about, rows) for text in _seeds(match)]
 
 
 def differing_note(match: ComparedMatch, arms: str, rows: tuple[int, ...]) -> list[Note]:
@@ -44,7 +44,7 @@ def differing_note(match: ComparedMatch, arms: str, rows: tuple[int, ...]) -> li
     """
     fields = match.matched.differing
     text = f"the {arms} differ in {', '.join(fields)}"
-    return [Note(NoteKind.PAIRING, text, match.matched.label, rows)] if fields else []
+    return [Note(text, match.matched.label, rows)] if fields else []
 
 
 @singledispatch
@@ -82,8 +82,7 @@ def _(broken: BrokenCorners) -> str:
 
 def exclusion_note(exclusion: Exclusion) -> Note:
     """Return the note on runs that are in no row, with the reason."""
-    kind = NoteKind.BREAKDOWNS if isinstance(exclusion, NoCounterpart | BrokenCorners) else NoteKind.PAIRING
-    return Note(kind, _exclusion_text(exclusion), exclusion.label)
+    return Note(_exclusion_text(exclusion), exclusion.label)
 
 
 def count_of_runs(count: int) -> str:
@@ -126,27 +125,26 @@ def _cluster_limits(name: str, estimate: Estimate) -> Iterator[str]:
         yield f"{differs}; {fewest}, all one way, are the fewest that show anything"
 
 
-def _seeds(match: ComparedMatch) -> Iterator[tuple[NoteKind, str]]:
+def _seeds(match: ComparedMatch) -> Iterator[str]:
     """Yield the notes on seeds: left out, few, repeated, of one pretraining, or averaged."""
     units = match.units
     paired = common_seeds([arm.seeds for arm in units])
     sizes = [len(places) for places in paired] if paired else [len(arm.seeds) for arm in units]
     names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
-    for text in _left_out(names, units, paired) if paired else ():
-        yield NoteKind.MEANS, text
+    if paired:
+        yield from _left_out(names, units, paired)
     if any(row.estimate is not None for row in match.rows):
-        for text in _few_seeds(sizes):
-            yield NoteKind.INTERVALS, text
+        yield from _few_seeds(sizes)
     weights = [{run.record.weights_id for run in arm.runs} - {RANDOM} for arm in units]
     if max(sizes) > 1 and any(len(ids) == 1 for ids in weights):
-        yield NoteKind.SEEDS, "all seeds start from one set of weights, so nothing is known of pretraining's seeds"
+        yield "all seeds start from one set of weights, so nothing is known of pretraining's seeds"
     for name, arm in zip(names, units, strict=True):
         if len(arm.labels) > len(arm.seeds):
             same = arm.seeds[0][0] == "weights" and len(arm.seeds) == 1
             why = "seeds change nothing here" if same else "those of one pretraining are averaged"
-            yield NoteKind.SEEDS, f"{len(arm.labels)} runs of {name} count as {len(arm.seeds)}, since {why}"
+            yield f"{len(arm.labels)} runs of {name} count as {len(arm.seeds)}, since {why}"
     if repeated := sum(arm.repeated for arm in units):
-        yield NoteKind.SEEDS, f"{repeated} repeated seed and weights of a later run, which counts alone"
+        yield f"{repeated} repeated seed and weights of a later run, which counts alone"
 
 
 def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:
@@ -203,7 +201,7 @@ def adjustment_notes(comparison: Comparison) -> list[Note]:
         return []
     level = f"a smallest detectable difference is at the level {1 - options.level:g} divided by their number"
     text = f"{options.correction} over the {' and over the '.join(families)}; each interval is its row's own; {level}"
-    return [Note(NoteKind.MULTIPLICITY, text, "adjusted p")]
+    return [Note(text, "adjusted p")]
 
 
 def overall_notes(rows: Sequence[ComparedScore]) -> list[Note]:
@@ -217,4 +215,4 @@ def overall_notes(rows: Sequence[ComparedScore]) -> list[Note]:
             numbers.append(number)
     counts = "; ".join(f"{verdict} in {len(where)} ({', '.join(where)})" for verdict, where in places.items())
     about = f"verdict over {len(numbers)} primary score{'s' * (len(numbers) != 1)}"
-    return [Note(NoteKind.VERDICT, counts, about, tuple(numbers), ("verdict",))] if numbers else []
+    return [Note(counts, about, tuple(numbers))] if numbers else []

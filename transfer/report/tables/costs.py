@@ -15,7 +15,7 @@ from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit
-from transfer.report.tables.table import SIGNIFICANT, Column, Note, NoteKind, Table
+from transfer.report.tables.table import SIGNIFICANT, Column, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
 COSTS = ("gflops", "params_million", "train_hours", "pretrain_hours", "total_hours", "ms_per_image")
@@ -91,7 +91,7 @@ def _feature_notes(records: Sequence[Record]) -> list[Note]:
     texts = [f"hours of {counted} runs are with those that other runs took to extract their features"] * bool(counted)
     why = "their features were in the store, which does not say what they took"
     texts += [f"hours of {unknown} runs are not known: {why}"] * bool(unknown)
-    return [Note(NoteKind.READING, text, columns=("train_hours", "total_hours")) for text in texts]
+    return [Note(text) for text in texts]
 
 
 def _row(group: Group, arm: Arm, evidence: Evidence) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import DatasetMean
 from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, without_unused
 from transfer.report.tables.scores import standard_error
-from transfer.report.tables.table import Note, NoteKind, Table, is_missing
+from transfer.report.tables.table import Note, Table, is_missing
 
 Key = tuple[str, str]
 """Digests of a row's protocol, and of the row, both without the data set."""
@@ -73,7 +73,7 @@ def _notes(members: Mapping[Key, Members], common: Mapping[str, Sequence[str]]) 
     ]
     left_out = [f"not in the means, since a row has it alone: {name}" for name in alone]
     left_out += [f"not in the means, since other rows lack it: {name}" for name in lacking]
-    return [Note(NoteKind.MEANS, text) for text in [*(over if len(over) == 1 else []), *dict.fromkeys(left_out)]]
+    return [Note(text) for text in [*(over if len(over) == 1 else []), *dict.fromkeys(left_out)]]
 
 
 def _row(members: Sequence[Record], first: Record, group: Group, runs: RunSet, names: Sequence[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import Violation
 from transfer.report.tables.columns import significant
 from transfer.report.tables.stability_map import StabilityMap
-from transfer.report.tables.table import RUN, Note, NoteKind, Row, Table, is_number
+from transfer.report.tables.table import RUN, Note, Row, Table, is_number
 
 
 def largest_stable(rows: StabilityMap) -> Table:
@@ -44,9 +44,9 @@ def largest_stable(rows: StabilityMap) -> Table:
     for cells in panels.values():
         same = {name: cells[0][name] for name in names}
         lines.append(same | _edges(sorted(cells, key=lambda cell: float(cell[x])), x, rows.endings))
-    notes = [note for note in rows.notes if note.kind is NoteKind.COMPARABILITY]
+    notes = [note for note in rows.notes if note.group is not None]
     text = "medians over the seeds, each judged by itself"
-    notes.append(Note(NoteKind.READING, text, "largest, broken", columns=("largest", "broken")))
+    notes.append(Note(text, "largest, broken"))
     return Table.from_rows(lines, significant([*rows.by, y, "largest", "largest_low", "largest_high", "broken"]), notes)
 
 

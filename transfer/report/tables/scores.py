@@ -7,7 +7,7 @@ from transfer.records.grouping import dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, without_unused
-from transfer.report.tables.table import Column, Note, NoteKind, Table
+from transfer.report.tables.table import Column, Note, Table
 
 TRAIN_SECONDS = Column("train_seconds", "seconds", "lower")
 
@@ -76,12 +76,10 @@ def few_image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
                     places += [row] if row not in places else []
     return [
         Note(
-            NoteKind.READING,
             f"{classes} class{'es have' if classes > 1 else ' has'} fewer than {shots} training images, and the probe "
             "takes all of them",
             f"accuracy_{shots}shot on {dataset}",
             tuple(places),
-            (f"accuracy_{shots}shot",),
         )
         for (dataset, shots, classes), places in rows.items()
     ]

@@ -21,7 +21,7 @@ from transfer.records.record_schema import STATUSES
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY
 from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, NoteKind, Row, Table
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.intervals import mean_and_deviation, wilson
 
 PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
@@ -122,10 +122,10 @@ def _columns(names: Sequence[str], records: Sequence[Record]) -> list[Column]:
 def _notes(rows: Sequence[Row], left_out: int, axes: tuple[str, str]) -> list[Note]:
     notes = []
     if left_out:
-        notes.append(Note(NoteKind.READING, f"runs without {axes[0]} or {axes[1]}, left out: {left_out}"))
+        notes.append(Note(f"runs without {axes[0]} or {axes[1]}, left out: {left_out}"))
     if any(row["lost"] for row in rows):
         text = "seeds whose training before broke down, so that there was nothing to start from"
-        notes.append(Note(NoteKind.BREAKDOWNS, text, "lost", columns=("lost",)))
+        notes.append(Note(text, "lost"))
     return notes
 
 

@@ -16,7 +16,7 @@ from transfer.report.tables.columns import (
     without_unused,
 )
 from transfer.report.tables.scores import few_image_notes, standard_error
-from transfer.report.tables.table import Note, NoteKind, Table
+from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
 
@@ -46,11 +46,10 @@ def _unit_notes(groups: Sequence[Group], arms: Sequence[Arm], rates: bool) -> li
         scored = sum(map(len, arm.units.values()))
         if scored > len(arm.units) - arm.broken:
             text = f"{scored} runs count as {len(arm.units) - arm.broken}: {_why(arm)}"
-            notes.append(Note(NoteKind.SEEDS, text, about, rows=(row,), columns=("seeds",)))
+            notes.append(Note(text, about, rows=(row,)))
     if rates:
-        columns = tuple(dict.fromkeys(f"{group.first.primary} {WITH_BREAKDOWNS}" for group in groups))
         text = "with trainings that broke down at chance, or at 0 where chance is not known"
-        notes.append(Note(NoteKind.BREAKDOWNS, text, WITH_BREAKDOWNS, columns=columns))
+        notes.append(Note(text, WITH_BREAKDOWNS))
     return notes
 
 

@@ -6,7 +6,6 @@ Every table of a report is a `Table`. The functions that make tables fill in val
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,39 +50,20 @@ class Column:
     detail: int = 0
 
 
-class NoteKind(Enum):
-    """Subject of a note."""
-
-    COMPARABILITY = "what the letter of a group of rows stands for"
-    SEEDS = "which runs count as one seed"
-    BREAKDOWNS = "how trainings that broke down are counted"
-    MEANS = "what a mean is over, and what it leaves out"
-    INTERVALS = "why there is no interval, and how one is made"
-    PAIRING = "which runs are compared, and which are left out"
-    MULTIPLICITY = "over which tests p values are adjusted"
-    VERDICT = "the verdicts of a whole table"
-    SOURCE = "where published numbers come from and how they are read"
-    READING = "how a value of the table is to be read"
-
-
 @dataclass(frozen=True)
 class Note:
     """A remark on a table.
 
     Attributes:
-        kind: its subject, by which notes are filtered.
         text: one sentence, without a full stop.
         about: name of the rows or settings it is about; renderers merge notes of equal text.
         rows: indices of the rows that it belongs to, from 0; empty for all.
-        columns: names of the columns that it belongs to; empty for all.
-        group: the group that a note of kind COMPARABILITY explains.
+        group: the comparability group that it explains; None for any other note.
     """
 
-    kind: NoteKind
     text: str
     about: str = ""
     rows: tuple[int, ...] = ()
-    columns: tuple[str, ...] = ()
     group: Comparability | None = None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, significant, without_unused
-from transfer.report.tables.table import Note, NoteKind, Table
+from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
 LAYER = ("similarity", "operator_norm", "smallest_norm", "bound", "norm", "effective_rank", "zero_rows")
@@ -37,7 +37,7 @@ def norm_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> T
     `layer_histories` is used as in `layer_table`.
     """
     table = _table(runs, layer_histories, "weights W_c", _norms, NORMS, deviations=True)
-    table.notes += [_reading(NORMS[:4], CORRELATION), _reading(NORMS[4:], BALANCE)] if len(table) else []
+    table.notes += [Note(CORRELATION), Note(BALANCE)] if len(table) else []
     return table
 
 
@@ -46,10 +46,6 @@ CORRELATION = (
     "inverse: with 1 / s_c"
 )
 BALANCE = "balance: 2 sum(norm s_c) / sum(norm^2 + s_c^2), which is 1 where both are equal in every channel"
-
-
-def _reading(columns: Sequence[str], text: str) -> Note:
-    return Note(NoteKind.READING, text, columns=tuple(columns))
 
 
 def _table(

@@ -16,7 +16,7 @@ from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import LONGEST, marks_of, run_facts
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
-from transfer.report.tables.table import Column, Note, NoteKind, Table
+from transfer.report.tables.table import Column, Note, Table
 
 
 class Parsed(HTMLParser):
@@ -184,7 +184,7 @@ def hostile_page() -> tuple[str, list[Run]]:
         )
         held = words
         table = table_of({held: [held, "other"], "run": [(held,), ("x",)], "runs": [(words,), ()]})
-        table.notes.append(Note(NoteKind.READING, words))
+        table.notes.append(Note(words))
         sections.append(Section(title=words, table=table, note=words, plot=Plot("<svg></svg>", words, Figure())))
     return page(HOSTILE[0], sections, RunSet.of(runs)), runs
 

@@ -9,7 +9,7 @@ from transfer.report.page.plain_formats import as_terminal
 from transfer.report.page.section_types import Section
 from transfer.report.render.terminal import WIDTH, broken_lines, shows_colours, terminal
 from transfer.report.tables.comparison_cells import ShortVerdict
-from transfer.report.tables.table import RUN, Column, Note, NoteKind, Table
+from transfer.report.tables.table import RUN, Column, Note, Table
 from transfer.statistics.verdicts import Kind, Verdict
 
 WORDS = ("conv", "patchify", "a rather long name of a backbone", "toy_market (smoke, version 1)", "x", "")
@@ -25,7 +25,7 @@ def table_of(seed: int) -> Table:
         numbers = rng.random() < 0.5
         for row in rows:
             row[name] = rng.uniform(-100, 100) if numbers else rng.choice(WORDS)
-    return Table.from_rows(rows, columns, [Note(NoteKind.READING, "a note that is longer than a line " * 5)])
+    return Table.from_rows(rows, columns, [Note("a note that is longer than a line " * 5)])
 
 
 @pytest.mark.parametrize("seed", range(60))

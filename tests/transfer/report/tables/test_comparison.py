@@ -16,7 +16,7 @@ from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.render.text import note_texts
 from transfer.report.tables import comparison
 from transfer.report.tables.cell_text import cell_text, full_text
-from transfer.report.tables.table import RUN, NoteKind, Table, is_number
+from transfer.report.tables.table import RUN, Table, is_number
 from transfer.report.tables.verdict_text import verdict_text
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate

@@ -19,7 +19,7 @@ from transfer.report.render.run_table import run_table
 from transfer.report.render.text import csv, csv_text, markdown
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings
-from transfer.report.tables.table import Column, Comparability, Note, NoteKind, Table
+from transfer.report.tables.table import Column, Comparability, Note, Table
 from transfer.statistics.intervals import mean_and_deviation, wilson
 
 BROKEN = "with breakdowns: with trainings that broke down at chance, or at 0 where chance is not known"
@@ -229,7 +229,7 @@ def test_rows_of_single_runs_say_what_tells_them_apart() -> None:
 
 def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
     group = Comparability("a", (("lr", 1), ("epochs", 5)))
-    notes = [Note(NoteKind.SEEDS, "one seed\nonly", rows=(0,)), Note(NoteKind.COMPARABILITY, "", group=group)]
+    notes = [Note("one seed\nonly", rows=(0,)), Note("", group=group)]
     cells = [{"name": "data #1", "protocol": None, "score": 1.5}, {"name": "=two", "protocol": group, "score": -2.5}]
     rows = Table([Column("name"), Column("protocol"), Column("score")], cells, notes)
     others = Table([Column("name"), Column("rank1")], [{"name": "three", "rank1": 3}])
