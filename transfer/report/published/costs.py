@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transfer.published.reasons import OtherMachine, Reason
+from transfer.published.reasons import Reason
 from transfer.published.schema import Cost
 from transfer.records.protocol import configurations
 from transfer.report.published.cell_values import HoursOfPair, PercentMore, Points
@@ -37,7 +37,7 @@ class Pair:
         reasons: list[Reason] = [reason for match in both for reason in match.reasons]
         for name in SAME:
             first, second = (match.record.environment.get(name) for match in both)
-            reasons += [OtherMachine(name, (first, second))] if first != second else []
+            reasons += [Reason(f"{name} {first} against {second}")] if first != second else []
         return tuple(dict.fromkeys(reasons))
 
 

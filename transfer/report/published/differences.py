@@ -13,30 +13,39 @@ from backbones.pretrain import method
 from backbones.spec import FIELDS, BackboneSpec
 from tasks import task
 from transfer.cli.options import EXECUTION
-from transfer.published.reasons import (
-    ContentsNotRecorded,
-    Differs,
-    Lacks,
-    Marked,
-    OtherDataset,
-    OtherWeights,
-    Reason,
-    UnreadableImages,
-    Untrained,
-    hashable,
-)
+from transfer.published.reasons import Reason
 from transfer.published.rows import Row, used_values
+from transfer.records.labels import value_label
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, displayed_fields, protocol
 from transfer.records.record import Record
 from transfer.report.published.option_readings import equal, same_stem
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step
 
+ID = 40
+"""Number of characters shown of an id of weights."""
 WORLD_SIZE = "world_size"
 PRETRAIN = "pretrain-"
 _HALF = ("bf16", "fp16")
 # Fields of a backbone that must agree besides the options that a row names.
 _BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
 _NO_OPTIONS = frozenset((*EXECUTION, *BACKBONE_OPTIONS, "dataset", "method", "precision", "eval_precision"))
+
+
+def differs(name: str, own: Any, published: Any, *, assumed: bool = False, option: bool = False) -> Reason:
+    """Return the reason that a value of a run differs from the table's.
+
+    Args:
+        name: name of the option, of the backbone's part, or of a fact about the data set.
+        own: value of the own run.
+        published: value of the table.
+        assumed: whether the paper leaves the value open, so that the table's value is the shipped sweep's.
+        option: see `Reason.is_option`.
+    """
+    return Reason(f"{name} {value_label(own)} ({value_label(published)}{_assumed(assumed)})", option)
+
+
+def _assumed(assumed: bool) -> str:
+    return " taken, not stated" * assumed
 
 
 def run_marks(records: Iterable[Record]) -> list[Reason]:
@@ -47,9 +56,10 @@ def run_marks(records: Iterable[Record]) -> list[Reason]:
     names = [mark for mark, is_here in here.items() if is_here or mark in origins]
     names += [f"subset {record.subset}" for record in records if record.subset is not None]
     names += [mark for mark in origins if mark.startswith("subset")]
-    reasons: list[Reason] = [Marked(name) for name in names]
-    reasons += [UnreadableImages(skipped) for record in records if (skipped := record.dataset.get("skipped"))]
-    return reasons + [Untrained(tuple(map(str, record.untrained))) for record in records if record.untrained]
+    skipped = [record.dataset["skipped"] for record in records if record.dataset.get("skipped")]
+    names += [f"{count} images unreadable" for count in skipped]
+    names += [f"left untrained: {', '.join(record.untrained)}" for record in records if record.untrained]
+    return list(map(Reason, names))
 
 
 def dataset_differences(record: Record, published: Sequence[str], versions: Mapping[str, str]) -> list[Reason]:
@@ -61,18 +71,18 @@ def dataset_differences(record: Record, published: Sequence[str], versions: Mapp
     """
     name, subset = str(record.dataset.get("name")), record.subset is not None
     if name not in published:
-        return [OtherDataset(name, tuple(published))]
+        return [Reason(f"{name} for {', '.join(published)}")]
     facts, reasons = _facts(name), list[Reason]()
     version, recorded = facts.version or versions.get(name), record.dataset.get("version")
     if version is not None and recorded != version:
-        reasons.append(Differs(f"{name} version", recorded, version))
+        reasons.append(differs(f"{name} version", recorded, version))
     expected, counts = _flat(facts.counts or {}), _flat(record.dataset.get("counts") or {})
     if record.smoke or subset or record.dataset.get("skipped"):
         return reasons  # other reasons explain the counts
     if expected and not counts:
-        return [*reasons, ContentsNotRecorded(name)]
+        return [*reasons, Reason(f"{name}: what it holds is not recorded")]
     return reasons + [
-        Differs(f"{name} {split}", counts[split], number)
+        differs(f"{name} {split}", counts[split], number)
         for split, number in expected.items()
         if split in counts and counts[split] != number
     ]
@@ -98,14 +108,14 @@ def missing_downloads(record: Record, needs: Mapping[str, str]) -> list[Reason]:
     Args:
         needs: name of each download, by the option that names its folder.
     """
-    return [Lacks(download) for option, download in needs.items() if record.options.get(option) is None]
+    return [Reason(f"no {download}") for option, download in needs.items() if record.options.get(option) is None]
 
 
 def task_version_differences(record: Record) -> list[Reason]:
     """Return the difference of the task's version from that of the task here, if any."""
     name = record.task.removeprefix(PRETRAIN)
     here = (method.load_facts if name != record.task else task.load_facts)(name).version
-    return [] if record.task_version == here else [Differs(f"{record.task} version", record.task_version, here)]
+    return [] if record.task_version == here else [differs(f"{record.task} version", record.task_version, here)]
 
 
 def precision_differences(record: Record, options: Mapping[str, Any]) -> list[Reason]:
@@ -125,7 +135,7 @@ def _precision_difference(name: str, used: Any, published: Any) -> Reason | None
     if used in (_HALF if published == "auto" else (published,)):
         return None
     table = f"auto: {' or '.join(_HALF)}" if published == "auto" else published
-    return Differs(name, used or NOT_RECORDED, table, option=True)
+    return differs(name, used or NOT_RECORDED, table, option=True)
 
 
 def process_count_differences(record: Record, step: Step) -> list[Reason]:
@@ -133,7 +143,7 @@ def process_count_differences(record: Record, step: Step) -> list[Reason]:
     table = process_count(step)
     if table is None or (world := displayed_fields(record)[WORLD_SIZE]) in (NO_EFFECT, table):
         return []
-    return [Differs(WORLD_SIZE, world, table, option=True)]
+    return [differs(WORLD_SIZE, world, table, option=True)]
 
 
 def unstated_processes(record: Record, step: Step) -> int | str | None:
@@ -159,9 +169,7 @@ def option_differences(record: Record, expected: Mapping[str, Any], left_open: C
     for name, value in expected.items():
         used, published = record.options.get(name), used_values(value)
         if name not in _NO_OPTIONS and name in effective and not any(equal(used, reading) for reading in published):
-            reasons.append(
-                Differs(name, hashable(used), hashable(published[0]), assumed=name in left_open, option=True)
-            )
+            reasons.append(differs(name, used, published[0], assumed=name in left_open, option=True))
     return reasons
 
 
@@ -184,7 +192,7 @@ def backbone_differences(record: Record, expected: BackboneSpec, matched: Collec
         if name in ("mean", "std") and used is None:
             continue  # the values of timm's weights
         if not equal(used, value):
-            reasons.append(Differs(name, hashable(used), hashable(value), option=True))
+            reasons.append(differs(name, used, value, option=True))
     return reasons
 
 
@@ -200,4 +208,5 @@ def weights_differences(record: Record, step: Step, row: Row, *, trained: bool, 
     named = used_values(row.steps.get(step.name, {}).get("weights", step.options.get("weights", "random")))
     if record.weights_id in named:
         return []
-    return [OtherWeights("" if trained else record.weights_id, str(named[0]), assumed=left_open)]
+    start = "an own pretraining" if trained else f"weights {record.weights_id[:ID]}"
+    return [Reason(f"starts from {start} ({named[0]}{_assumed(left_open)})")]

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from backbones.spec import FIELDS
-from transfer.published.reasons import Reason, UnknownPretraining
+from transfer.published.reasons import Reason
 from transfer.published.rows import Paper, Row, Value
 from transfer.records.protocol import lineage
 from transfer.records.record import Record
 from transfer.report.published.differences import (
+    ID,
     backbone_differences,
     dataset_differences,
     missing_downloads,
@@ -145,7 +146,8 @@ class Matcher:
             return weights_differences(record, step, row, trained=bool(chain), left_open=left_open)
         parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in FIELDS}
         if not chain:
-            return [UnknownPretraining(record.weights_id)] if reading_of(record, parts) is not None else None
+            unknown = Reason(f"unknown pretraining: weights {record.weights_id[:ID]}")
+            return [unknown] if reading_of(record, parts) is not None else None
         if chain[0].task != self._tasks[parent.name] or reading_of(chain[0], parts) is None:
             return None
         behind = self._weights_reasons(chain[0], chain[1:], row, parent)

@@ -8,7 +8,6 @@ from backbones.archs import VOLOS
 from backbones.errors import UserError
 from backbones.spec import FIELDS
 from backbones.stems import find_stem
-from transfer.published.reasons import hashable
 from transfer.published.rows import used_values
 from transfer.records.record import Record
 from transfer.report.published.cell_values import OptionReading
@@ -31,6 +30,13 @@ def reading_of(record: Record, row_options: Mapping[str, Any]) -> Reading | None
         if isinstance(option, dict):
             reading.append(OptionReading(name, hashable(same[0]), hashable(option["printed"])))
     return tuple(reading)
+
+
+def hashable(value: Any) -> Any:
+    """Return a value of a YAML file or a record as a hashable one: lists become tuples, mappings text."""
+    if isinstance(value, list | tuple):
+        return tuple(map(hashable, value))
+    return str(value) if isinstance(value, dict) else value
 
 
 def _has(record: Record, name: str, value: Any) -> bool:

@@ -1,21 +1,8 @@
-"""Texts of the cells beside published numbers, and of the reasons why numbers cannot be compared."""
+"""Texts of the cells beside published numbers."""
 
 from collections.abc import Iterable
-from functools import singledispatch
 
-from transfer.published.reasons import (
-    ContentsNotRecorded,
-    Differs,
-    Lacks,
-    Marked,
-    OtherDataset,
-    OtherMachine,
-    OtherWeights,
-    Reason,
-    UnknownPretraining,
-    UnreadableImages,
-    Untrained,
-)
+from transfer.published.reasons import Reason
 from transfer.records.labels import value_label
 from transfer.report.published.cell_values import (
     Failures,
@@ -31,80 +18,10 @@ from transfer.report.published.cell_values import (
 )
 from transfer.report.tables.cell_text import cell_text, full_text
 
-_ID = 40
-"""Number of characters shown of an id of weights."""
-
-
-@cell_text.register
-def reason_text(reason: Reason) -> str:
-    """Return the text of a reason, with the published value in brackets."""
-    return f"{reason.step}: {_text(reason)}" if reason.step else _text(reason)
-
 
 def reason_texts(reasons: Iterable[Reason]) -> str:
     """Return the texts of several reasons, joined."""
-    return "; ".join(map(reason_text, reasons))
-
-
-@singledispatch
-def _text(reason: Reason) -> str:
-    raise NotImplementedError(type(reason))
-
-
-@_text.register
-def _(reason: Marked) -> str:
-    return reason.mark
-
-
-@_text.register
-def _(reason: UnreadableImages) -> str:
-    return f"{reason.count} images unreadable"
-
-
-@_text.register
-def _(reason: Untrained) -> str:
-    return f"left untrained: {', '.join(reason.parameters)}"
-
-
-@_text.register
-def _(reason: OtherDataset) -> str:
-    return f"{reason.name} for {', '.join(reason.published)}"
-
-
-@_text.register
-def _(reason: ContentsNotRecorded) -> str:
-    return f"{reason.dataset}: what it holds is not recorded"
-
-
-@_text.register
-def _(reason: Differs) -> str:
-    return f"{reason.name} {value_label(reason.own)} ({value_label(reason.published)}{_assumed(reason.assumed)})"
-
-
-@_text.register
-def _(reason: Lacks) -> str:
-    return f"no {reason.download}"
-
-
-@_text.register
-def _(reason: UnknownPretraining) -> str:
-    return f"unknown pretraining: weights {reason.weights_id[:_ID]}"
-
-
-@_text.register
-def _(reason: OtherWeights) -> str:
-    start = f"weights {reason.weights_id[:_ID]}" if reason.weights_id else "an own pretraining"
-    return f"starts from {start} ({reason.published}{_assumed(reason.assumed)})"
-
-
-@_text.register
-def _(reason: OtherMachine) -> str:
-    return f"{reason.name} {' against '.join(map(str, reason.own))}"
-
-
-def _assumed(assumed: bool) -> str:
-    """Return the suffix of a value that the sweep chose because the paper does not state it."""
-    return " taken, not stated" * assumed
+    return "; ".join(map(str, reasons))
 
 
 @cell_text.register
@@ -112,7 +29,7 @@ def _(reasons: Reasons) -> str:
     if not reasons.letter:
         return reason_texts(reasons.reasons)
     lettered = f"{len(reasons.options)} options: {reasons.letter}"
-    return "; ".join([*map(reason_text, reasons.others), lettered])
+    return "; ".join([*map(str, reasons.others), lettered])
 
 
 @full_text.register
