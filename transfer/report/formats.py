@@ -29,8 +29,6 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
     "html": (".html", ".htm"),
 }
 """Format -> the suffixes of its files."""
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-"""Suffixes by which readers take a file to be compressed, which no report is."""
 _INFINITE = (float("inf"), float("-inf"))
 DATA: tuple[Format, ...] = ("csv", "jsonl", "parquet")
 """Formats that programs read: one table, with a name for each column."""
@@ -56,8 +54,6 @@ def chosen_format(named: Format | None, output: Path | None) -> Format:
         raise UsageError("--format terminal: for the screen; files are of --format markdown")
     suffix = output.suffix.lower()
     of_suffix = next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), None)
-    if suffix in COMPRESSED:
-        raise UsageError(f"--output {output}: reports are not compressed; leave out {output.suffix}")
     if named and of_suffix and named != of_suffix:
         raise UsageError(
             f"--output {output}: {suffix} is a file of --format {of_suffix}, not of --format {named}; "

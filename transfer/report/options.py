@@ -69,17 +69,34 @@ class ReportOptions:
     """Print the model card of a run."""
 
     def __post_init__(self) -> None:
-        if self.table is not None and self.figure is not None:
-            raise UsageError("--table and --figure exclude each other")
-        if (self.paper is None) != (self.table is None and self.figure is None):
-            raise UsageError("--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1")
-        if not 100 <= self.bootstrap_samples <= 1_000_000:
-            raise UsageError(f"--bootstrap-samples {self.bootstrap_samples}: must be between 100 and 1000000")
-        if self.margin is not None and not 0 < self.margin < float("inf"):
-            raise UsageError(f"--margin {self.margin:g}: a difference in points, above 0")
-        if not self._actions:
+        chosen = self._actions
+        if not chosen:
             self.format = chosen_format(self.format, self.output)
-        self._check_ignored()
+        compares = bool(self.compare or self.interaction)
+        shows = compares or bool(self.paper or self.map or self.cost or self.layers or self.each)
+        paper = "--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1"
+        for is_wrong, text in (
+            (self.table is not None and self.figure is not None, "--table and --figure exclude each other"),
+            ((self.paper is None) != (self.table is None and self.figure is None), paper),
+            (not 100 <= self.bootstrap_samples <= 1_000_000, "--bootstrap-samples: must be between 100 and 1000000"),
+            (self.margin is not None and not self.margin > 0, "--margin: a difference in points, above 0"),
+            (len(chosen) > 1, f"{' and '.join(chosen)} exclude each other"),
+            (self.output and chosen and not self.card, f"--output: has no effect with {' '.join(chosen)}"),
+            (self.import_ and len(self.runs) > 1, "--import: name one folder of runs, to which they are added"),
+            (self.by and not self.map, "--by: needs --map"),
+            (self.pictures and self.format != "html", "--pictures: needs --format html"),
+            (self.style and not self.figures, "--style: needs --figures"),
+            (self.correction != "holm" and not compares, "--correction: needs --compare"),
+            (self.margin is not None and not (compares or self.paper), "--margin: needs --compare"),
+            (self.bootstrap_samples != 10_000 and not compares, "--bootstrap-samples: needs --compare"),
+            (
+                shows and chosen and not self.figures,
+                f"{' '.join(chosen)}: shows no tables; leave out what asks for them",
+            ),
+            (self.format and chosen, f"--format: has no effect with {' '.join(chosen)}"),
+        ):
+            if is_wrong:
+                raise UsageError(text)
 
     @property
     def published(self) -> tuple[str, str] | None:
@@ -92,34 +109,3 @@ class ReportOptions:
         """The options asked for that do something else than show tables, as --NAME."""
         actions = {"bundle": self.bundle, "import": self.import_, "card": self.card, "figures": self.figures}
         return [f"--{name}" for name, value in actions.items() if value]
-
-    def _check_ignored(self) -> None:
-        """Raise UsageError for an option that would have no effect."""
-        shows = bool(
-            self.paper or self.compare or self.interaction or self.map or self.cost or self.layers or self.each
-        )
-        chosen = self._actions
-        if len(chosen) > 1:
-            raise UsageError(f"{' and '.join(chosen)} exclude each other")
-        if self.output and (self.bundle or self.import_ or self.figures):
-            raise UsageError(f"--output: has no effect with {chosen[0]}")
-        if self.import_ and len(self.runs) > 1:
-            raise UsageError("--import: name one folder of runs, to which they are added")
-        no_action = "none of --bundle, --import, --card"
-        without = chosen and not self.figures
-        for name, ignored, needs in (
-            ("--by", self.by and not self.map, "--map"),
-            ("--pictures", self.pictures and self.format != "html", "--format html"),
-            ("--style", self.style and not self.figures, "--figures"),
-            ("--correction", self.correction != "holm" and not (self.compare or self.interaction), "--compare"),
-            ("--margin", self.margin is not None and not (self.compare or self.interaction or self.paper), "--compare"),
-            (
-                "--bootstrap-samples",
-                self.bootstrap_samples != 10_000 and not (self.compare or self.interaction),
-                "--compare",
-            ),
-            ("--paper, --compare, --map ...", shows and without, no_action),
-            ("--format", self.format is not None and chosen, no_action),
-        ):
-            if ignored:
-                raise UsageError(f"{name}: has an effect only with {needs}")

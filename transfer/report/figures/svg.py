@@ -5,7 +5,6 @@ matplotlib is imported when a figure is drawn.
 
 import io
 import re
-import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,8 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UserError
-from backbones.runtime.files import read_regular
+from backbones.errors import UserError, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,16 +100,12 @@ def _saved(figure: "Figure", kind: str) -> bytes:
 
 
 def _check_style(style: Path) -> None:
-    from matplotlib import rc_params_from_file, rcParams
+    from matplotlib import rc_params_from_file
 
     try:
-        lines = [line.partition("#")[0].strip() for line in read_regular(style).decode("utf-8").splitlines()]
         rc_params_from_file(style, fail_on_error=True, use_default_template=False)
     except (OSError, ValueError) as error:
         raise UserError(f"--style {style}: cannot be read: {error}") from None
-    for key in (line.partition(":")[0].strip() for line in lines if line):
-        if key not in rcParams:
-            raise UserError(f"--style {style}: cannot be read: matplotlib has no setting {key!r}")
 
 
 @contextmanager
@@ -156,11 +150,8 @@ def _sizes(width: float, height: float, panels: int, across: int) -> tuple[float
 
 
 def plain(value: object, most: int = 60) -> str:
-    """Return a text as a label: one line of at most `most` characters, without control characters."""
-    shown = "".join(
-        character if unicodedata.category(character)[0] != "C" else " " for character in str(value)
-    )  # also lone surrogates, which no file can hold
-    shown = " ".join(shown.split())
+    """Return a text as a label: one line of at most `most` characters, control characters shown."""
+    shown = visible(" ".join(str(value).split()))
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 

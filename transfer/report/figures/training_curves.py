@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from backbones.runtime.files import is_finite_number
 from transfer.records.run_set import RunSet
 from transfer.records.store import history
 from transfer.report.figures.svg import (
@@ -66,7 +65,7 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     pairs = []
     for entry in history(folder):
         step, value = entry.get("step"), entry.get("loss")
-        if isinstance(step, int) and is_finite_number(value):
+        if step is not None and value is not None:
             pairs.append((step, float(value)))
     if len(pairs) <= POINTS:
         return pairs

@@ -82,11 +82,8 @@ def _links(sections: Sequence[Section]) -> str:
 
 
 def text(value: object) -> str:
-    """Return a text as HTML, for an element or between quotes.
-
-    Characters that UTF-8 cannot encode are replaced, control characters are shown.
-    """
-    return escape(visible_lines(str(value)).encode("utf-8", "replace").decode())
+    """Return a text as HTML, for an element or between quotes; control characters are shown."""
+    return escape(visible_lines(str(value)))
 
 
 def _asset(name: str) -> str:
@@ -144,7 +141,7 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
 
 
 def _download(plot: Plot, name: str) -> str:
-    address = f"data:text/csv;charset=utf-8,{quote(plot.csv.encode('utf-8', 'replace'), safe=',')}"
+    address = f"data:text/csv;charset=utf-8,{quote(plot.csv, safe=',')}"
     return f'<figcaption><a download="{name}.csv" href="{address}">The plot\'s data as CSV</a></figcaption>'
 
 
@@ -232,7 +229,7 @@ def _link(run: str, shown: str, marks: dict[str, list[str]]) -> str:
     """Return a link that opens the record of a run, or plain text if the page has no such record."""
     if run not in marks:
         return text(shown)
-    address = quote(run.encode("utf-8", "replace"), safe="")
+    address = quote(run, safe="")
     return f'<a href="#run={address}" title="the record of {text(run)}">{text(shown)}</a>'
 
 

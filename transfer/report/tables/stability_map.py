@@ -3,14 +3,15 @@
 A map is a table with a row for each cell that was run; `transfer.report.figures.stability_map` draws it.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError
-from backbones.runtime.files import is_finite_number, parse_json, read_regular
 from transfer.records.comparability import Comparability
 from transfer.records.evidence import Arm, Evidence, Unit
 from transfer.records.fields import check_fields, order, value_of
@@ -218,20 +219,12 @@ def _last(records: Sequence[Record], folders: Mapping[str, Path]) -> dict[str, f
 
 def last_statistics(folder: Path) -> dict[str, float]:
     """Return the last finite `loss` and `grad_norm` in a run's history; empty without one, as for probes."""
-    try:
-        lines = read_regular(folder / HISTORY).splitlines()
-    except OSError:
-        return {}
+    path = folder / HISTORY
     last: dict[str, float] = {}
-    for line in reversed(lines):
-        try:
-            entry = parse_json(line)
-        except ValueError:  # incomplete, since the process was killed
-            continue
-        for name in ("loss", "grad_norm"):
-            value = entry.get(name) if isinstance(entry, dict) else None
-            if name not in last and is_finite_number(value):
-                last[name] = value
+    for line in reversed(path.read_bytes().splitlines() if path.exists() else ()):
+        with suppress(ValueError):  # incomplete, since the process was killed
+            entry = json.loads(line)
+            last = {name: entry[name] for name in ("loss", "grad_norm") if entry.get(name) is not None} | last
         if len(last) == 2:
             break
     return last
