@@ -1,13 +1,13 @@
 """A user's `nn.Module` as it lives in this process, under the name `live:NAME` that commands take as a backbone.
 
-Its identity is the sha256 of its state dict, of the source of its classes, and its name: two modules of one name with
-different weights are different backbones. Importing this imports no torch.
+Its identity is the sha256 of its state dict and that of the source files of its classes. Importing this imports no torch.
 """
 
 import hashlib
 import inspect
+import linecache
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PREFIX = "live:"
 _LIBRARIES = ("torch", "torchvision", "timm", "backbones")
-"""Packages whose classes are named in the printed structure of a module; their versions stand in the record."""
+"""Packages whose versions stand in the record."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,19 +45,18 @@ class LiveModule:
 
     @cached_property
     def source_digest(self) -> str:
-        """The sha256 (hex) over the name, the printed structure, and the source of the user's classes."""
-        digest = hashlib.sha256(self.name.encode())
-        if self.is_made_anew:
-            digest.update(_source_of(self.source).encode())
-            if not inspect.isclass(self.source):
-                return digest.hexdigest()
-            classes = [self.source]
+        """The sha256 (hex) of the source files of the user's classes, or of the function, with the printed structure.
+
+        The structure tells modules apart that are put together from a library's parts and have equal tensors.
+        """
+        from torch import nn
+
+        if isinstance(self.source, nn.Module):
+            classes, structure = {type(module) for module in self.source.modules()}, repr(self.source)
         else:
-            digest.update(repr(self.source).encode())
-            classes = list(dict.fromkeys(type(module) for module in self.source.modules()))  # type: ignore[union-attr]
-        for text in sorted({_source_of(base) for cls in classes for base in _users_bases(cls)}):
-            digest.update(text.encode())
-        return digest.hexdigest()
+            classes, structure = {self.source}, ""
+        texts = {_source_file(part) for cls in classes for part in getattr(cls, "__mro__", (cls,))}
+        return hashlib.sha256("".join([structure, *sorted(texts)]).encode()).hexdigest()
 
     @cached_property
     def weights_id(self) -> str:
@@ -83,7 +82,7 @@ class LiveModule:
         """Return a module of its own on the CPU.
 
         Raises:
-            UserError: it cannot be copied, or the class or function fails or returns no module.
+            UserError: it cannot be copied.
         """
         from torch import nn
 
@@ -95,13 +94,7 @@ class LiveModule:
                     f"{PREFIX}{self.name}: the module cannot be copied ({type(error).__name__}: {error}); "
                     "give its class, or a function that returns it"
                 ) from error
-        try:
-            made = self.source()
-        except Exception as error:
-            raise UserError(f"{PREFIX}{self.name}: {_name_of(self.source)}() raised {error!r}") from error
-        if not isinstance(made, nn.Module):
-            raise UserError(f"{PREFIX}{self.name}: {_name_of(self.source)}() returned no nn.Module, but {type(made)}")
-        return made
+        return self.source()
 
     @property
     def pixel_statistics(self) -> dict[str, tuple[float, ...]]:
@@ -155,31 +148,17 @@ def is_live(text: str) -> bool:
     return text.startswith(PREFIX)
 
 
-def _users_bases(cls: type[Any]) -> Iterator[type[Any]]:
-    """Yield the classes that a class is made of, without those of libraries."""
-    for base in cls.__mro__:
-        if base is not object and base.__module__.partition(".")[0] not in _LIBRARIES:
-            yield base
+def _source_file(thing: Any) -> str:
+    """Return the text of the file, or of the notebook's cell, with a class or function; "" for a library's.
 
-
-def _source_of(thing: Any) -> str:
-    """Return the source of a class or function; where Python has none, its name and the compiled code."""
-    try:
-        return inspect.getsource(thing)
-    except (OSError, TypeError):  # of a class in a notebook, or of what was typed into a prompt
-        functions = [value for value in vars(thing).values() if inspect.isfunction(value)] or [thing]
-        return "\n".join([_name_of(thing), *map(_function_source, functions)])
-
-
-def _function_source(function: Any) -> str:
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        if code is None:
-            return repr(type(function))
-        return f"{_name_of(function)} {code.co_code.hex()} {code.co_consts} {code.co_names}"
-
-
-def _name_of(thing: Any) -> str:
-    return getattr(thing, "__qualname__", type(thing).__qualname__)
+    Of what was read from standard input, the compiled code.
+    """
+    if getattr(thing, "__module__", "").partition(".")[0] in (*_LIBRARIES, "builtins"):
+        return ""
+    functions = [value for value in vars(thing).values() if inspect.isfunction(value)] or [thing]
+    codes = [function.__code__ for function in functions if inspect.isfunction(function)]
+    files = sorted({code.co_filename for code in codes})
+    for file in files:
+        linecache.checkcache(file)  # it may have been edited and imported anew
+    lines = [line for file in files for line in linecache.getlines(file)]
+    return "".join(lines) or repr([(code.co_code, code.co_consts, code.co_names) for code in codes] or thing)
