@@ -1,6 +1,7 @@
 """A user's `nn.Module` as it lives in this process, under the name `live:NAME` that commands take as a backbone.
 
-Its identity is the sha256 of its state dict and that of the source files of its classes. Importing this imports no torch.
+Its identity is the sha256 of its state dict and that of the source files of its classes. Importing this imports no
+torch.
 """
 
 import hashlib
@@ -51,10 +52,10 @@ class LiveModule:
         """
         from torch import nn
 
+        classes: set[Any] = {self.source}
+        structure = ""
         if isinstance(self.source, nn.Module):
             classes, structure = {type(module) for module in self.source.modules()}, repr(self.source)
-        else:
-            classes, structure = {self.source}, ""
         texts = {_source_file(part) for cls in classes for part in getattr(cls, "__mro__", (cls,))}
         return hashlib.sha256("".join([structure, *sorted(texts)]).encode()).hexdigest()
 

@@ -27,10 +27,6 @@ class BackboneCheckOptions:
     """Side of the square image in pixels; by default 4 patches, or 224 where the patch is not known."""
     divisor: int | None = None
     """Pixels that heights and widths must be multiples of, where the model does not say so."""
-    compile: bool = False
-    """Check torch.compile too."""
-    export: bool = False
-    """Check torch.export too."""
     only: tuple[str, ...] = ()
     """Names of the checks to run; by default all."""
     skip: tuple[str, ...] = ()
@@ -59,8 +55,6 @@ def check(argv: list[str]) -> int:
         options.names[0],
         size=options.size,
         divisor=options.divisor,
-        compile=options.compile,
-        export=options.export,
         only=options.only,
         skip=options.skip,
         seed=options.seed,

@@ -1,38 +1,19 @@
 """Every check with its hint, in the order in which they run."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from transfer.testing import behaviour, execution, sizes, weights
+from transfer.testing import behaviour, sizes, weights
 from transfer.testing.subject import Subject
 
-
-@dataclass(frozen=True)
-class CatalogueEntry:
-    """A check.
-
-    Attributes:
-        run: raises CheckFailed or CheckSkipped; returns what it measured, or nothing.
-        hint: how a failure is usually mended.
-    """
-
-    run: Callable[[Subject], str | None]
-    hint: str
-
-    @property
-    def name(self) -> str:
-        """The name of the function."""
-        return self.run.__name__
-
-
-CATALOGUE = tuple(
-    CatalogueEntry(run, hint)
+Check = Callable[[Subject], str | None]
+"""Raises CheckFailed or CheckSkipped; returns what it measured, or nothing."""
+CATALOGUE: dict[str, tuple[Check, str]] = {
+    run.__name__: (run, hint)
     for run, hint in (
         (sizes.builds, "a backbone takes images [B, 3, H, W] and gives features [B, D]; see docs/adding-a-part.md"),
         (sizes.single_image, "name the dimensions that squeeze() takes, or flatten(1)"),
         (sizes.other_sizes, "take h and w from the tensor (x.shape[-2:]); never write a grid such as 14 x 14"),
         (sizes.one_model_all_sizes, "resample positions in the forward pass; take h and w from the tensor"),
-        (sizes.indivisible_size, "raise ValueError with the size and the patch, or pad, before anything is reshaped"),
         (sizes.maps, "return [B, D, h, w] with h from H and w from W, and give feature_info the right reduction"),
         (sizes.token_grid, "keep [B, D, h, w] and flatten(2) in this order; transpose(2, 3) swaps rows and columns"),
         (sizes.memory_formats, "use reshape or flatten in place of view, or call contiguous() before it"),
@@ -42,7 +23,6 @@ CATALOGUE = tuple(
             "make constants in the dtype of their input: x.new_tensor(...), torch.as_tensor(a, dtype=x.dtype)",
         ),
         (behaviour.eval_is_deterministic, "draw random numbers only `if self.training`"),
-        (behaviour.training_is_deterministic, "draw random numbers from torch's generator, which the seed sets"),
         (
             behaviour.other_seed,
             "initialise with torch's generator, which the seed sets, and without a seed of your own",
@@ -66,10 +46,6 @@ CATALOGUE = tuple(
             "make a module for each place (copy.deepcopy of one), and parameters in __init__, not in the class",
         ),
         (weights.state_dict_round_trip, "register what the output depends on as a parameter or a persistent buffer"),
-        (execution.flops_are_counted, "compute with torch's operations on the tensors given, not in NumPy"),
-        (execution.distributed_data_parallel, "delete parameters that the features do not depend on, or freeze them"),
-        (execution.compiles, "keep Python branches off tensor values, and sizes off .item()"),
-        (execution.exports, "keep Python branches off tensor values, and sizes off .item()"),
-        (execution.speed, "this check measures only"),
     )
-)
+}
+"""The checks by name, each with the way in which its failure is usually mended."""

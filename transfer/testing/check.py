@@ -20,8 +20,6 @@ def check_backbone(
     *,
     size: int | None = None,
     divisor: int | None = None,
-    compile: bool | str = False,
-    export: bool = False,
     only: Collection[str] = (),
     skip: Collection[str] = (),
     seed: int = 0,
@@ -35,8 +33,6 @@ def check_backbone(
             function without required parameters that returns one. Names get random weights; a module is copied.
         size: side of the square image in pixels. By default 4 patches; 224 where the patch is not known.
         divisor: what heights and widths must be multiples of, where the model does not say so.
-        compile: check `torch.compile` too; text names its backend.
-        export: check `torch.export` too.
         only: names of the checks to run, by default all.
         skip: names of checks to leave out.
         seed: of weights and images.
@@ -54,8 +50,6 @@ def check_backbone(
         factory,
         size=size,
         divisor=divisor,
-        compile=compile,
-        export=export,
         only=only,
         skip=skip,
         seed=seed,
@@ -76,8 +70,6 @@ def backbone_checks(
     *,
     size: int | None = None,
     divisor: int | None = None,
-    compile: bool | str = False,
-    export: bool = False,
     only: Collection[str] = (),
     skip: Collection[str] = (),
     seed: int = 0,
@@ -93,9 +85,7 @@ def backbone_checks(
     Args and Raises: as `check_backbone`.
     """
     names = _chosen(only, skip)
-    shared = _Shared(
-        factory, parts, {"size": size, "divisor": divisor, "compile": compile, "export": export, "seed": seed}
-    )
+    shared = _Shared(factory, parts, {"size": size, "divisor": divisor, "seed": seed})
     return [BackboneCheck(name, shared) for name in names]
 
 
@@ -133,7 +123,7 @@ class BackboneCheck:
 
         Raises:
             CheckFailed: the reason and the hint.
-            CheckSkipped: it has nothing to look at, or was not asked for.
+            CheckSkipped: it has nothing to look at.
         """
         result = self.result()
         if result.state == "failed":
@@ -148,15 +138,15 @@ class BackboneCheck:
         from transfer.testing.catalogue import CATALOGUE
         from transfer.testing.subject import first_line
 
-        entry = next(entry for entry in CATALOGUE if entry.name == self.name)
+        run, hint = CATALOGUE[self.name]
         start = time.perf_counter()
 
         def result(state: Any, reason: str) -> Result:
-            return Result(self.name, state, reason, entry.hint, time.perf_counter() - start)
+            return Result(self.name, state, reason, hint, time.perf_counter() - start)
 
         with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
             try:
-                return result("passed", entry.run(self.shared.subject) or "")
+                return result("passed", run(self.shared.subject) or "")
             except CheckSkipped as skipped:
                 return result("skipped", str(skipped))
             except (CheckFailed, UserError) as failed:
@@ -168,7 +158,7 @@ class BackboneCheck:
 def _chosen(only: Collection[str], skip: Collection[str]) -> list[str]:
     from transfer.testing.catalogue import CATALOGUE
 
-    known = [entry.name for entry in CATALOGUE]
+    known = [*CATALOGUE]
     for option, names in (("only", only), ("skip", skip)):
         if isinstance(names, str):
             raise UsageError(f"{option}={names!r}: give a list of names of checks")

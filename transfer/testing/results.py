@@ -14,7 +14,7 @@ class CheckFailed(AssertionError):
 
 
 class CheckSkipped(SkipTest):
-    """A check has nothing to look at, or was not asked for; pytest and unittest count it as skipped."""
+    """A check has nothing to look at; pytest and unittest count it as skipped."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,9 @@
 """Checks of shapes: image sizes, single images, token maps. B images, H x W pixels, D channels, h x w grid."""
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
 from backbones.backbone import Backbone
-from backbones.errors import UserError
 from transfer.testing.results import CheckFailed, CheckSkipped
 from transfer.testing.subject import Size, Subject, check_equal, first_line, text
 
@@ -55,27 +52,8 @@ def one_model_all_sizes(subject: Subject) -> None:
             raise CheckFailed(reason) from error
 
 
-def indivisible_size(subject: Subject) -> str:
-    """A size that the patch does not divide gives features, or a ValueError or AssertionError that says why not."""
-    size = (subject.square[0] + 1, subject.square[1] - 1)
-    try:
-        _features(subject.backbone(), subject.images(size=size))
-    except (ValueError, AssertionError, UserError) as error:
-        if isinstance(error, CheckFailed):
-            raise
-        return f"refuses {text(size)} pixels: {first_line(error)}"
-    except Exception as error:
-        reason = f"images of {text(size)} pixels: {first_line(error)}"
-        if subject.kind == "timm":
-            raise CheckSkipped(f"timm's {subject.source.spec.arch} ends so: {reason}") from error
-        raise CheckFailed(reason) from error
-    return f"takes {text(size)} pixels"
-
-
 def maps(subject: Subject) -> str:
-    """`maps` gives [B, D, h, w] with finite values, with grids that do not grow from layer to layer and a last one of
-    (H, W) / stride.
-    """
+    """`maps` gives [B, D, h, w] with finite values, and a last grid of (H, W) / stride."""
     shapes = []
     for size in (subject.square, *subject.other_sizes):
         model = _with_maps(subject, size)
@@ -83,16 +61,14 @@ def maps(subject: Subject) -> str:
         for layer, values in enumerate(layers):
             if values.ndim != 4 or values.shape[0] != 2 or not values.isfinite().all():
                 raise CheckFailed(f"layer {layer} at {text(size)} pixels: {_described(values)}, expected [2, D, h, w]")
-        grids: list[Size] = [(values.shape[2], values.shape[3]) for values in layers]
-        if any(after[0] > before[0] or after[1] > before[1] for before, after in pairwise(grids)):
-            raise CheckFailed(f"grids at {text(size)} pixels grow with depth: {', '.join(map(text, grids))}")
+        grid = (layers[-1].shape[2], layers[-1].shape[3])
         expected = (-(-size[0] // model.stride), -(-size[1] // model.stride))
-        if grids[-1] != expected:
+        if grid != expected:
             raise CheckFailed(
-                f"images of {text(size)} pixels (H x W): the last map is {text(grids[-1])}, and stride {model.stride} "
+                f"images of {text(size)} pixels (H x W): the last map is {text(grid)}, and stride {model.stride} "
                 f"means {text(expected)}"
             )
-        shapes.append(f"{text(size)} pixels -> {text(grids[-1])}")
+        shapes.append(f"{text(size)} pixels -> {text(grid)}")
     return ", ".join(shapes)
 
 

@@ -1,7 +1,6 @@
 """The backbone under test: copies of it, and images. Shapes: B images, H x W pixels, D channels."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,16 +27,12 @@ class Subject:
         source: what makes it.
         size: side in pixels of the square image; None: 4 patches, or 224 pixels where the patch is not known.
         divisor: what heights and widths must be multiples of; None: the patch, or the stride of the model's last map.
-        compile: whether `torch.compile` is checked, and with which backend where it is text.
-        export: whether `torch.export` is checked.
         seed: of weights and images.
     """
 
     source: Source
     size: int | None = None
     divisor: int | None = None
-    compile: bool | str = False
-    export: bool = False
     seed: int = 0
     _prototypes: dict[Size, Backbone] = field(default_factory=dict)
 
@@ -171,13 +166,3 @@ def check_equal(values: Tensor, reference: Tensor, limit: float, what: str) -> N
 def text(size: Sequence[int]) -> str:
     """Return a size as text, H x W."""
     return " x ".join(map(str, size))
-
-
-def batch_norms_on_batches(model: nn.Module) -> list[str]:
-    """Return the names of batch norms that use the statistics of the batch although the model is in evaluation mode."""
-    names = []
-    for name, module in model.named_modules():
-        with suppress(AttributeError):
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-                names.append(name.removeprefix("model."))
-    return names

@@ -220,16 +220,6 @@ class UnusedLayer(Sound):
         self.spare = nn.Linear(2, 2)
 
 
-class BranchesOnValues(Sound):
-    """Chooses by the value of a pixel, which a graph cannot hold."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the features."""
-        if images[0, 0, 0, 0] > 0.5:
-            return super().forward(images)
-        return 2 * super().forward(images)
-
-
 class FixedSize(Sound):
     """Takes images of 64 x 64 pixels and fails within for others."""
 
