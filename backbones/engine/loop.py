@@ -8,15 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from backbones.data.loading.loader import StreamPosition
-from backbones.engine.checkpoint import (
-    SCHEMA,
-    VERSION,
-    History,
-    check_form,
-    load_state,
-    refused_if_unfit,
-    save_state,
-)
+from backbones.engine.checkpoint import SCHEMA, VERSION, History, load_state, save_state
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.options import FitOptions
@@ -97,33 +89,27 @@ class _Run:
         """Restore the saved state, if there is one."""
         folder = self.context.folder
         state = load_state(folder, self.context.run_key, self.context.about.get("options")) if folder else None
-        if folder and state:
-            with refused_if_unfit(folder):
-                self._take_up(state)
+        if state:
+            self._take_up(state)
         else:
-            self.history = History(self.folder, 0)
-        if self.history.lost:
-            self.note(self.history.lost)
+            self.history = History(self.folder)
 
     def _take_up(self, state: dict[str, Any]) -> None:
-        """Go on from a state that `state` returned, in this version or an earlier one."""
+        """Go on from a state that `state` returned."""
         context = self.context
-        for part, present in self.state().items():
-            if part in state and part not in (SCHEMA, "run_key", "options", "stepper"):
-                check_form(part, state[part], present)
         self.stepper.load(state["stepper"])
         self.watch.load(state["watch"])
         self.progress, self.done = _Progress(**state["progress"]), state["done"]
         self.outcome = Outcome(**state["outcome"])
         vars(context.cost).update(state["cost"])
-        context.restore_replaced(state.get("replaced", []))
-        self.resumed = list(state.get("resumed", []))
+        context.restore_replaced(state["replaced"])
+        self.resumed = list(state["resumed"])
         context.notes += self.resumed
         context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
-        self.history = History(self.folder, self.progress.step, state.get("history"))
+        self.history = History(self.folder, state["history_lines"])
         here = _circumstances(context)
         for name, then in state["circumstances"].items():
-            if here.get(name, then) != then:
+            if here[name] != then:
                 self.note(f"step {self.progress.step} was reached {then}, the rest {here[name]}")
         context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
 
@@ -139,10 +125,10 @@ class _Run:
         if not self.folder:
             return
         self.history.flush()
-        save_state(self.folder, self.state() | {"history": self.history.position})
+        save_state(self.folder, self.state() | {"history_lines": self.history.count})
 
     def state(self) -> dict[str, Any]:
-        """Return what is saved, but for the position in the history."""
+        """Return what is saved, but for the lines of the history."""
         return {
             SCHEMA: VERSION,
             "run_key": self.context.run_key,

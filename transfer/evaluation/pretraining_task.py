@@ -68,7 +68,7 @@ class Pretraining(Task):
         if context.folder and (epochs := _recorded_epochs(context.folder)):
             context.details["tokens_at"] = epochs
         if scores and context.folder and context.ranks.first:
-            history = History(context.folder, context.outcome.step)
+            history = History(context.folder, kept=None)
             history.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
             history.flush()
         return scores, outcomes

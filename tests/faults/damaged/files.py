@@ -149,7 +149,7 @@ def _interrupted_run(work: Path) -> list[Target]:
     if not (run / STATE).exists():  # killed between two renames
         (run / PREVIOUS).rename(run / STATE)
     state = torch.load(run / STATE, weights_only=True)
-    key, step, position = str(state["run_key"]), int(state["progress"]["step"]), state["history"]
+    key, lines = str(state["run_key"]), int(state["history_lines"])
 
     def loaded(copy: Path) -> str:
         content = load_state(copy, key)
@@ -158,9 +158,8 @@ def _interrupted_run(work: Path) -> list[Target]:
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
     def history(copy: Path) -> str:
-        kept = History(copy, step, position)
-        if kept.lost:
-            raise UserError(kept.lost)  # which the record says
+        if History(copy, lines).count < lines:
+            raise UserError("lines are lost")
         return (copy / HISTORY).read_text(encoding="utf-8")
 
     (work / "before").mkdir()  # the state that is read where the newer one is not there
