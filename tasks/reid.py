@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, check_builds, create
-from backbones.data.loading.images import ImageDataset, Read, ReidTestTransform, ReidTrainTransform
+from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
 from backbones.data.loading.loader import RunLoader
-from backbones.data.loading.read_image import read_image
 from backbones.data.loading.samplers import pk_batches
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
@@ -124,7 +123,7 @@ class Reid(ReidFacts):
         context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
         if options.epochs:
             learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
-            loader = train_loader(dataset.train, backbone, options, context, dataset.read)
+            loader = train_loader(dataset.train, backbone, options, context)
             if fit(learner, loader, options, context).training_failed:
                 return {}, {}
         else:
@@ -161,8 +160,8 @@ class Reid(ReidFacts):
 
     def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
         """Return the ranking, the same on every rank. Raises NotFinite, with the image, if a feature is not finite."""
-        query = ranked_features(learner, dataset.query, options, context, "query features", dataset.read)
-        gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features", dataset.read)
+        query = ranked_features(learner, dataset.query, options, context, "query features")
+        gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features")
         for split, samples, features in (("query", dataset.query, query), ("gallery", dataset.gallery, gallery)):
             check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
         labels = [
@@ -186,9 +185,7 @@ class Reid(ReidFacts):
         return Ranking.from_outcomes(outcomes).scores()
 
 
-def train_loader(
-    samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context, read: Read = read_image
-) -> RunLoader:
+def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
     """Return a loader of P x K batches of augmented images, each read by its path."""
     mean, std = backbone.spec.mean, backbone.spec.std
     assert mean, "a built backbone knows its pixel statistics"
@@ -198,7 +195,7 @@ def train_loader(
     )
     identities = [sample.identity for sample in samples]
     paths = [sample.path for sample in samples]
-    images = ImageDataset(paths, identities, transform=transform, seed=context.seed, read=read)
+    images = ImageDataset(paths, identities, transform=transform, seed=context.seed)
 
     def batches(epoch: int) -> list[list[int]]:
         return pk_batches(identities, p=options.num_identities, k=options.num_instances, seed=context.seed, epoch=epoch)
@@ -212,7 +209,6 @@ def ranked_features(
     options: ReidOptions,
     context: Context,
     label: str,
-    read: Read = read_image,
 ) -> Tensor:
     """Return the L2-normalised features [M, D] of the samples, as ranked."""
 
@@ -220,7 +216,7 @@ def ranked_features(
         features = learner.encode(images)
         return features + learner.encode(images.flip(-1)) if options.flip_test else features
 
-    images = ImageDataset([sample.path for sample in samples], transform=ReidTestTransform(options.size), read=read)
+    images = ImageDataset([sample.path for sample in samples], transform=ReidTestTransform(options.size))
     features = extract(encode, images, context, batch_size=options.eval_batch, label=label)
     return nn.functional.normalize(features, dim=1)
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from backbones.errors import UserError, shortened
+from backbones.errors import Replaced, UserError, shortened
 
 # which entry of a checkpoint is the model, in this order: DINO is evaluated by its teacher
 _ENTRIES = ("teacher", "model", "state_dict", "student")
@@ -33,7 +33,7 @@ def read_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
     """
     read = path.read_bytes()
     if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and hashlib.sha256(read).hexdigest() != sha256:
-        raise UserError(f"{path}: replaced while this command was at work; start it again")
+        raise Replaced(path)
     try:
         if path.suffix == ".safetensors":
             return load(read)

@@ -1,6 +1,5 @@
 """What was read of large data, kept in the cache folder as arrays: the next process maps them and parses nothing."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -61,11 +60,9 @@ def load_index(source: Path, version: str, stamp: str) -> Index | None:
         version: of the arrays; another one is another form.
         stamp: see `file_stamp`.
     """
-    folder = _folder(source)
+    folder = _folder(source, version)
     try:
         content = parse_json((folder / FACTS).read_bytes())
-        if content["version"] != version or content["source"] != str(source.resolve()):
-            return None
         if content["stamp"] != stamp:
             tell(f"{source}: has changed since its index was made; reading it again", file=sys.stderr)
             return None
@@ -80,10 +77,8 @@ def load_index(source: Path, version: str, stamp: str) -> Index | None:
 
 def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
     """Keep an index for a later `load_index`, in place of an older one; a failure is reported on stderr."""
-    folder = _folder(source)
+    folder = _folder(source, version)
     content = {
-        "version": version,
-        "source": str(source.resolve()),
         "stamp": stamp,
         "facts": dict(index.facts),
         "digests": {name: _digest(array) for name, array in index.arrays.items()},
@@ -104,14 +99,8 @@ def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
               "XDG_CACHE_HOME=FOLDER names another place", file=sys.stderr)  # fmt: skip
 
 
-def drop_index(source: Path) -> None:
-    """Remove the index of a source, if there is one."""
-    with contextlib.suppress(OSError):
-        shutil.rmtree(_folder(source))
-
-
-def _folder(source: Path) -> Path:
-    name = hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:32]
+def _folder(source: Path, version: str) -> Path:
+    name = hashlib.sha256(os.fsencode(source.resolve()) + version.encode()).hexdigest()[:32]
     return cache_folder() / "indexes" / name
 
 

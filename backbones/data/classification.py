@@ -27,7 +27,7 @@ from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_format, manifest_digest
 from backbones.data.splits.integrity import check_split
 from backbones.data.splits.packed_names import PackedNames
-from backbones.data.splits.split import FileSplit, Split
+from backbones.data.splits.split import Split
 from backbones.data.splits.subsets import take_fraction, take_per_class
 from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
@@ -75,6 +75,12 @@ class ClassificationData:
     skipped: int = 0
     """Images left out because they cannot be decoded."""
 
+    def check_unchanged(self) -> None:
+        """Raise Replaced for an image whose file has changed since the data set was opened."""
+        for split in (self.train, self.val):
+            if split is not None:
+                split.check_unchanged()
+
 
 def open_classification(
     spec: DatasetSpec,
@@ -120,10 +126,6 @@ def open_classification(
         readable = {
             name: _without_damaged(spec, split, layout.classes, skip_unreadable) for name, split in splits.items()
         }
-    digest = _digest(readable, spec.name)
-    for split in readable.values():
-        if isinstance(split, FileSplit) and split.known and not spec.reader:  # a user's splits may know no sizes
-            split.known.check_sizes(split.sizes)
     return ClassificationData(
         name=spec.name,
         version=spec.version,
@@ -131,7 +133,7 @@ def open_classification(
         train=readable.get("train"),
         val=readable.get("val"),
         counts=_counts(readable) | {"ignored": layout.ignored},
-        digest=digest,
+        digest=_digest(readable, spec.name),
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),

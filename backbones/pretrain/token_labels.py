@@ -6,7 +6,6 @@ image once; only the K best classes of a place are kept.
 Letters: K classes kept, h x w places, N = rows x columns tokens, C classes, B images.
 """
 
-import io
 import random
 from collections.abc import Container
 from pathlib import Path, PurePosixPath
@@ -21,7 +20,7 @@ from torchvision.transforms.v2 import functional
 
 from backbones.data.classification import Split
 from backbones.data.loading.images import Transform
-from backbones.data.splits.known_files import named_files
+from backbones.data.splits.manifest import named_files
 from backbones.errors import UserError, shortened
 
 SUFFIXES = (".pt", ".npy")
@@ -41,8 +40,7 @@ class LabelMaps:
         classes: C.
 
     Raises:
-        UserError: maps are missing; how many, and which. Later, on access: a file is damaged, of another form, or
-            was replaced.
+        UserError: maps are missing; how many, and which. Later, on access: a file is damaged or of another form.
     """
 
     def __init__(self, folder: Path, split: Split, classes: int):
@@ -71,9 +69,9 @@ class LabelMaps:
         return scores
 
     def _read(self, index: int) -> Tensor:
-        file = io.BytesIO(self.files.content(self.rows[index]))
+        file = self.files.folder / self._name(index)
         try:
-            if self._name(index).endswith(".npy"):
+            if file.suffix == ".npy":
                 content = torch.from_numpy(np.load(file, allow_pickle=False))
             else:
                 content = torch.load(file, map_location="cpu", weights_only=True)

@@ -5,7 +5,7 @@ A file of annotations for each split and a folder with its images: `annotations/
 """
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from backbones.data.spec import (
     manifest_digest,
     text_option,
 )
-from backbones.data.splits.known_files import KnownFiles
+from backbones.data.splits.manifest import Manifest
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from tasks.data.coco_annotations import Classes, read_split
-from tasks.data.coco_images import Splits, Stats, check_images, choose_images, stats_of
+from tasks.data.coco_images import Splits, check_images, choose_images, stats_of
 from tasks.data.coco_split import WORDS, CocoSplit
 from tasks.data.toy_coco import GENERATORS
 
@@ -56,6 +56,13 @@ class CocoData:
     """Digest of the annotations and of the name, size and content of every image used."""
     skipped: int = 0
     """Number of images left out because they cannot be decoded."""
+    manifests: tuple[Manifest, ...] = ()
+    """The files of the images as they were when the digest was taken."""
+
+    def check_unchanged(self) -> None:
+        """Raise Replaced for an image whose file has changed since the data set was opened."""
+        for manifest in self.manifests:
+            manifest.check()
 
     @property
     def objects(self) -> int:
@@ -132,12 +139,13 @@ def open_coco(
     _check_usable(splits)
     stats = {path: stat for split in splits.values() for path, stat in stats_of(spec, split).items()}
     if subset is not None:
-        splits = choose_images(
-            splits, subset, {path: stat.st_size for path, stat in stats.items()}, skip=skip_unreadable
-        )
+        splits = choose_images(splits, subset, skip=skip_unreadable)
     splits, skipped = check_images(spec, splits, stats, skip=skip_unreadable)
     _check_usable(splits)
-    splits = {name: replace(split, known=_known(spec.name, split, stats)) for name, split in splits.items()}
+    manifests = {
+        name: Manifest.of(split.folder, [image.file_name for image in split.images], what=spec.name)
+        for name, split in splits.items()
+    }
     return CocoData(
         name=spec.name,
         version=spec.version,
@@ -148,8 +156,9 @@ def open_coco(
         val=splits.get("val"),
         counts=_counts(splits, classes),
         dropped={name: dropped for name, (_, _, dropped) in read.items()},
-        digest=_digest(splits),
+        digest=_digest(splits, manifests),
         skipped=skipped,
+        manifests=tuple(manifests.values()),
     )
 
 
@@ -279,17 +288,9 @@ def _check_usable(splits: Splits) -> None:
                         "YAML file")  # fmt: skip
 
 
-def _known(what: str, split: CocoSplit, stats: Stats) -> KnownFiles:
-    names = [image.file_name for image in split.images]
-    known = KnownFiles.of(split.folder, names, what=what)
-    known.check_sizes([stats[path].st_size for path in split.paths()])
-    return known
-
-
-def _digest(splits: Splits) -> str:
+def _digest(splits: Splits, manifests: dict[str, Manifest]) -> str:
     files = [(f"{name}/annotations", len(split.ids), bytes.fromhex(split.content)) for name, split in splits.items()]
-    for name, split in splits.items():
-        assert split.known is not None
-        named = zip(split.known.names, split.known.stamps, split.known.contents)
-        files += [(f"{name}/images/{image}", int(stamp[0]), content.tobytes()) for image, stamp, content in named]
+    for name, manifest in manifests.items():
+        named = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
+        files += [(f"{name}/images/{image}", size, content.tobytes()) for image, size, content in named]
     return manifest_digest(files)

@@ -3,29 +3,22 @@
 Letters: I images.
 """
 
-import hashlib
-import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
-from tqdm import tqdm
 
 from backbones.data.array_index import stamp_of
-from backbones.data.cache import recall, remember
 from backbones.data.loading.read_image import DAMAGED, read_image
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits.integrity import stat_files
+from backbones.data.splits.integrity import raise_if_damaged, read_verdicts, stat_files
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.data.splits.subsets import content_digests
-from backbones.errors import UserError, shortened
-from backbones.runtime.files import parse_json
-from backbones.runtime.threads import usable_cores
+from backbones.errors import UserError
 from tasks.data.coco_split import WORDS, CocoSplit
 
 Size = tuple[int, int]
@@ -51,11 +44,7 @@ def check_images(spec: DatasetSpec, splits: Splits, stats: Stats, *, skip: bool)
     """
     sizes = image_sizes({path: stats[path] for split in splits.values() for path in split.paths()}, name=spec.name)
     bad = sorted(path for path, size in sizes.items() if size is None)
-    if bad and not skip:
-        raise UserError(
-            f"{spec.name}: {len(bad)} of {len(sizes)} images cannot be decoded: {shortened(bad)}\n"
-            "restore them, or leave them out with `--skip-unreadable`"
-        )
+    raise_if_damaged(bad, len(sizes), spec.name, skip=skip)
     for split in splits.values():
         stated = zip(split.paths(), split.images)
         wrong = [
@@ -76,22 +65,22 @@ def check_images(spec: DatasetSpec, splits: Splits, stats: Stats, *, skip: bool)
     return splits, len(bad)
 
 
-def choose_images(splits: Splits, n: int, bytes_of: dict[str, int], *, skip: bool) -> Splits:
+def choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
     """Return N images of each split: first those with objects, ranked by content, then the others."""
     have = {name: len(split.images) for name, split in splits.items()}
     if n < 1 or n > min(have.values()):
         listed = " and ".join(f"{count} {WORDS[name]}" for name, count in have.items())
         raise UserError(f"subset {n}: the data set has {listed} images")
-    return {name: split.select(_first(split, n, bytes_of, skip=skip)) for name, split in splits.items()}
+    return {name: split.select(_first(split, n, skip=skip)) for name, split in splits.items()}
 
 
-def _first(split: CocoSplit, n: int, bytes_of: dict[str, int], *, skip: bool) -> NDArray[Any]:
+def _first(split: CocoSplit, n: int, *, skip: bool) -> NDArray[Any]:
     """Return bool [I]: the images kept. Those without objects are read only if those with objects are too few."""
     files = FileSplit(
         name=split.name,
         labels=np.zeros(len(split.images), dtype=np.int64),
         names=PackedNames(image.file_name for image in split.images),
-        sizes=np.array([bytes_of[path] for path in split.paths()], dtype=np.int64),
+        sizes=np.zeros(len(split.images), dtype=np.int64),
         folder=split.folder,
     )
     full = split.with_objects()
@@ -105,36 +94,20 @@ def _first(split: CocoSplit, n: int, bytes_of: dict[str, int], *, skip: bool) ->
     return keep
 
 
-def image_sizes(stats: dict[str, os.stat_result], *, name: str) -> dict[str, Size | None]:
+def image_sizes(stats: Stats, *, name: str) -> dict[str, Size | None]:
     """Return width and height in pixels of every file, as stated by its header; None for a damaged one.
 
-    A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found. The sizes are kept
-    in the cache folder under a key of every path, size and time, so that each state of a data set is read once.
+    A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found. Each state of a
+    data set is read once, see `read_verdicts`.
 
     Args:
         stats: result of `integrity.stat_files`.
         name: name of the data set, for messages.
     """
     paths = sorted(stats)
-    listing = "sizes\n" + "".join(f"{path}\0{stamp_of(stats[path])}\n" for path in paths)
-    key = f"checked/{hashlib.sha256(listing.encode(errors='surrogateescape')).hexdigest()}.json"
-    sizes = _remembered(key, len(paths))
-    if sizes is None:
-        with ThreadPoolExecutor(min(16, usable_cores())) as pool:
-            computed = pool.map(_size, paths)
-            sizes = list(
-                tqdm(computed, f"checking {name}", len(paths), unit=" images", delay=2, leave=False, disable=None)
-            )
-        remember(key, json.dumps(sizes).encode(), what="the check of the images")
-    return dict(zip(paths, sizes))
-
-
-def _remembered(key: str, count: int) -> list[Size | None] | None:
-    try:
-        sizes = [None if size is None else (int(size[0]), int(size[1])) for size in parse_json(recall(key) or b"")]
-        return sizes if len(sizes) == count else None
-    except (ValueError, TypeError, LookupError):
-        return None
+    listing = ["sizes", *(f"{path}\0{stamp_of(stats[path])}" for path in paths)]
+    sizes = read_verdicts(lambda index: _size(paths[index - 1]) if index else None, listing, name)[1:]
+    return {path: size and (size[0], size[1]) for path, size in zip(paths, sizes, strict=True)}
 
 
 def _size(path: str) -> Size | None:

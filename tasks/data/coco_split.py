@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.loading.read_image import read_image
-from backbones.data.splits.known_files import KnownFiles
 from tasks.data.segmentations import Segmentations
 
 WORDS = {"train": "training", "val": "validation"}
@@ -57,16 +56,14 @@ class CocoSplit:
     """Whether each object [M] has a segmentation."""
     trained: NDArray[Any]
     """Whether each object [M] is trained on: no crowd, sides of a pixel at least, and area inside the image."""
-    known: KnownFiles | None = None
-    """The files [I] of the images as they were when the digest of the data set was taken."""
 
     def path(self, index: int) -> str:
         """Return the file of an image."""
         return f"{self.folder}/{self.images[index].file_name}"
 
     def read(self, index: int) -> Image.Image:
-        """Return an image. Raises UserError for one that cannot be read, or was replaced."""
-        return read_image(self.path(index)) if self.known is None else self.known.image(index)
+        """Return an image. Raises UserError for one that cannot be read."""
+        return read_image(self.path(index))
 
     def paths(self) -> list[str]:
         """Return the files [I] of all images."""
@@ -102,16 +99,13 @@ class CocoSplit:
 
     def select(self, keep: NDArray[Any]) -> "CocoSplit":
         """Return the split with only the images where `keep`, bool [I], is true, and their objects."""
-        rows, known = np.flatnonzero(keep[self.image]), self.known
+        rows = np.flatnonzero(keep[self.image])
         images = [image for image, kept in zip(self.images, keep) if kept]
-        if known is not None:
-            known = known.select(keep, [image.file_name for image in images])
         names = ("ids", "label", "boxes", "areas", "crowd", "masked", "trained")
         columns = {name: getattr(self, name)[rows] for name in names}
         return replace(
             self,
             images=images,
-            known=known,
             image=(np.cumsum(keep) - 1)[self.image[rows]],
             segmentations=self.segmentations.select(rows),
             **columns,

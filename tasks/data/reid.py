@@ -10,13 +10,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from backbones.data.formats.users_reader import file_below, read_by_user, rows_by_split
-from backbones.data.loading.read_image import read_image
 from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
 from backbones.data.splits.integrity import check_images, stat_files
-from backbones.data.splits.known_files import KnownFiles
+from backbones.data.splits.manifest import Manifest
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
 from tasks.data.reid_subset import choose_identities, matched
@@ -47,12 +44,13 @@ class ReidData:
     """Digest of split, identity, camera, relative name, size and content of every image used."""
     skipped: int = 0
     """Number of images left out because they cannot be decoded."""
-    known: KnownFiles | None = None
+    manifest: Manifest | None = None
     """The files of all images as they were when the digest was taken."""
 
-    def read(self, path: str) -> Image.Image:
-        """Return the image of a sample's path. Raises UserError for one that cannot be read, or was replaced."""
-        return read_image(path) if self.known is None else self.known.image_at(path)
+    def check_unchanged(self) -> None:
+        """Raise Replaced for an image whose file has changed since the data set was opened."""
+        if self.manifest is not None:
+            self.manifest.check()
 
     def training_images(self) -> list[Path]:
         """Return the files of the training images."""
@@ -110,19 +108,17 @@ def open_reid(
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
     _check_usable(spec.name, **parts)
     parts["train"] = _relabel(parts["train"])
-    paths = _paths(parts)
-    names, sizes = [Path(path).relative_to(root).as_posix() for path in paths], [stats[path].st_size for path in paths]
-    known = KnownFiles.of(root, names, what=spec.name)
-    known.check_sizes(sizes)
+    names = [Path(path).relative_to(root).as_posix() for path in _paths(parts)]
+    manifest = Manifest.of(root, names, what=spec.name)
     return ReidData(
         name=spec.name,
         version=splits.version,
         root=root,
         **parts,
         counts=_counts(parts, splits) | {"ignored": splits.ignored},
-        digest=_digest(parts, known),
+        digest=_digest(parts, manifest),
         skipped=len(bad),
-        known=known,
+        manifest=manifest,
     )
 
 
@@ -217,11 +213,13 @@ def _summary(samples: Sequence[Sample]) -> dict[str, int]:
     }
 
 
-def _digest(parts: dict[str, list[Sample]], known: KnownFiles) -> str:
+def _digest(parts: dict[str, list[Sample]], manifest: Manifest) -> str:
     samples = [(split, sample) for split, part in parts.items() for sample in part]
     return manifest_digest(
-        (f"{split}/{sample.identity}/{sample.camera}/{name}", int(stamp[0]), content.tobytes())
-        for (split, sample), name, stamp, content in zip(samples, known.names, known.stamps, known.contents)
+        (f"{split}/{sample.identity}/{sample.camera}/{name}", size, content.tobytes())
+        for (split, sample), name, size, content in zip(
+            samples, manifest.names, manifest.sizes.tolist(), manifest.contents
+        )
     )
 
 

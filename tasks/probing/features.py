@@ -182,6 +182,7 @@ class Extractor:
                 if sum(map(len, batches)) == len(claimed[0]):
                     rows = claimed.popleft()
                     took, began = time.monotonic() - began, time.monotonic()
+                    images.check_unchanged(rows)
                     entry.write(rows, torch.cat(batches).numpy(), ExtractionTime(took, took * self._cores))
                     entry.release(rows)
                     self.computed += len(rows)
@@ -255,7 +256,7 @@ class Pixels(Dataset[Tensor]):
     """Image of each row, uint8 [size, size, 3]: a fourth of the bytes of floats on the way to the network."""
 
     def __init__(self, split: Split, image_of: dict[int, int], steps: Sequence[Step]) -> None:
-        self.image_of, self.steps = image_of, steps
+        self.split, self.image_of, self.steps = split, image_of, steps
         self.read = split.read_pixels if isinstance(steps[0], FastView) else split.read
 
     def __getitem__(self, row: int) -> Tensor:
@@ -264,6 +265,10 @@ class Pixels(Dataset[Tensor]):
         for step in self.steps:
             image = step(image)
         return torch.from_numpy(np.array(image))
+
+    def check_unchanged(self, rows: NDArray[Any]) -> None:
+        """Raise Replaced for an image of these rows whose file has changed: features are kept under old contents."""
+        self.split.check_unchanged([self.image_of[row] for row in rows.tolist()])
 
 
 def encoder(backbone: Backbone, block: int | None) -> Callable[[Tensor], Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from backbones.backbone import create
 from backbones.data.loading.images import ReidTestTransform
+from backbones.data.loading.read_image import read_image
 from tasks.data.reid_layouts import Sample
 from tasks.reference.metrics.ranking import RANKS, TieGroup, expected_cmc, junk, score_list
 from tasks.reference.metrics.reranking import reranked
@@ -66,7 +67,7 @@ def _features(run: RunInputs, places: NDArray[Any]) -> tuple[NDArray[Any], NDArr
 
     def unit(samples: list[Sample], chosen: NDArray[Any], label: str) -> NDArray[Any]:
         features: NDArray[Any] = encode_images(
-            both, lambda place: transform(run.dataset.read(samples[place].path)), chosen, label
+            both, lambda place: transform(read_image(samples[place].path)), chosen, label
         )
         normalised: NDArray[Any] = features / np.maximum(np.sqrt((features**2).sum(1, keepdims=True)), 1e-12)
         return normalised

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from backbones.checkpoints.exports import EXPORT
+from backbones.engine.checkpoint import PREVIOUS, STATE
 from backbones.engine.context import Context, auto_threads, auto_workers, peak_mib
 from backbones.engine.cost import Cost
 from backbones.engine.outcome import Outcome
@@ -160,6 +161,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
                 scores, outcomes = planned.task.run(
                     planned.inputs.spec, planned.dataset, planned.command.options, context
                 )
+            _check_files(planned, folder)
             if planned.task.file and context.ranks.first:
                 check_users_results(planned.task, scores, outcomes)
             contradictions = planned.task.contradictions(scores)
@@ -188,6 +190,16 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         raise
     shared_record: Record = dist.broadcast_object(record)
     return shared_record
+
+
+def _check_files(planned: PlannedRun, folder: Path) -> None:
+    """Raise Replaced for a file that has changed meanwhile; the state, trained on both, goes."""
+    try:
+        planned.check_files()
+    except UserError:
+        for state in (STATE, PREVIOUS):
+            (folder / state).unlink(missing_ok=True)
+        raise
 
 
 def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folder: Path) -> tuple[Scores, Outcomes]:

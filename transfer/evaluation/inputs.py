@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import export_folder, modified_files, pretraining_facts
 from backbones.data.spec import resolve_dataset
-from backbones.data.splits.known_files import named_files
+from backbones.data.splits.manifest import named_files
 from backbones.errors import MissingInput, UsageError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
 from backbones.weights import Located, changed_parts, find_weights

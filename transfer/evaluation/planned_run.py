@@ -7,7 +7,7 @@ from typing import Any
 
 from backbones import user_code
 from backbones.data.spec import manifest_digest, resolve_dataset
-from backbones.data.splits.known_files import named_files
+from backbones.data.splits.manifest import named_files
 from backbones.settings import plain, write_yaml
 from backbones.weights import head_digest
 from tasks.task import Task
@@ -41,8 +41,7 @@ def _content_digest(path: Path) -> str:
     files = named_files(path)
     counted = files.names if path.is_dir() else ["."]  # a file counts by its content, however it is named
     return manifest_digest(
-        (name, size, content.tobytes())
-        for name, size, content in zip(counted, files.stamps[:, 0].tolist(), files.contents)
+        (name, size, content.tobytes()) for name, size, content in zip(counted, files.sizes.tolist(), files.contents)
     )
 
 
@@ -120,6 +119,14 @@ class PlannedRun:
                 "subset": run.subset,
             }
         )
+
+    def check_files(self) -> None:
+        """Raise Replaced for an image, or a file that an option names, which has changed since the run was planned."""
+        named = (named_files(value) for value in vars(self.command.options).values() if isinstance(value, Path))
+        for files in named:
+            files.check()
+        if hasattr(self.dataset, "check_unchanged"):  # that of a user's task may have none
+            self.dataset.check_unchanged()
 
     @property
     def run_id(self) -> str:

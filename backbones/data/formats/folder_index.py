@@ -1,8 +1,8 @@
 """The index of a split in class folders: what listing its images gave, for the next process. Letters: M images.
 
 Listing ImageNet-1k takes every process ten seconds and half a GiB. The index holds while no class folder has changed:
-names come and go only with another time of the folder. A file that is overwritten in place keeps its folder's time;
-it is noticed by its size when it is read.
+names come and go only with another time of the folder. Sizes of files that were overwritten in place are taken anew
+where they count, with the contents (`FileSplit.contents`).
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class FolderIndex:
             return None
         names = PackedNames.from_arrays(index.arrays["names"], index.arrays["ends"])
         columns = {column: index.arrays[column] for column in ("labels", "sizes")}
-        return FileSplit(name=name, names=names, folder=self.folder, indexed=True, **columns), index.facts["ignored"]
+        return FileSplit(name=name, names=names, folder=self.folder, **columns), index.facts["ignored"]
 
     def keep(self, split: FileSplit, ignored: int) -> None:
         """Keep a large split that was listed since this was made, unless a folder has changed since or just before."""

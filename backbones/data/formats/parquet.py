@@ -20,7 +20,7 @@ from backbones.data.formats.packed import check_pack
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.packed_names import PackedNames
-from backbones.errors import Replaced, UserError, shortened
+from backbones.errors import UserError, shortened
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -67,7 +67,7 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
     """Return the rows of Parquet files, one after the other.
 
     Raises:
-        UserError: a file is damaged, or replaced while it is read; or there are no rows.
+        UserError: a file is damaged, or there are no rows.
     """
     import pyarrow
     from datasets import Dataset
@@ -78,7 +78,7 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
         try:
             with ParquetFile(path) as file:
                 rows.append(file.metadata.num_rows)
-            stamps.append(_stamp(path))
+            stamps.append(f"{path.resolve()}\0{file_stamp(path)}")
         except (OSError, pyarrow.ArrowException) as error:
             raise UserError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from None
     source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
@@ -86,17 +86,7 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
         raise UserError(f"{shortened(source.files)}: there are no rows")
     with quiet_datasets(shortened(source.files)):
         table = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(_converted(source)))
-    for path, stamp in zip(paths, stamps, strict=True):
-        if _stamp(path) != stamp:  # the rows may be of both
-            raise Replaced(path)
     return table, source
-
-
-def _stamp(path: Path) -> str:
-    try:
-        return f"{path.resolve()}\0{file_stamp(path)}"
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _converted(source: Source) -> Path:

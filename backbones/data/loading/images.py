@@ -20,7 +20,6 @@ from backbones.data.loading.read_image import read_image
 from backbones.runtime.seeding import seeded
 
 Transform = Callable[[Image.Image], Tensor]
-Read = Callable[[str], Image.Image]
 Key = int | tuple[int, int, int]
 
 
@@ -107,7 +106,6 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
         labels: any number of sequences of M integers (identity, camera, class).
         transform: PIL image -> tensor.
         seed: the seed of the augmentation.
-        read: path -> PIL image.
     """
 
     def __init__(
@@ -116,7 +114,6 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
         *labels: Sequence[int],
         transform: Transform,
         seed: int = 0,
-        read: Read = read_image,
     ) -> None:
         if any(len(column) != len(paths) for column in labels):
             raise ValueError(f"{len(paths)} paths with {[len(column) for column in labels]} labels")
@@ -124,7 +121,6 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
         self.labels = [torch.tensor(list(column), dtype=torch.int64) for column in labels]
         self.transform = transform
         self.seed = seed
-        self.read = read
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -132,7 +128,7 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
     def __getitem__(self, key: Key) -> tuple[Tensor, ...]:
         """Return the transformed image, then each label as a scalar tensor. Raises UserError for an unreadable file."""
         index = key[1] if isinstance(key, tuple) else key
-        image = self.read(self.paths[index])
+        image = read_image(self.paths[index])
         if isinstance(key, tuple):
             with seeded(self.seed, *key):
                 tensor = self.transform(image)

@@ -1,7 +1,5 @@
 """Reading an image file with PIL."""
 
-import os
-import stat
 import struct
 from typing import BinaryIO
 
@@ -19,8 +17,6 @@ def read_image(source: str | BinaryIO, *, name: str | None = None) -> Image.Imag
         UserError: it is missing or damaged.
     """
     try:
-        if isinstance(source, str) and not stat.S_ISREG(os.stat(source).st_mode):  # noqa: PTH116 (called for each image)
-            raise OSError("not a regular file")  # a pipe would be waited on for ever
         with Image.open(source) as file:
             return file.convert("RGB")
     except UnidentifiedImageError:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
-from backbones.data.splits.contents import CONTENT_BYTES
+from backbones.data.splits.manifest import CONTENT_BYTES
 from backbones.data.splits.split import Split
 
 if TYPE_CHECKING:

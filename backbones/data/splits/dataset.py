@@ -11,7 +11,7 @@ from backbones.data.loading.images import Key
 from backbones.data.splits.damaged import DamagedImages
 from backbones.data.splits.preload import LIMIT
 from backbones.data.splits.split import Split
-from backbones.errors import Replaced, UserError
+from backbones.errors import UserError
 from backbones.runtime.seeding import seeded
 
 Views = Tensor | list[Tensor]
@@ -86,8 +86,6 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
             place = neighbour % len(self)
             try:
                 return self.read(place), place
-            except Replaced:  # whole, and of another data set
-                raise
             except UserError as error:
                 if self.damaged is None:
                     raise

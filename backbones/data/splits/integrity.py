@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,13 +24,10 @@ SHOWN = 5
 
 def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
     """Return size and time of every file. Raises UserError that names the missing ones."""
-    stats: dict[str, os.stat_result] = {}
-    missing = []
+    stats, missing = {}, []
     for path in paths:
         try:
             stats[path] = os.stat(path)  # noqa: PTH116 (called 100,000 times)
-            if not stat.S_ISREG(stats[path].st_mode):  # a pipe would be waited on for ever
-                missing.append(f"{path}: not a regular file")
         except OSError as error:
             missing.append(f"{path}: {error.strerror}")
     if missing:
@@ -42,9 +38,6 @@ def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
 def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = False) -> list[str]:
     """Return the sorted paths of the files that are no images or are truncated.
 
-    The verdict is kept in the cache folder under a key of every path and stamp, so each state of a data set is
-    decoded once. Decoding runs in threads (PIL releases the interpreter's lock).
-
     Args:
         stats: what `stat_files` returned.
         name: the name of the data set, for messages.
@@ -54,65 +47,63 @@ def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = Fa
         UserError: there are such files, and `skip` is off.
     """
     paths = sorted(stats)
-    listing = "".join(f"{path}\0{stamp_of(stats[path])}\n" for path in paths)
-    bad = _find_damaged(len(paths), lambda index: _decodes(paths[index]), listing, name)
-    if not skip:
-        _raise_if_damaged([paths[index] for index in bad], len(paths), name)
-    return [paths[index] for index in bad]
+    listing = [f"{path}\0{stamp_of(stats[path])}" for path in paths]
+    sound = read_verdicts(lambda index: _is_sound(read_image, paths[index]), listing, name)
+    bad = [path for path, good in zip(paths, sound, strict=True) if not good]
+    raise_if_damaged(bad, len(paths), name, skip=skip)
+    return bad
 
 
 def check_split(split: Split, *, name: str, skip: bool = False) -> NDArray[Any]:
     """Return the indices [K] of the damaged images of a split, in order; see `check_images`."""
-    listing = "\n".join(split.stamps(range(len(split))))
-    bad = _find_damaged(len(split), lambda index: _reads(split, index), listing, name)
-    if not skip:
-        _raise_if_damaged([split.place(index) for index in bad], len(split), name)
+    listing = split.stamps(range(len(split)))
+    sound = read_verdicts(lambda index: _is_sound(split.decoded, index), listing, name)
+    bad = [index for index, good in enumerate(sound) if not good]
+    raise_if_damaged([split.place(index) for index in bad], len(split), name, skip=skip)
     return np.array(bad, dtype=np.int64)
 
 
-def _find_damaged(count: int, sound: Callable[[int], bool], listing: str, name: str) -> list[int]:
-    """Return the damaged images among 0..count-1, remembered under the listing of all."""
-    key = f"checked/{hashlib.sha256(listing.encode(errors='surrogateescape')).hexdigest()}.json"
-    bad = _recall_damaged(key)
-    if bad is None:
-        with ThreadPoolExecutor(min(16, usable_cores())) as pool:
-            verdicts = pool.map(sound, range(count))
-            bar = tqdm(verdicts, f"checking {name}", count, unit=" images", delay=2, leave=False, disable=None)
-            bad = [index for index, good in enumerate(bar) if not good]
-        remember(key, json.dumps({"undecodable": bad}).encode(), what="the check of the images")
-    return bad
+def read_verdicts(verdict: Callable[[int], Any], listing: Sequence[str], name: str) -> list[Any]:
+    """Return a plain value for each image by its index, taken in threads (PIL releases the interpreter's lock).
 
+    They are kept in the cache folder under a key of all paths and stamps: each state of a data set is read once.
 
-def _decodes(path: str) -> bool:
+    Args:
+        verdict: gives the value of an image.
+        listing: path and stamp of each image.
+        name: the name of the data set, for the progress bar.
+    """
+    digest = hashlib.sha256("\n".join(listing).encode()).hexdigest()
+    key = f"checked/{digest}.json"
     try:
-        read_image(path)
+        kept = parse_json(recall(key) or b"")
+    except ValueError:
+        kept = None
+    if isinstance(kept, list) and len(kept) == len(listing):
+        return kept
+    with ThreadPoolExecutor(min(16, usable_cores())) as pool:
+        count = len(listing)
+        found = pool.map(verdict, range(count))
+        verdicts = list(tqdm(found, f"checking {name}", count, unit=" images", delay=2, leave=False, disable=None))
+    remember(key, json.dumps(verdicts).encode(), what="the check of the images")
+    return verdicts
+
+
+def _is_sound(read: Callable[[Any], Any], image: Any) -> bool:
+    try:
+        read(image)
     except UserError:
         return False
     return True
 
 
-def _reads(split: Split, index: int) -> bool:
-    try:
-        split.decoded(index)
-    except UserError:
-        return False
-    return True
-
-
-def _raise_if_damaged(bad: Sequence[str], count: int, name: str) -> None:
-    if bad:
+def raise_if_damaged(bad: Sequence[str], count: int, name: str, *, skip: bool) -> None:
+    """Raise UserError that names damaged images, unless there are none or they are to be skipped."""
+    if bad and not skip:
         raise UserError(
             f"{name}: {len(bad)} of {count} images cannot be decoded{_list_some(bad)}\n"
             "restore them, or leave them out with `--skip-unreadable`"
         )
-
-
-def _recall_damaged(key: str) -> list[int] | None:
-    try:
-        bad = parse_json(recall(key) or b"")["undecodable"]
-        return [int(index) for index in bad]
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _list_some(entries: Sequence[str]) -> str:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.splits.arrow_split import Source
-from backbones.data.splits.contents import CONTENT_BYTES
 from backbones.data.splits.digests import pixel_digest
+from backbones.data.splits.manifest import CONTENT_BYTES
 from backbones.data.splits.split import Split
 
 if TYPE_CHECKING:

@@ -1,10 +1,8 @@
 """One split of a classification set: labels, names, and how an image of it is read. Letters: M images, C classes."""
 
-import errno
 import hashlib
 import io
 import os
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from backbones.data.array_index import drop_index, stamp_of
+from backbones.data.array_index import stamp_of
 from backbones.data.loading.read_image import read_image
-from backbones.data.splits.contents import CONTENT_BYTES
 from backbones.data.splits.digests import image_digest
-from backbones.data.splits.known_files import KnownFiles
+from backbones.data.splits.manifest import CONTENT_BYTES, Manifest
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
@@ -43,6 +40,8 @@ class Split(ABC):
     pixels: Pixels | None = field(default=None, init=False, repr=False)
     digests: list[bytes] | None = field(default=None, init=False, repr=False)
     """Content digests of all images, once `subsets.all_digests` has computed them."""
+    manifest: Manifest | None = field(default=None, init=False, repr=False)
+    """The files of images as they were when `contents` was asked for; None for images in files of other kinds."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -92,6 +91,11 @@ class Split(ABC):
         digests = [hashlib.sha256(self.encoded(index)).digest() for index in range(len(self))]
         return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
 
+    def check_unchanged(self, indices: Iterable[int] | None = None) -> None:
+        """Raise Replaced for an image, of these or of all, whose file has changed since `contents`."""
+        if self.manifest is not None:
+            self.manifest.check(indices)
+
     def select(self, keep: NDArray[Any]) -> Self:
         """Return the split with the images of these indices, in this order."""
         names = PackedNames(self.names[int(index)] for index in keep)
@@ -112,10 +116,6 @@ class FileSplit(Split):
     """A split of image files; a name is the path below `folder`."""
 
     folder: Path
-    indexed: bool = False
-    """Whether names and sizes come from an index, so that a file may have been overwritten since."""
-    known: KnownFiles | None = field(default=None, init=False, repr=False)
-    """The files as they were when `contents` was asked for, which names what is read of them."""
 
     def path(self, index: int) -> str:
         """Return the image's file."""
@@ -125,58 +125,23 @@ class FileSplit(Split):
 
     def decoded(self, index: int) -> Image.Image:
         """Read the file without a copy of its bytes."""
-        self._check_size(index)
-        if self.known is not None:
-            return self.known.image(index)
         return read_image(self.path(index))
 
     def encoded(self, index: int) -> bytes:
         """Return the file's content."""
-        self._check_size(index)
-        if self.known is not None:
-            return self.known.content(index)
-        path = self.path(index)
         try:
-            if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 (called for every image)
-                raise OSError(errno.EINVAL, "not a regular file")  # a pipe would be waited on for ever
-            return Path(path).read_bytes()
+            return Path(self.path(index)).read_bytes()
         except OSError as error:
             raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
 
     def contents(self, what: str) -> NDArray[Any]:
-        """Return the files' digests; a file that is replaced later is refused when it is read."""
-        if self.indexed:
-            for index in range(len(self)):
-                self._check_size(index)
-        self.known = KnownFiles.of(self.folder, self.names, what=what)
-        return self.known.contents
-
-    def select(self, keep: NDArray[Any]) -> Self:
-        """Return the split with the images of these indices, in this order."""
-        chosen = super().select(keep)
-        chosen.known = None if self.known is None else self.known.select(keep, chosen.names)
-        return chosen
-
-    def _check_size(self, index: int) -> None:
-        """Raise UserError when an indexed file has another size than when it was listed, and drop the index."""
-        if not self.indexed:
-            return
-        path, expected = self.path(index), int(self.sizes[index])
-        try:
-            size = os.path.getsize(path)  # noqa: PTH202 (called for every image)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-        if size != expected:
-            drop_index(self.folder)
-            raise UserError(
-                f"{path}: has {size:,} bytes, and had {expected:,} when {self.folder} was listed; its index is "
-                "dropped now: run the command again"
-            )
+        """Return the files' digests, and take their sizes anew, which an index may have of earlier files."""
+        self.manifest = Manifest.of(self.folder, self.names, what=what)
+        self.sizes = self.manifest.sizes
+        return self.manifest.contents
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
-        """Return path, size and time of each file: as it was when `contents` was asked for, else as it is."""
-        if self.known is not None:
-            return [f"{self.path(index)}\0{self.known.stamp(index)}" for index in indices]
+        """Return path, size and time of each file."""
         stamps = []
         for index in indices:
             path = self.path(index)

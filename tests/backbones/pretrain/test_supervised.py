@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits.known_files import named_files
+from backbones.data.splits.manifest import named_files
 from backbones.engine.loop import fit
 from backbones.engine.step import Stepper
 from backbones.errors import Stopped, UsageError, UserError

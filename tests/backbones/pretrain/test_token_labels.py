@@ -8,10 +8,9 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from backbones.data.splits.known_files import named_files
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
-from backbones.errors import Replaced, UserError
+from backbones.errors import UserError
 from backbones.pretrain.token_labels import CropWithBox, LabelMaps, crop_targets
 from backbones.runtime.seeding import seeded
 
@@ -123,19 +122,3 @@ def test_targets_are_distributions_and_unscored_classes_count_as_zero() -> None:
     expected = torch.tensor([0.0, 0.0, 3.0, 0.0, 0.0]).softmax(0)
     assert torch.allclose(whole, expected.expand(1, 5))
     assert torch.allclose(tokens, expected.expand(1, 4, 5))
-
-
-def test_a_map_that_was_replaced_since_the_run_was_named_is_refused(tmp_path: Path) -> None:
-    for seed, name in enumerate(["a/one.npy", "a/two.pt", "b/three.npy"]):
-        write(tmp_path, name, scores(seed))
-    named_files.cache_clear()
-    named_files(tmp_path)  # as a command does when it names its runs
-    for name in ("a/two.pt", "b/three.npy"):
-        write(tmp_path, name, scores(9))
-    maps = LabelMaps(tmp_path, split(), classes=2)
-    assert np.array_equal(maps(0).numpy(), scores(0))
-    for index, name in ((1, "a/two.pt"), (2, "b/three.npy")):
-        with pytest.raises(Replaced, match=f"{name}: replaced while this command was at work"):
-            maps(index)
-    named_files.cache_clear()
-    assert np.array_equal(LabelMaps(tmp_path, split(), classes=2)(1).numpy(), scores(9))

@@ -1,13 +1,14 @@
 """Images, and files of the user's, that are replaced between the naming of a run and its end."""
 
+import io
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from tests.backbones.data.splits.test_known_files import bitmap
 from transfer.evaluation import evaluator
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record
@@ -31,6 +32,13 @@ METRIC = "def mine(arrays):\n    return 0.25\n"
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def bitmap(shade: int) -> bytes:
+    """Images of equal size have as many bytes."""
+    stream = io.BytesIO()
+    Image.new("RGB", (4, 4), (shade, shade, shade)).save(stream, "BMP")
+    return stream.getvalue()
 
 
 def images(root: Path) -> tuple[list[str], Path]:
@@ -86,6 +94,7 @@ def test_no_record_names_images_that_it_was_not_computed_from(
         assert run([*command, "--out", "runs"]) == 1
     assert f"{image}: replaced while this command was at work; start it again" in capsys.readouterr().err
     assert records(Path("runs")) == {}
+    assert not [*Path("runs").glob("*/state*.pt")]
     assert run([*command, "--out", "runs"]) == run([*command, "--out", "new"]) == 0
     assert records(Path("runs")) == records(Path("new"))
     assert records(Path("new")).keys() != records(Path("old")).keys()

@@ -3,7 +3,6 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
-from datasets import Dataset
 
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
@@ -184,21 +183,6 @@ def test_files_that_are_not_there(tmp_path):
         opened(tmp_path)
     with pytest.raises(UserError, match=r"absent\.parquet: there is no such file \(key `train`\)"):
         opened(tmp_path, train="absent.parquet")
-
-
-def test_a_file_replaced_while_it_is_converted(root, monkeypatch):
-    """Its rows may be of both, and would be kept as those of the first."""
-    plain = Dataset.from_parquet
-
-    def replaced(paths, **options):
-        write_parquet(root / "train.parquet", rows(3, key=500))
-        return plain(paths, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Dataset, "from_parquet", replaced)
-        with pytest.raises(UserError, match=r"train.parquet: replaced while this command was at work; start it again"):
-            opened(root)
-    assert [opened(root).train.encoded(index) for index in range(9)] == [content for content, _ in rows(3, key=500)]
 
 
 @pytest.fixture
