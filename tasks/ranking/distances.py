@@ -1,11 +1,10 @@
-"""Squared Euclidean distances of features, in blocks and in the full precision of their type.
+"""Squared Euclidean distances of features, in blocks.
 
 Letters: Q queries, G gallery images, D channels, U distinct gallery features, b queries of one block.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -47,17 +46,12 @@ def as_matrix(values: Tensor | NDArray[Any], name: str) -> Tensor:
 
 
 class Distances:
-    """Squared Euclidean distances of queries [Q, D] to a gallery [G, D], up to a constant per query.
+    """Squared Euclidean distances of queries [Q, D] to a gallery [G, D], in float64, up to a constant per query.
 
-    The gallery's mean, computed in float64, is subtracted from all features, which changes no distance. Nearly parallel
-    features become as small as their differences, and so do the rounding errors of their products.
+    The gallery's mean is subtracted from all features, which changes no distance: nearly parallel features become as
+    small as their differences, and so do the rounding errors of their products. It is rounded to the scale of these
+    differences (a power of two), so that features of few bits keep few, and equal distances stay equal.
     |g|^2 - 2 q g orders the gallery as |q - g|^2 does. Equal gallery features get equal values.
-
-    Error: with u = 2^-24 (2^-53 for float64 features), norms of the centred features, and c = sqrt(D) + 8,
-    a value is off by less than u max|g| (2 c |q| + 6 (|q| + max|g|)): D roundings of random sign of partial sums that
-    are as large as |q| |g| at most. `slack` takes less where the product itself is small, for its partial sums are,
-    too. The largest of 800,000 errors of products of 64 to 2,048 channels was a third of that bound. Images closer
-    than `slack` are ordered by `exact`, from the original features.
 
     Raises:
         ValueError: if channels or devices differ, or squares overflow.
@@ -69,41 +63,22 @@ class Distances:
                 f"query and gallery must have the same channels and device, not {query.shape[1]} on {query.device} "
                 f"and {gallery.shape[1]} on {gallery.device}"
             )
-        dtype = torch.promote_types(query.dtype, gallery.dtype)
-        self.original = query.to(dtype), gallery.to(dtype)
-        self.first, self.copies = distinct(self.original[1])
-        self.all_differ = len(self.first) == len(gallery)
-        unique = self.original[1] if self.all_differ else self.original[1][self.first]
-        self.mean = centre(unique)
-        self.query, self.unique = (features - self.mean.to(dtype) for features in (self.original[0], unique))
+        self.original = query, gallery
+        first, self.copies = distinct(gallery)
+        self.all_differ = len(first) == len(gallery)
+        unique = gallery[first].double()
+        mean = centre(unique)
+        step = torch.exp2((unique - mean).abs().max().log2().floor())
+        mean = (mean / step).round() * step if step > 0 else mean
+        self.query, self.unique = query.double() - mean, unique.sub_(mean)
         self.norms = self.unique.square().sum(1)
-        self.query_norms, self.largest = self.query.norm(dim=1), self.norms.max().sqrt()
-        if max(self.largest, self.query_norms.max()) > torch.finfo(dtype).max ** 0.5 / 4:
-            raise ValueError(f"squared distances of the features overflow {dtype}: normalise them")
+        if max(self.norms.max(), self.query.square().sum(1).max()) > torch.finfo(torch.float64).max / 16:
+            raise ValueError("squared distances of the features overflow float64: normalise them")
 
     def block(self, rows: slice) -> Tensor:
         """Return the values [b, G] of a block of queries, which the caller may overwrite."""
-        return self._spread(torch.addmm(self.norms, self.query[rows], self.unique.T, alpha=-2))
-
-    def slack(self, rows: slice, columns: Tensor, values: Tensor) -> Tensor:
-        """Return the differences [b, M] up to which the order of a value and those of `columns` [b, M] is uncertain.
-
-        It is twice the largest error of a value.
-        """
-        u, root, query = torch.finfo(values.dtype).eps / 2, self.query.shape[1] ** 0.5, self.query_norms[rows, None]
-        scale = query * self.largest
-        products = (self.norms[self.copies[columns]] - values).abs() / 2
-        shares = (products / scale.clamp(min=torch.finfo(values.dtype).tiny)).nan_to_num(posinf=1)
-        c = (3 * root * shares + 9).clamp(max=root + 8)
-        bound: Tensor = 2 * u * (2 * c * scale + 6 * self.largest * (query + self.largest))
-        return bound
-
-    def exact(self, row: int, columns: NDArray[Any]) -> NDArray[Any]:
-        """Return the squared distances, in float64, of one query to gallery columns, from the original features."""
-        query, gallery = self.original
-        chosen = torch.from_numpy(columns).to(gallery.device)
-        squared: NDArray[Any] = (gallery[chosen].double() - query[row].double()).square_().sum(1).cpu().numpy()
-        return squared
+        values = torch.addmm(self.norms, self.query[rows], self.unique.T, alpha=-2)
+        return values if self.all_differ else values.index_select(1, self.copies)
 
     def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
         """Return the squared distances [b, k] of a block of queries to gallery columns [b, k]."""
@@ -116,27 +91,22 @@ class Distances:
         distances: NDArray[Any] = torch.cat(found).cpu().numpy()
         return distances
 
-    def rows_in_float64(self, rows: list[int]) -> Tensor:
-        """Return the values [len(rows), G] of queries by products in float64.
 
-        The mean is rounded to the scale of the features' differences (a power of two), so that features of few bits
-        keep few, and equal distances stay equal.
-        """
-        query, (unique, norms) = self.original[0][rows].double() - self._coarse_mean, self._unique_in_float64
-        return self._spread(torch.addmm(norms, query, unique.T, alpha=-2))
+class ExactDistances:
+    """Distances [Q, G] that are given."""
 
-    def _spread(self, values: Tensor) -> Tensor:
-        return values if self.all_differ else values.index_select(1, self.copies)
+    def __init__(self, distances: Tensor) -> None:
+        self.distances = distances
 
-    @cached_property
-    def _coarse_mean(self) -> Tensor:
-        step = torch.exp2(self.unique.abs().max().double().log2().floor())
-        return (self.mean / step).round() * step if step > 0 else self.mean
+    def block(self, rows: slice) -> Tensor:
+        """Return a copy of the distances [b, G]."""
+        return self.distances[rows].clone()
 
-    @cached_property
-    def _unique_in_float64(self) -> tuple[Tensor, Tensor]:
-        unique = self.original[1][self.first].double() - self._coarse_mean
-        return unique, unique.square().sum(1)
+    def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
+        """Return the distances [b, k] of a block of queries to gallery columns [b, k]."""
+        columns = torch.from_numpy(places).to(self.distances.device)
+        found: NDArray[Any] = self.distances[rows].gather(1, columns).float().cpu().numpy()
+        return found
 
 
 def centre(features: Tensor) -> Tensor:

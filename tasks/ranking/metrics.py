@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.ranking.distances import Distances, as_matrix, blocks, full_precision
+from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
 from tasks.ranking.matches import Labels, Matches
 from tasks.ranking.tie_expectations import expected_ap, expected_cmc, expected_inp
-from tasks.ranking.tie_groups import DistanceSource, ExactDistances, tie_groups
+from tasks.ranking.tie_groups import tie_groups
 from tasks.ranking.top_ranked import top_ranked
 
 AP_RULES = ("rectangle", "trapezoid")
@@ -34,10 +34,6 @@ class Ranking:
 
     ap: NDArray[Any]
     """Average precision [Q] in [0, 1]; nan without a match."""
-    ap_worst: NDArray[Any]
-    """Average precision [Q] with the matches last in every tie."""
-    ap_best: NDArray[Any]
-    """Average precision [Q] with the matches first in every tie."""
     inp: NDArray[Any]
     """Inverse negative penalty [Q] in [0, 1]; nan without a match."""
     before: NDArray[Any]
@@ -69,11 +65,6 @@ class Ranking:
     def mAP(self) -> float:
         """Return the mean average precision over valid queries, in [0, 1]."""
         return float(self.ap[self.valid].mean())
-
-    @property
-    def mAP_interval(self) -> tuple[float, float]:
-        """Return the mAP with the matches last in every tie, and with the matches first."""
-        return float(self.ap_worst[self.valid].mean()), float(self.ap_best[self.valid].mean())
 
     @property
     def mINP(self) -> float:
@@ -113,35 +104,10 @@ class Ranking:
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], max_rank: int = 50) -> "Ranking":
-        """Rebuild a ranking from its `outcomes`; every score is the same to the bit.
-
-        Raises:
-            ValueError: if an array is missing, the arrays contradict each other, or no query has a match.
-        """
-        if missing := [name for name in OUTCOMES if name not in outcomes]:
-            raise ValueError(f"outcomes of a ranking lack {', '.join(missing)}")
-        ranking = cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
-        for sentence, holds in ranking._sense().items():
-            if len(odd := np.flatnonzero(~(holds | ~ranking.valid))):
-                raise ValueError(f"{sentence} does not hold for {len(odd)} queries, the first is {odd[0]}")
-        return ranking
-
-    def _sense(self) -> dict[str, NDArray[Any]]:
-        """Return, by its sentence, whether what holds in every ranked list does for a query [Q]."""
-        least, most = self.ap_worst - ROUNDING, self.ap_best + ROUNDING
-        return {
-            "0 <= ap_worst <= ap <= ap_best <= 1": (self.ap_worst >= 0)
-            & (least <= self.ap)
-            & (self.ap <= most)
-            & (self.ap_best <= 1 + ROUNDING),
-            "0 < inp <= 1": (self.inp > 0) & (self.inp <= 1 + ROUNDING),
-            "hits <= tied": self.hits <= self.tied,
-            "0 <= before, before + tied <= kept": (self.before >= 0) & (self.before + self.tied <= self.kept),
-        }
+        """Rebuild a ranking from its `outcomes`; every score is the same to the bit."""
+        return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
 
 
-ROUNDING = 1e-9
-"""By which sums of precisions in another order may differ."""
 OUTCOMES = tuple(
     field.name for field in fields(Ranking) if field.name not in ("max_rank", "nearest", "nearest_distances")
 )
@@ -161,9 +127,8 @@ def rank(
 ) -> Ranking:
     """Rank the gallery for each query by the squared Euclidean distance of the features.
 
-    Products are taken of centred features, in float32 (float64 where features are), blocks of queries at a time, on the
-    features' device. Images closer to a match than the error bound of `tasks.ranking.distances.Distances` are ordered
-    by their distance in float64: two images tie if these distances of the original features are equal.
+    Products are taken of centred features, in float64, blocks of queries at a time, on the features' device. Two images
+    tie if these distances are equal.
 
     Args:
         query: features [Q, D].
@@ -178,7 +143,7 @@ def rank(
     """
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
     matches = Matches(query_ids, gallery_ids, query_cameras, gallery_cameras, (len(query), len(gallery)), query.device)
-    with full_precision(query.device.type):
+    with torch.inference_mode():
         return _rank(Distances(query, gallery), matches, max_rank, ap, keep)
 
 
@@ -201,7 +166,7 @@ def rank_distances(
     return _rank(ExactDistances(matrix), matches, max_rank, ap, keep)
 
 
-def _rank(source: DistanceSource, matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
+def _rank(source: Distances | ExactDistances, matches: Matches, max_rank: int, ap: str, keep: int) -> Ranking:
     """Score the queries block by block."""
     if ap not in AP_RULES:
         raise ValueError(f"ap must be one of {', '.join(AP_RULES)}, not {ap!r}")
@@ -209,12 +174,12 @@ def _rank(source: DistanceSource, matches: Matches, max_rank: int, ap: str, keep
         raise ValueError(f"max_rank must be at least 1, not {max_rank}")
     scored_blocks = []
     queries, gallery = matches.sizes
-    for rows in blocks(queries, row_bytes=8 * gallery + 64 * int(matches.counts.max())):
+    for rows in blocks(queries, row_bytes=16 * gallery + 64 * int(matches.counts.max())):
         columns, match, left_out = matches.block(rows)
         distances = source.block(rows)
         distances[left_out.nonzero()[:, 0], columns[left_out]] = torch.inf
         nearest = _nearest(source, rows, distances, keep) if keep else {}
-        groups, kept = tie_groups(source, rows, distances, columns, match, left_out)
+        groups, kept = tie_groups(distances, columns, match, left_out)
         scored_blocks.append(_score(groups, match.sum(1).cpu().numpy(), ap) | {"kept": kept} | nearest)
     return Ranking(
         **{name: np.concatenate([block[name] for block in scored_blocks]) for name in scored_blocks[0]},
@@ -222,9 +187,9 @@ def _rank(source: DistanceSource, matches: Matches, max_rank: int, ap: str, keep
     )
 
 
-def _nearest(source: DistanceSource, rows: slice, distances: Tensor, keep: int) -> dict[str, NDArray[Any]]:
+def _nearest(source: Distances | ExactDistances, rows: slice, distances: Tensor, keep: int) -> dict[str, NDArray[Any]]:
     """Return the first places of each query of a block, and their distances."""
-    nearest = top_ranked(source, rows, distances, keep)
+    nearest = top_ranked(distances, keep).cpu().numpy()
     of_places = source.of_places(rows, np.maximum(nearest, 0))
     return {"nearest": nearest, "nearest_distances": np.where(nearest >= 0, of_places, np.float32(np.nan))}
 
@@ -234,11 +199,10 @@ def _score(groups: list[NDArray[Any]], matches: NDArray[Any], ap: str) -> dict[s
     valid = np.flatnonzero(matches)
     rows, places = np.nonzero(np.arange(groups[0].shape[1]) < matches[:, None])
     flat = [group[rows, places] for group in groups]
-    shares = zip(("ap", "ap_worst", "ap_best"), expected_ap(*flat, rule=ap))
-    scores = {name: np.full(len(matches), np.nan) for name in ("ap", "ap_worst", "ap_best", "inp")}
-    for name, share in shares:
-        # bincount adds in the order of the matches, so the padding of the block changes no bit
-        scores[name][valid] = np.bincount(rows, share, len(matches))[valid] / matches[valid]
+    scores = {name: np.full(len(matches), np.nan) for name in ("ap", "inp")}
+    # bincount adds in the order of the matches, so the padding of the block changes no bit
+    shares = np.bincount(rows, expected_ap(*flat, rule=ap), len(matches))
+    scores["ap"][valid] = shares[valid] / matches[valid]
     b, n, _, k = (group[valid, matches[valid] - 1] for group in groups)
     scores["inp"][valid] = expected_inp(b, n, k, matches[valid])
     b, n, _, k = (np.where(matches > 0, group[:, 0], 0) for group in groups)

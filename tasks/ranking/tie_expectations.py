@@ -20,29 +20,20 @@ from numpy.typing import NDArray
 
 def expected_ap(
     b: NDArray[Any], n: NDArray[Any], m: NDArray[Any], k: NDArray[Any], *, rule: str = "rectangle"
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return the precision that one match of the group contributes: expected, at worst and at best.
+) -> NDArray[Any]:
+    """Return the expected precision that one match of the group contributes, shaped like `b`.
 
     Averaged over a query's matches this is AP. `rule` is the rule for the area under precision and recall:
     "rectangle" is the precision at the match; "trapezoid" its mean with the precision one rank earlier, which is 1
     before the first rank (the evaluation code published with Market-1501).
-
-    Returns:
-        Three arrays shaped like `b`. At worst (best) the group's matches stand after (before) its other entries.
     """
     # before place u of the group, u (k - 1) / (n - 1) of the other k - 1 matches are expected, given a match at u
     slope = (k - 1) / np.maximum(n - 1, 1)
-
-    def precision(rank: NDArray[Any], slope: NDArray[Any] | float, count: NDArray[Any]) -> NDArray[Any]:
-        here = _precision(m + 1, rank + 1, slope, count)
-        return here if rule == "rectangle" else (here + _precision(m, rank, slope, count)) / 2
-
-    return precision(b, slope, n), precision(b + n - k, 1.0, k), precision(b, 1.0, k)
+    here = _precision(m + 1, b + 1, slope, n)
+    return here if rule == "rectangle" else (here + _precision(m, b, slope, n)) / 2
 
 
-def _precision(
-    hits: NDArray[Any], rank: NDArray[Any], slope: NDArray[Any] | float, count: NDArray[Any]
-) -> NDArray[Any]:
+def _precision(hits: NDArray[Any], rank: NDArray[Any], slope: NDArray[Any], count: NDArray[Any]) -> NDArray[Any]:
     """Return the mean of (hits + slope u) / (rank + u) over u = 0 ... count - 1, where 0 / 0 is 1."""
     harmonic = _harmonic(1 << int((rank + count).max(initial=1)).bit_length())  # few sizes, so the cache serves
     before = np.maximum(rank - 1, 0)
