@@ -17,7 +17,6 @@ from backbones.errors import UserError, shortened
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.options import shorter_side
-from backbones.runtime.finite import NotFinite
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
 from tasks.facts.classify import ClassifyFacts, ClassifyOptions
@@ -52,13 +51,8 @@ class Classify(ClassifyFacts):
         for text in filter(None, (remark, other_view(backbone, options))):
             context.note(text)
         transform = eval_transform(options.size, options.resize, view=options.view)
-        try:
-            outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
-        except NotFinite as broken:
-            context.record_not_finite(broken)
-            return {}, {}
-        finally:
-            context.cost.eval_seconds += time.monotonic() - start
+        outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
+        context.cost.eval_seconds += time.monotonic() - start
         return self.rescore(outcomes), outcomes
 
 

@@ -101,7 +101,7 @@ class Detect(DetectFacts):
             try:
                 return self.rescore(self._outcomes(learner, dataset, detector, options, context)[0])
             except NotFinite as error:
-                context.note(f"epoch {epoch + 1} has no scores: what was found in {error} is not finite")
+                context.note(f"epoch {epoch + 1} has no scores: {error}")
                 return {}
 
         if options.epochs:
@@ -112,11 +112,7 @@ class Detect(DetectFacts):
             load_head(learner, learner.backbone, context)
             learner.to(context.device).eval()
         start = time.monotonic()
-        try:
-            outcomes, results = self._outcomes(learner, dataset, detector, options, context, shared)
-        except NotFinite as error:
-            context.record_not_finite(f"boxes, scores or masks: not finite for {error}")
-            return {}, {}
+        outcomes, results = self._outcomes(learner, dataset, detector, options, context, shared)
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:
             write_atomic(context.folder / RESULTS, json.dumps(results).encode())

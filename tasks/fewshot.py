@@ -60,18 +60,17 @@ class Fewshot(FewshotFacts):
         extractor = Extractor(backbone, feature_settings(options), context, options.eval_batch)
         features = self._extract(extractor, dataset, sets)
         self._describe(sets, dataset, context)
-        outcomes: Outcomes = {}
-        if features.usable(context):
-            correct, strengths, unconverged = probe_all(features, sets, probe_fit(options), options.strengths, context)
-            if unconverged:
-                fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
-                context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 helps")
-            outcomes = image_outcomes(dataset.val) | correct
-            for name, values in correct.items():
-                score = name.replace("correct", "accuracy")
-                context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
+        features.check(context)
+        correct, strengths, unconverged = probe_all(features, sets, probe_fit(options), options.strengths, context)
+        if unconverged:
+            fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
+            context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 helps")
+        outcomes = image_outcomes(dataset.val) | correct
+        for name, values in correct.items():
+            score = name.replace("correct", "accuracy")
+            context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
         context.cost.eval_seconds += time.monotonic() - start
-        return (self.rescore(outcomes), outcomes) if outcomes else ({}, {})
+        return self.rescore(outcomes), outcomes
 
     def _describe(self, sets: SupportSets, data: ClassificationData, context: Context) -> None:
         """Describe data and support sets for the record; the run's support.csv lists the images."""

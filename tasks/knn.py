@@ -14,7 +14,6 @@ from backbones.errors import UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.knn import TOP, knn_class_ranks
-from backbones.runtime.finite import NotFinite, NotVaried
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.knn import KnnFacts, KnnOptions
@@ -47,25 +46,17 @@ class Knn(KnnFacts):
         backbone = create(spec, img_size=options.size).to(context.device).eval()
         context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
         transform = eval_transform(options.size, options.resize, view=options.view)
-        try:
-            ranks = knn_class_ranks(
-                backbone,
-                dataset,
-                transform,
-                context,
-                k=[options.k, *options.other_k],
-                temperature=options.temperature,
-                batch_size=options.eval_batch,
-                must_vary=True,
-            )
-        except NotFinite as broken:
-            context.record_not_finite(broken)
-            return {}, {}
-        except NotVaried as equal:
-            context.record_collapsed(equal)
-            return {}, {}
-        finally:
-            context.cost.eval_seconds += time.monotonic() - start
+        ranks = knn_class_ranks(
+            backbone,
+            dataset,
+            transform,
+            context,
+            k=[options.k, *options.other_k],
+            temperature=options.temperature,
+            batch_size=options.eval_batch,
+            must_vary=True,
+        )
+        context.cost.eval_seconds += time.monotonic() - start
         others = {f"rank_k{k}": ranks[k] for k in options.other_k}
         outcomes = {**image_outcomes(dataset.val), "rank": ranks[options.k], **others}
         return self.rescore(outcomes), outcomes

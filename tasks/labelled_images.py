@@ -5,7 +5,7 @@ Letters: M images, C classes.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
@@ -31,9 +31,7 @@ class ViewOptions:
     """Images per batch where nothing is trained, per rank."""
 
     def __post_init__(self) -> None:
-        parent = getattr(super(), "__post_init__", None)
-        if parent is not None:
-            parent()
+        getattr(super(), "__post_init__", lambda: None)()
         check_ranges(self, 1, None, "size", "resize", "eval_batch")
         if self.resize is not None and self.resize < self.size:
             raise UsageError(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
@@ -53,8 +51,6 @@ class FrozenOptions(ViewOptions):
     eval_precision: Literal["fp32", "auto", "bf16", "fp16"]
     """Precision of the network. `auto` is bf16 where the machine has it, else fp32; fp32 is without TF32. What is
     computed from its outputs is float32 or float64 whatever stands here."""
-
-    renamed: ClassVar[dict[str, str]] = {"precision": "eval_precision"}
 
 
 def check_classes(data: ClassificationData) -> None:
@@ -87,16 +83,12 @@ class Classification(Task):
             name: getattr(options, name) for name in ("label_fraction", "fraction_seed") if hasattr(options, name)
         }
         data = open_classification(spec, root, subset=subset, skip_unreadable=skip_unreadable, **chosen)
-        if data.val is None:
-            raise UserError(
-                f"{data.name}: there is no validation split, and {self.name} scores one; give the data set one "
-                "(a folder val/, or the key `val` of its YAML), or name another --dataset"
-            )
-        if self.trains and data.train is None:
-            raise UserError(
-                f"{data.name}: there is no training split, and {self.name} needs one; give the data set one "
-                "(a folder train/, or the key `train` of its YAML), or name another --dataset"
-            )
+        for split, word in (("val", "validation"), ("train", "training"))[: 1 + self.trains]:
+            if getattr(data, split) is None:
+                raise UserError(
+                    f"{data.name}: there is no {word} split, and {self.name} needs one; give the data set one "
+                    f"(a folder {split}/, or the key `{split}` of its YAML), or name another --dataset"
+                )
         return data
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
@@ -110,10 +102,3 @@ class Classification(Task):
         from backbones.pretrain.accuracy import accuracies
 
         return accuracies(outcomes)
-
-    def contradictions(self, scores: Scores) -> list[str]:
-        """Report scores out of bounds, or top-1 above top-5."""
-        contradictions = super().contradictions(scores)
-        if {"top1", "top5"} <= scores.keys() and scores["top1"] > scores["top5"]:
-            contradictions.append(f"top1 = {scores['top1']} is above top5 = {scores['top5']}")
-        return contradictions

@@ -27,7 +27,7 @@ from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, image_outcomes
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.runtime.dist import broadcast_object
-from backbones.runtime.finite import NotFinite, NotVaried, check_finite, check_varied, raise_if_broken
+from backbones.runtime.finite import check_finite, check_varied, raise_if_broken
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.linear import LinearFacts, LinearOptions
@@ -79,15 +79,8 @@ class Linear(LinearFacts):
         start = time.monotonic()
         view = SplitDataset(dataset.val, eval_transform(options.size, options.resize))
         features = extract(encode, view, context, batch_size=options.eval_batch, label="validation features")
-        try:
-            check_finite(features, dataset.val.names, "features of the val split")
-            check_varied(features, context.eval_precision, "validation")
-        except NotFinite as broken:
-            context.record_not_finite(broken)
-            return {}, {}
-        except NotVaried as equal:
-            context.record_collapsed(equal)
-            return {}, {}
+        check_finite(features, dataset.val.names, "features of the val split")
+        check_varied(features, context.eval_precision, "validation")
         seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
 
         def validate(epoch: int) -> Scores:
@@ -102,11 +95,7 @@ class Linear(LinearFacts):
         context.cost.eval_seconds += seconds
         if context.outcome.training_failed:
             return {}, {}
-        try:
-            raise_if_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
-        except NotFinite as broken:
-            context.record_not_finite(broken)
-            return {}, {}
+        raise_if_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
         if options.epochs:
             export_frozen(backbone, learner.heads(), context, classes=list(dataset.classes))
         ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}

@@ -25,7 +25,7 @@ from backbones.engine.options import FitOptions
 from backbones.engine.trained_weights import export_trained, load_head, read_head
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object, gather_rows
-from backbones.runtime.finite import NotFinite, check_finite
+from backbones.runtime.finite import NotVaried, check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.bnneck import BNNeck
@@ -129,18 +129,12 @@ class Reid(ReidFacts):
         else:
             learner = _trained_learner(backbone, options, context)
         start = time.monotonic()
-        try:
-            ranking = self._rank(learner, dataset, options, context)
-        except NotFinite as broken:
-            context.record_not_finite(broken)
-            return {}, {}
-        finally:
-            context.cost.eval_seconds += time.monotonic() - start
+        ranking = self._rank(learner, dataset, options, context)
+        context.cost.eval_seconds += time.monotonic() - start
         if options.epochs:
             export_trained(learner, learner.backbone, context)
         if ranking.degenerate:
-            context.record_collapsed("degenerate ranking: every query is equally far from its whole gallery")
-            return {}, {}
+            raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
         count = len(dataset.query)
         if lacking := count - len(matched(dataset.query, dataset.gallery)):
             context.note(f"{lacking} of {count} queries have no match in the gallery; the others are scored")

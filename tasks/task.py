@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
+PICTURES = "pictures"  # in a run's folder
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,23 @@ class Task:
         """Train and score. Scores and outcomes are empty if training failed (see `context.outcome`).
 
         Every rank of a job calls it; all return the same scores, the first one the outcomes.
+
+        Raises:
+            NotFinite, NotVaried: the features allow no score; every rank raises it.
         """
         raise NotImplementedError
+
+    def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
+        """Call `run`; that its features allow no score becomes the run's outcome, without scores."""
+        from backbones.runtime.finite import NotFinite, NotVaried
+
+        try:
+            return self.run(spec, dataset, options, context)
+        except NotFinite as broken:
+            context.record_not_finite(broken)
+        except NotVaried as equal:
+            context.record_collapsed(equal)
+        return {}, {}
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute the scores from the arrays in `outcomes.npz`, to the bit."""

@@ -24,13 +24,14 @@ from backbones.engine.flops import flops
 from backbones.errors import UsageError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
-from backbones.runtime.finite import NotFinite, check_finite
+from backbones.runtime.finite import check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.tokens import SCORED, TokensFacts, TokensOptions
+from tasks.ranking.galleries import evenly as spaced
 from tasks.task import Outcomes, Scores
 from tasks.token_diagnostics.hook_points import find_hook_points
-from tasks.token_diagnostics.maps import IMAGES, first_filters, kept_images, save_maps, similarity_maps
+from tasks.token_diagnostics.maps import IMAGES, first_filters, save_maps, similarity_maps
 from tasks.token_diagnostics.measures import _mean, attention_facts, evenly, layer_facts, observe
 from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
@@ -64,15 +65,11 @@ class Tokens(TokensFacts):
         images = Subset(view, chosen.tolist())
         places, attentions = observe(recorder, images, context, batch_size=options.eval_batch)
         first = view[chosen[0]][0][None].to(context.device)
-        _keep_maps(backbone, view, kept_images(chosen.tolist(), IMAGES), context)
+        _keep_maps(backbone, view, chosen[spaced(len(chosen), IMAGES)].tolist(), context)
         stem = stem_facts(backbone, first)
         context.cost.eval_seconds += time.monotonic() - start
         context.details["layers"] = layer_facts(recorder, places)
-        try:
-            _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
-        except NotFinite as broken:
-            context.record_not_finite(broken)
-            return {}, {}
+        _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
         context.details["attention"] = attention_facts(recorder, attentions)
         context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}
         context.details["missing"] = [*recorder.missing, *stem["missing"]]

@@ -79,7 +79,7 @@ def detect(
 def _in_order(gathered: list[tuple[dict[int, Results], list[int]]], split: CocoSplit) -> Results:
     """Return the results of all ranks by image. Raises NotFinite for the first image without finite results."""
     if broken := [place for _, places in gathered for place in places]:
-        raise NotFinite(split.images[min(broken)].file_name)
+        raise NotFinite(f"boxes, scores or masks: not finite for {split.images[min(broken)].file_name}")
     of_image = {place: results for of_rank, _ in gathered for place, results in of_rank.items()}
     return [result for place in sorted(of_image) for result in of_image[place]]
 

@@ -11,7 +11,7 @@ from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData, open_coco
 from tasks.detection.detector_specs import DetectorSpec, resolve_detector
 from tasks.detection.options import DetectOptions, check_relative
-from tasks.task import Metric, TaskFacts
+from tasks.task import PICTURES, Metric, TaskFacts
 
 RESULTS = "detections.json"  # in a run's folder
 
@@ -48,7 +48,7 @@ class DetectFacts(TaskFacts):
         return {"detector": asdict(chosen_detector(options, dataset))}
 
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
-        """Save the first `save_pictures` validation images with detections, false alarms and missed objects."""
+        """Save the first `save_pictures` validation images with their objects and detections."""
         if not options.save_pictures:
             return
         from tasks.detection.pictures import save_pictures
@@ -67,7 +67,7 @@ class DetectFacts(TaskFacts):
             (dataset.val.path(place), of_image.get(image.id, []), objects.get(image.id, []))
             for place, image in enumerate(chosen)
         ]
-        save_pictures(folder / "pictures", images, dict(zip(dataset.category_ids, dataset.classes)))
+        save_pictures(folder / PICTURES, images, dict(zip(dataset.category_ids, dataset.classes)))
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:

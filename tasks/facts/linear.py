@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.errors import UsageError
 from tasks.labelled_images import Classification, ViewOptions
-from tasks.task import Metric, Scores, TaskFacts
+from tasks.task import Metric, TaskFacts
 
 
 @dataclass(kw_only=True)
@@ -38,13 +38,6 @@ class LinearFacts(TaskFacts, Classification):
 
     name, version, options = "linear", 1, LinearOptions
     metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
-
-    def contradictions(self, scores: Scores) -> list[str]:
-        """Report the contradictions of the base class, and a last epoch better than the best."""
-        contradictions = super().contradictions(scores)
-        if {"top1", "best_top1"} <= scores.keys() and scores["top1"] > scores["best_top1"]:
-            contradictions.append(f"top1 = {scores['top1']} is above best_top1 = {scores['best_top1']}")
-        return contradictions
 
 
 FACTS = LinearFacts()

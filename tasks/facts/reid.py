@@ -8,7 +8,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.engine.options import FitOptions, check_pad, check_ranges
 from backbones.errors import UsageError
 from tasks.data.reid import ReidData, open_reid
-from tasks.task import Metric, Scores, TaskFacts
+from tasks.task import Metric, TaskFacts
 
 
 @dataclass(kw_only=True)
@@ -97,16 +97,6 @@ class ReidFacts(TaskFacts):
             from tasks.ranking.galleries import save_pictures
 
             save_pictures(folder, dataset.root, options.save_pictures)
-
-    def contradictions(self, scores: Scores) -> list[str]:
-        """Report scores out of bounds, or a CMC that falls."""
-        contradictions = super().contradictions(scores)
-        cmc = [
-            scores[name] for name in ("rank1", "rank5", "rank10") if name in scores
-        ]  # a foreign record may lack some
-        if cmc != sorted(cmc):
-            contradictions.append(f"the CMC falls: rank 1, 5, 10 = {', '.join(map(str, cmc))}")
-        return contradictions
 
 
 FACTS = ReidFacts()

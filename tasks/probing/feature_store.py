@@ -22,15 +22,7 @@ from numpy.typing import NDArray
 
 from backbones.errors import UserError, tell
 from backbones.runtime.files import lock, parse_json, write_atomic, write_error
-from tasks.probing.shards import (
-    UNKNOWN,
-    DamagedShard,
-    ExtractionTime,
-    encode_shard,
-    read_shard,
-    shard_rows,
-    shard_time,
-)
+from tasks.probing.shards import DamagedShard, encode_shard, read_shard, shard_rows, shard_seconds
 
 FLAG = "--features"
 ABOUT, LOCK, SHARDS = "entry.json", "lock", "*.safetensors"
@@ -83,11 +75,10 @@ class Entry:
     def about(self) -> dict[str, Any]:
         """Return the content of entry.json; empty when it cannot be read."""
         try:
-            content = parse_json((self.folder / ABOUT).read_text(encoding="utf-8"))
+            content: dict[str, Any] = parse_json((self.folder / ABOUT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        key = content.get("key") if isinstance(content, dict) else None
-        return content if isinstance(key, dict) and isinstance(key.get("features", {}), dict) else {}
+        return content
 
     def missing(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the rows, sorted, that no shard holds so far. A shard that cannot be read is removed."""
@@ -130,13 +121,13 @@ class Entry:
         """Lock a span (length, start) of the lock file, or all of it; return False when another process holds it."""
         return lock(self._lock(), self.folder / LOCK, flag=FLAG, span=span)
 
-    def write(self, rows: NDArray[Any], features: NDArray[Any], time: ExtractionTime = UNKNOWN) -> None:
-        """Add a shard: rows [K], features [K, F] in float32, and the time they took.
+    def write(self, rows: NDArray[Any], features: NDArray[Any], seconds: float) -> None:
+        """Add a shard: rows [K], features [K, F] in float32, and the seconds they took.
 
         Raises:
             UserError: the disk is full.
         """
-        write_atomic(self._path(rows), encode_shard(rows, features, time), flag=FLAG)
+        write_atomic(self._path(rows), encode_shard(rows, features, seconds), flag=FLAG)
         self.made.add(self._path(rows).name)
 
     def read(self, rows: NDArray[Any]) -> NDArray[Any] | None:
@@ -160,18 +151,18 @@ class Entry:
             values[in_shard] = features[places[in_shard]]
         return None if damaged else values
 
-    def extraction_time(self, rows: NDArray[Any], exclude: Collection[str] = ()) -> ExtractionTime:
-        """Return the time that different rows, all present, took: the share of each shard's time that they make up.
+    def extraction_seconds(self, rows: NDArray[Any], exclude: Collection[str] = ()) -> float:
+        """Return the seconds that different rows, all present, took: the share of each shard's that they make up.
 
         Args:
             rows: rows in any order.
             exclude: names of shards that do not count.
         """
-        shards, total = self._places(rows)[0], ExtractionTime()
+        shards, total = self._places(rows)[0], 0.0
         for number, (path, held) in enumerate(self.shards.items()):
             count = np.count_nonzero(shards == number)
             if count and path.name not in exclude:
-                total += shard_time(path) * (count / len(held))
+                total += shard_seconds(path) * (count / len(held))
         return total
 
     def _places(self, rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

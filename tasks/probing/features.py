@@ -30,7 +30,6 @@ from backbones.engine.extract import load_batches
 from backbones.pretrain.augment import Step, View, view_steps
 from backbones.runtime.dist import gather_objects
 from tasks.probing.feature_store import Entry
-from tasks.probing.shards import ExtractionTime
 
 SHARD_ROWS = 1024
 POLL_SECONDS = 0.5
@@ -70,14 +69,12 @@ class Extractor:
     """Number of images that went through the network in this process; the store or other processes had the others."""
     seconds: float = 0.0
     """Seconds spent by this process."""
-    wait_seconds: float = 0.0
-    """Seconds of these spent waiting for images to be read."""
     entries: list[str] = field(default_factory=list)
     """Names of the entries used."""
-    total_time: ExtractionTime = field(default_factory=ExtractionTime)
-    """Time that all the features took, whenever they were computed."""
-    reused_time: ExtractionTime = field(default_factory=ExtractionTime)
-    """Time of the features that the store had, or that other runs wrote meanwhile."""
+    all_seconds: float = 0.0
+    """Seconds of the device that all the features took, whenever they were computed."""
+    found_seconds: float = 0.0
+    """Those of the features that the store had, or that other runs wrote meanwhile."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -91,8 +88,6 @@ class Extractor:
             "images": self.images,
             "computed": computed,
             "seconds": self.seconds,
-            "wait_seconds": self.wait_seconds,
-            "images_per_second": computed / self.seconds if computed else None,
             "entries": self.entries,
         }
 
@@ -130,12 +125,12 @@ class Extractor:
         if self.computed == before:
             self.context.say(f"{name}: {len(needed)} features from {entry.folder}")
         mine = set().union(*gather_objects(entry.made))
-        self.total_time += entry.extraction_time(needed)
-        self.reused_time += entry.extraction_time(needed, exclude=mine)
-        reused_seconds = self.reused_time.seconds if self.context.on_gpu else self.reused_time.core_seconds
+        self.all_seconds += entry.extraction_seconds(needed)
+        self.found_seconds += entry.extraction_seconds(needed, exclude=mine)
+        cores = 1 if self.context.on_gpu else torch.get_num_threads() + self.context.workers
         self.context.cost.extraction = {
-            "extraction_seconds": self.total_time.seconds,
-            "found_hours": reused_seconds / 3600,
+            "extraction_seconds": self.all_seconds,
+            "found_hours": self.found_seconds * cores / 3600,
         }
         self.images += len(needed)
         self.seconds += time.monotonic() - start
@@ -174,7 +169,7 @@ class Extractor:
         bar: tqdm[Any] = context.bar([], label, total=sum(map(len, shards)))
         made, batches, began = 0, [], time.monotonic()
         try:
-            while (pixels := self._next(stream)) is not None:
+            for pixels in stream:
                 context.check_stop()
                 with context.scoring():
                     batches.append(encode(pixels.to(context.device, non_blocking=True)).float().cpu())
@@ -183,7 +178,7 @@ class Extractor:
                     rows = claimed.popleft()
                     took, began = time.monotonic() - began, time.monotonic()
                     images.check_unchanged(rows)
-                    entry.write(rows, torch.cat(batches).numpy(), ExtractionTime(took, took * self._cores))
+                    entry.write(rows, torch.cat(batches).numpy(), took)
                     entry.release(rows)
                     self.computed += len(rows)
                     made, batches = made + 1, []
@@ -194,11 +189,6 @@ class Extractor:
             bar.close()
         return made
 
-    @property
-    def _cores(self) -> int:
-        """Return the number of threads and loader processes."""
-        return torch.get_num_threads() + self.context.workers
-
     def _claims(self, entry: Entry, shards: list[NDArray[Any]], claimed: deque[NDArray[Any]]) -> Iterator[list[int]]:
         """Yield the batches of the shards that this process claims; shards join `claimed` before their batches."""
         ranks = self.context.ranks
@@ -208,12 +198,6 @@ class Extractor:
                 claimed.append(shard)
                 for start in range(0, len(shard), self.batch_size):
                     yield shard[start : start + self.batch_size].tolist()
-
-    def _next(self, stream: Iterator[Tensor]) -> Tensor | None:
-        start = time.monotonic()
-        pixels = next(stream, None)
-        self.wait_seconds += time.monotonic() - start
-        return pixels
 
 
 def entry_key(fingerprint: str, kind: Features, precision: str, contents: Sequence[bytes]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from backbones.engine.context import Context
 from backbones.runtime.dist import gather_objects
-from backbones.runtime.finite import FLAT, NotFinite, check_finite, constant_channels
+from backbones.runtime.finite import FLAT, check_finite, check_varied, constant_channels
 from tasks.probes import Fitted, best_strength
 from tasks.probing.support_sets import SupportSets
 
@@ -38,16 +38,6 @@ class FrozenFeatures:
     test_names: Sequence[str]
     """File names of the M test images."""
 
-    def broken(self) -> str:
-        """Return a text that names features that are not finite; empty when all are."""
-        try:
-            for name, rows, names in (("train", self.train, self.train_names), ("test", self.test, self.test_names)):
-                if not finite(rows):
-                    check_finite(rows, names, f"features of the {name} images")
-        except NotFinite as error:
-            return str(error)
-        return ""
-
     def training(self, indices: NDArray[Any]) -> tuple[Tensor, Tensor]:
         """Return the features and labels of training images."""
         places = np.searchsorted(self.rows, indices)
@@ -58,21 +48,12 @@ class FrozenFeatures:
         constant = constant_channels(self.test, FLAT[context.eval_precision])
         return {"channels": self.test.shape[1], "constant_channels": int(constant.sum())}
 
-    def usable(self, context: Context) -> bool:
-        """Return whether a probe can be fitted to the features; if not, record the reason as the run's outcome."""
-        reason, flat = "", FLAT[context.eval_precision]
-        if not self.test.shape[1]:
-            reason = "degenerate features: they have no channels"
-        elif broken := self.broken():
-            context.record_not_finite(broken)
-            return False
-        elif constant_channels(self.test, flat).all():
-            reason = "degenerate features: they are the same for all test images"
-        elif constant_channels(self.train, flat).all():
-            reason = "degenerate features: they are the same for all training images"
-        if reason:
-            context.record_collapsed(reason)
-        return not reason
+    def check(self, context: Context) -> None:
+        """Check that a probe can be fitted to the features. Raises NotFinite or NotVaried."""
+        for name, rows, names in (("train", self.train, self.train_names), ("test", self.test, self.test_names)):
+            check_finite(rows, names, f"features of the {name} images")
+        check_varied(self.test, context.eval_precision, "test")
+        check_varied(self.train, context.eval_precision, "training")
 
 
 class Probed(NamedTuple):
@@ -84,12 +65,6 @@ class Probed(NamedTuple):
     """Strength of the regularisation that was chosen."""
     unconverged: int
     """Number of fits that did not converge, including those for the choice of the strength."""
-
-
-def finite(features: Tensor) -> bool:
-    """Return whether features [M, F] are all finite, without a copy of their size (minimum and maximum pass nan on)."""
-    low, high = features.aminmax()
-    return bool(low.isfinite() and high.isfinite())
 
 
 def probe_all(

@@ -5,9 +5,7 @@ Letters: K rows of a shard, F channels.
 
 import contextlib
 import hashlib
-import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +17,14 @@ class DamagedShard(Exception):
     """A shard's bytes are not those that were written."""
 
 
-@dataclass(frozen=True)
-class ExtractionTime:
-    """Time that the computation of features took, in whichever process; nan when a shard does not state it."""
-
-    seconds: float = 0.0
-    """Seconds of the device that computed them."""
-    core_seconds: float = 0.0
-    """Seconds of the CPU cores in use meanwhile: threads and loader processes."""
-
-    def __add__(self, other: "ExtractionTime") -> "ExtractionTime":
-        return ExtractionTime(self.seconds + other.seconds, self.core_seconds + other.core_seconds)
-
-    def __mul__(self, share: float) -> "ExtractionTime":
-        return ExtractionTime(self.seconds * share, self.core_seconds * share)
-
-
-UNKNOWN = ExtractionTime(math.nan, math.nan)
-
-
-def encode_shard(rows: NDArray[Any], features: NDArray[Any], time: ExtractionTime) -> bytes:
-    """Return the content of a shard's file: rows int64 [K], features float32 [K, F], and the time they took."""
+def encode_shard(rows: NDArray[Any], features: NDArray[Any], seconds: float) -> bytes:
+    """Return the content of a shard's file: rows int64 [K], features float32 [K, F], and the seconds they took."""
     from safetensors.numpy import save
 
     rows, features = rows.astype(np.int64), np.ascontiguousarray(features, dtype=np.float32)
-    about = {"sha256": _checksum(rows, features)} | {name: repr(value) for name, value in asdict(time).items()}
-    return save({"rows": rows, "features": features}, metadata=about)
+    return save(
+        {"rows": rows, "features": features}, metadata={"sha256": _checksum(rows, features), "seconds": repr(seconds)}
+    )
 
 
 def read_shard(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -64,11 +44,10 @@ def shard_rows(path: Path) -> NDArray[Any]:
     return rows
 
 
-def shard_time(path: Path) -> ExtractionTime:
-    """Return the time that the features of a shard took. Raises DamagedShard."""
+def shard_seconds(path: Path) -> float:
+    """Return the seconds that the features of a shard took. Raises DamagedShard."""
     with _opened(path) as file:
-        about = file.metadata() or {}
-    return ExtractionTime(*(float(about.get(item.name, math.nan)) for item in fields(ExtractionTime)))
+        return float(file.metadata()["seconds"])
 
 
 @contextlib.contextmanager

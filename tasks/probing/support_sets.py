@@ -16,6 +16,7 @@ from backbones.data.classification import ClassificationData
 from backbones.data.splits.subsets import all_digests
 from backbones.errors import UserError, shortened, visible
 from backbones.runtime.csv_text import csv_text
+from tasks.labelled_images import check_classes
 
 Rule = Literal["digest", "bigvision"]
 
@@ -128,8 +129,7 @@ def draw_support_sets(
     assert data.train is not None
     assert data.val is not None
     labels = data.train.labels
-    if len(data.classes) < 2:
-        raise UserError(f"{data.name}: there is one class, {data.classes[0]!r}; a probe tells two or more apart")
+    check_classes(data)
     empty = np.setdiff1d(np.arange(len(data.classes)), labels)
     if len(empty):
         names = shortened([data.classes[label] for label in empty])

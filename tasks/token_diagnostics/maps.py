@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone
 from backbones.errors import UserError
-from backbones.runtime.files import open_regular, write_arrays
+from backbones.runtime.files import write_arrays
+from tasks.ranking.galleries import evenly
 from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 
 MAPS = "maps.npz"  # in a run's folder
@@ -83,16 +84,9 @@ def first_filters(backbone: Backbone) -> NDArray[Any] | None:
     for module in backbone.model.modules():
         if isinstance(module, nn.Conv2d) and module.in_channels == 3:
             weight = module.weight.detach().float().cpu().numpy()
-            places = np.linspace(0, len(weight) - 1, min(FILTERS, len(weight))).round().astype(int)
-            filters: NDArray[Any] = weight[places]
+            filters: NDArray[Any] = weight[evenly(len(weight), FILTERS)]
             return filters
     return None
-
-
-def kept_images(chosen: Sequence[int], most: int) -> list[int]:
-    """Return the images whose maps are kept: `most` of those that were chosen, evenly spaced."""
-    places = np.linspace(0, len(chosen) - 1, min(most, len(chosen))).round().astype(int)
-    return [int(chosen[place]) for place in places]
 
 
 def save_maps(folder: Path, images: Sequence[int], maps: dict[str, NDArray[Any]], filters: NDArray[Any] | None) -> None:
@@ -112,14 +106,9 @@ def save_maps(folder: Path, images: Sequence[int], maps: dict[str, NDArray[Any]]
 def read_maps(path: Path) -> tuple[list[int], dict[str, NDArray[Any]], NDArray[Any] | None]:
     """Return what `save_maps` wrote. Raises UserError if the file is missing or has another content."""
     try:
-        with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
+        with np.load(path, allow_pickle=False) as file:
             names = sorted((name for name in file if name.startswith("map ")), key=lambda name: int(name.split(" ")[1]))
             maps = {name.split(" ", 2)[2]: file[name] for name in names}
-            images = [int(image) for image in file["images"]]
-            if any(values.ndim != 3 or len(values) != len(images) for values in maps.values()):
-                raise ValueError("its arrays do not fit together")
-            return images, maps, file.get("filters")
-    except FileNotFoundError:
-        raise UserError(f"--save-pictures: {path} is gone; remove the folder to run it again") from None
-    except (OSError, ValueError, KeyError, IndexError, EOFError, BadZipFile) as error:
+            return file["images"].tolist(), maps, file.get("filters")
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise UserError(f"{path}: no maps of tokens ({error}); remove the folder to run it again") from None

@@ -158,7 +158,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
             command_result.announce(planned.command.run.result_file, planned.run_id)
         with _tracking(planned, context) as context.tracker:
             with context.signals():
-                scores, outcomes = planned.task.run(
+                scores, outcomes = planned.task.execute(
                     planned.inputs.spec, planned.dataset, planned.command.options, context
                 )
             _check_files(planned, folder)

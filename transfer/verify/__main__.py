@@ -1,7 +1,7 @@
 """`python -m transfer.verify RUN...` checks that runs were not changed, and that their results give their scores.
 
 The checks of each run: the record's own digest, the sha256 of its files, its key, its scores (recomputed to the bit
-from the per-sample results), its pictures, and its weights if they are here. `--recompute` runs the whole evaluation
+from the per-sample results), and its weights if they are here. `--recompute` runs the whole evaluation
 again, in float64 and by independent implementations of the metrics. Nothing is trained, and nothing is written.
 """
 

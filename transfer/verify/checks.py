@@ -15,7 +15,6 @@ from backbones.checkpoints.exports import EXPORT, WEIGHT_FILES, WEIGHTS, pretrai
 from backbones.errors import UserError
 from backbones.user_code import is_in_file
 from backbones.weights import sha256
-from tasks.picture_checksums import PICTURES, SUMS, read_sums
 from transfer.records.checksums import file_checksums
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.record import Record, RunKey
@@ -48,26 +47,6 @@ def check_files(folder: Path, record: Record) -> Checks:
     notes = [f"not of the record: {', '.join(extra)}"] if extra else []
     left_out = (record.shared or {}).get("left_out", [])
     return wrong, notes + ([f"a shared copy, without {', '.join(left_out) or 'its paths'}"] if record.shared else [])
-
-
-def check_pictures(folder: Path) -> Checks:
-    """Check that the pictures of a finished run are as they were drawn."""
-    place = folder / PICTURES
-    if not place.is_dir():
-        return [], []
-    try:
-        recorded = read_sums(place)
-    except UserError as error:
-        return [str(error)], []
-    present = {path.name for path in place.iterdir() if path.is_file()} - {SUMS}
-    wrong = [f"{PICTURES}/{name}: missing" for name in recorded if name not in present]
-    wrong += [
-        f"{PICTURES}/{name}: not the picture that was drawn"
-        for name in sorted(present & recorded.keys())
-        if sha256(place / name) != recorded[name]
-    ]
-    extra = sorted(present - recorded.keys())
-    return wrong, [f"{PICTURES} not checked, as {PICTURES}/{SUMS} does not name them: {', '.join(extra)}"] * bool(extra)
 
 
 def check_run_key(folder: Path, record: Record) -> Checks:

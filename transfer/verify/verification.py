@@ -8,7 +8,7 @@ from typing import Any
 from backbones.errors import UserError, reason_of
 from backbones.runtime.path_errors import path_error
 from transfer.records.store import RECORD, Record
-from transfer.verify.checks import check_files, check_pictures, check_run_key, check_scores, check_weights
+from transfer.verify.checks import check_files, check_run_key, check_scores, check_weights
 
 
 @dataclass
@@ -66,7 +66,7 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
     try:
         scores = check_scores(folder, record)
         results = [check_files(folder, record), check_run_key(folder, record), scores]
-        results += [check_pictures(folder), check_weights(folder, record, weights)]
+        results.append(check_weights(folder, record, weights))
         verdict.rescored = scores == ([], []) and bool(record.scores)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         results = [([f"{RECORD}: holds what no run writes ({reason_of(error)})"], [])]

@@ -100,7 +100,7 @@ def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strength
         classes=len(groups),
     )
     here = context()
-    assert features.usable(here)
+    features.check(here)
     assert not features.facts(here)["constant_channels"]
     probe_all(features, sets, LeastSquares, strengths, here)
     return features.train.nbytes + features.test.nbytes

@@ -18,7 +18,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
 from tasks.data.coco import open_coco
 from tasks.data.reid import open_reid
-from tasks.probing.shards import DamagedShard, ExtractionTime, encode_shard, read_shard, shard_time
+from tasks.probing.shards import DamagedShard, encode_shard, read_shard, shard_seconds
 
 Read = Callable[[Path], Any]
 SUFFIXES = ("png", "jpg", "bmp", "webp", "ppm", "tiff")
@@ -63,13 +63,13 @@ def feature_shard(work: Path) -> tuple[Path, tuple[str, ...], Read]:
     """A file of stored features, which is computed anew where it is damaged."""
     (work / "shard").mkdir()
     features = np.random.default_rng(0).random((FEATURES, FEATURES), dtype=np.float32)
-    content = encode_shard(np.arange(FEATURES), features, ExtractionTime(1.5, 2.5))
+    content = encode_shard(np.arange(FEATURES), features, 1.5)
     (work / "shard" / "0.safetensors").write_bytes(content)
 
     def read(copy: Path) -> str:
         try:
             rows, values = read_shard(copy / "0.safetensors")
-            shard_time(copy / "0.safetensors")
+            shard_seconds(copy / "0.safetensors")
         except DamagedShard as error:
             raise UserError(str(error)) from error
         return hashlib.sha256(rows.tobytes() + values.tobytes()).hexdigest()

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tasks.picture_checksums import PICTURES, read_sums
 
 from backbones.backbone import create
 from backbones.errors import UserError
 from backbones.spec import resolve
 from tasks.facts.tokens import FACTS
-from tasks.picture_checksums import PICTURES, read_sums
 from tasks.token_diagnostics.maps import (
     FILTERS,
     MAPS,

@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.data.spec import resolve_dataset
-from tasks.data.reid import reid_root
-from tasks.ranking.galleries import save_pictures
 from transfer.pretrain import main as pretrain
 from transfer.records.checksums import with_checksum
 from transfer.records.store import Record, Store
@@ -275,25 +272,6 @@ def test_scores_of_another_version_are_not_computed_anew(copy: Path) -> None:
     assert any("version 99 of task reid" in note for note in verdict.notes)
     other_record(folder, task="nothing", run_key_content=record.run_key_content | {"task": "nothing"})
     assert any("there is no task nothing here" in note for note in verify(folder).notes)
-
-
-def test_pictures_are_held_against_their_digests(copy: Path) -> None:
-    folder = folder_of(copy, "reid")
-    root = reid_root(resolve_dataset("toy_market"), None)
-    save_pictures(folder, root, 2)
-    drawn = sorted((folder / "pictures").glob("*.jpg"))
-    assert len(drawn) == 2
-    assert verify(folder).right
-    save_pictures(folder, root, 1)
-    assert verify(folder).right, "those that were drawn before are still known"
-    shutil.copy(drawn[1], drawn[0])
-    assert verify(folder).wrong == [f"pictures/{drawn[0].name}: not the picture that was drawn"]
-    drawn[0].unlink()
-    assert verify(folder).wrong == [f"pictures/{drawn[0].name}: missing"]
-    (folder / "pictures" / "SHA256SUMS").unlink()
-    verdict = verify(folder)
-    assert not verdict.wrong
-    assert any(f"does not name them: {drawn[1].name}" in note for note in verdict.notes)
 
 
 @pytest.mark.parametrize(("words", "status"), [([], 2), (["nowhere"], 1)])

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
 from backbones.runtime.files import read_regular
-from tasks.picture_checksums import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
+from tasks.task import PICTURES
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 from transfer.records.store import Run
 from transfer.report.page.section_types import Gallery, Picture, RankedImage, Section
@@ -56,7 +56,7 @@ def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, dr
     images = tuple(
         RankedImage(
             f"{number}: {_image_name(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}"
-            + ("" if lists.distances is None else f", distance {lists.distances[row, number - 1]:.3g}"),
+            + f", distance {lists.distances[row, number - 1]:.3g}",
             bool(right),
         )
         for number, (place, right) in enumerate(zip(lists.places[row], lists.right[row]), start=1)

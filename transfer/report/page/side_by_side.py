@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from backbones.errors import UserError
-from tasks.picture_checksums import PICTURES
 from tasks.ranking.galleries import RANKED
+from tasks.task import PICTURES
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.records.store import Run
 from transfer.report.answer.differing_samples import differing_samples

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.picture_checksums import PICTURES
 from tasks.ranking.galleries import RANKED, RankedLists, picture_name
+from tasks.task import PICTURES
 from tests.transfer.report.reid_runs import IDENTITIES, reid_run
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
