@@ -107,10 +107,11 @@ class Reid(ReidFacts):
                 f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
                 f"{options.num_identities}"
             )
-        per_micro_batch = options.num_identities // options.grad_accum_steps * options.num_instances
-        if per_micro_batch % context.ranks.world:
+        of_micro_batch, rest = divmod(options.num_identities, options.grad_accum_steps)
+        if rest or of_micro_batch * options.num_instances % context.ranks.world:
             raise UsageError(
-                f"a batch of {per_micro_batch} images cannot be shared evenly by {context.ranks.world} ranks"
+                f"a batch of {options.num_identities} identities with {options.num_instances} images each cannot be "
+                f"shared evenly by {options.grad_accum_steps} micro-batches and {context.ranks.world} ranks"
             )
 
     def run(

@@ -192,10 +192,10 @@ class Context:
         ranks.
 
         Raises:
-            UsageError: the ranks cannot share them evenly.
+            UsageError: micro-batches and ranks cannot share them evenly.
         """
         world = self.ranks.data.world
-        images, rest = divmod(batch // parts, world)
+        images, rest = divmod(batch, parts * world)
         if rest:
             raise UsageError(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
         return images

@@ -42,11 +42,10 @@ def resolve_detector(name: str) -> DetectorSpec:
         path = CONFIGS / "detectors" / f"{name}.yaml"
     content = {"name": path.stem, "model": {}, **read_yaml(path)}
     known_keys = {item.name: {"masks": bool, "model": dict}.get(item.name, str) for item in fields(DetectorSpec)}
+    for key in sorted(content.keys() ^ known_keys.keys()):
+        problem = "missing" if key in known_keys else f"unknown{did_you_mean(key, known_keys)}"
+        raise UsageError(f"{path}: the key {key!r} is {problem}")
     for key, value in content.items():
-        if key not in known_keys:
-            raise UsageError(f"{path}: unknown key {key!r}{did_you_mean(key, known_keys)}")
         if not isinstance(value, known_keys[key]):
             raise UsageError(f"{path}: `{key}` is {value!r}; it must be of type {known_keys[key].__name__}")
-    if missing := known_keys.keys() - content.keys():
-        raise UsageError(f"{path}: missing: {', '.join(sorted(missing))}")
     return DetectorSpec(**content)

@@ -102,8 +102,6 @@ def _build(spec: DetectorSpec, config: dict[str, Any]) -> Any:
         detector = MODELS.build(ConfigDict(config))
     except (TypeError, KeyError, ValueError, AssertionError, AttributeError, RuntimeError) as error:
         raise UsageError(f"detector {spec.name}: mmdetection cannot build it: {_message(error)}") from error
-    if getattr(detector, "with_roi_head", True) is False:
-        raise UsageError(f"detector {spec.name}: without `roi_head` it finds no classes")
     if detector.with_mask != spec.masks:
         predicted, value = ("masks", "true") if detector.with_mask else ("no masks", "false")
         raise UsageError(f"detector {spec.name}: it predicts {predicted}, so its file must say `masks: {value}`")
@@ -193,14 +191,8 @@ def _levels(maps: VitMaps | StageMaps, pyramid: Pyramid, config: dict[str, Any])
     neck = config["neck"]
     several = len(set(maps.strides)) > 1
     if several or pyramid == "taps":
-        scales = None if several else _taps(maps)
+        scales = None if several else TapScales(maps.channels[0], maps.strides[0])
         neck["in_channels"] = list(scales.channels if scales else maps.channels)
         return Levels(maps, scales), neck
     first = (config.get("rpn_head") or config["bbox_head"])["anchor_generator"]["strides"]
     return Levels(maps, None), SimplePyramid(maps.channels[-1], maps.strides[-1], neck["out_channels"], first)
-
-
-def _taps(maps: VitMaps | StageMaps) -> TapScales:
-    if len(maps.strides) != 4:
-        raise UsageError(f"--pyramid taps needs the maps of four blocks, not {len(maps.strides)}: --pyramid simple")
-    return TapScales(maps.channels[0], maps.strides[0])

@@ -18,7 +18,6 @@ from backbones.engine.sequence_parallel import attach_shards
 from backbones.errors import UsageError
 from backbones.positions import Grid, patch_positions
 from backbones.token_shards import Shards
-from tasks.detection.options import check_relative
 from tasks.detection.relative_positions import RelativePositions
 
 Padding = Literal["keys", "masked"]
@@ -65,18 +64,11 @@ class VitMaps(nn.Module):
         depth = len(model.blocks)
         self.backbone, self.options = backbone, options
         self.taps = [_index(tap, depth, "taps") for tap in options.taps]
-        if len({*self.taps}) < len(self.taps):
-            raise UsageError(f"{backbone.spec.name}: taps {self.taps}: four different blocks are needed")
         chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
         self.windowed = [
             bool(options.window) and number not in {_index(block, depth, "global blocks") for block in chosen}
             for number in range(depth)
         ]
-        if options.window and not any(self.windowed):
-            raise UsageError(
-                f"{backbone.spec.name}: --window {options.window} has no effect: all {depth} blocks are global; name "
-                "fewer with --global-blocks, or --window 0"
-            )
         del model.blocks[max(self.taps) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
             raise UsageError(f"{backbone.spec.name}: its blocks are not timm's plain ones: --window 0 --no-relative")
@@ -99,7 +91,6 @@ class VitMaps(nn.Module):
     def _add_relative(self, model: Any) -> None:
         for block, windowed in zip(model.blocks, self.windowed):
             if not isinstance(block.attn, Attention) or not takes_scale(block.attn.core):
-                check_relative(self.backbone.spec)
                 raise UsageError(
                     f"{self.backbone.spec.name}: relative positions need an attention of this suite: --no-relative"
                 )

@@ -58,15 +58,10 @@ class DetectOptions(FitOptions):
         super().__post_init__()
         check_ranges(self, 1, None, "size", "batch", "eval_batch")
         check_ranges(self, 0, None, "window", "save_pictures")
-        check_ranges(self, 0, 1, "flip", "drop_path")
-        if self.drop_path == 1:
-            raise UsageError("--drop-path must be below 1")
-        if self.sync_bn and self.norm_eval:
-            raise UsageError("--sync-bn has no effect while batch norms keep their statistics: --no-norm-eval")
+        check_ranges(self, 0, 1, "flip")
+        check_ranges(self, 0, 0.99, "drop_path")
         if self.size[0] > self.size[1]:
             raise UsageError(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
-        if self.batch % self.grad_accum_steps:
-            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
         if self.taps is not None and (self.pyramid != "taps" or len(self.taps) != 4 or len({*self.taps}) != 4):
             raise UsageError(f"--taps {self.taps}: give four different blocks, with --pyramid taps")
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):

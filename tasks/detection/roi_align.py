@@ -7,7 +7,6 @@ Letters: M RoIs (image, x1, y1, x2, y2), B images, C channels, H x W map pixels,
 bin (down, across).
 """
 
-import itertools
 from collections.abc import Iterator
 
 import torch
@@ -16,9 +15,9 @@ from torch import Tensor
 
 from tasks.detection.operator_dtype import operator_dtype
 
-MAX_POOLING = 0
+MEAN = 1
 SAMPLES_AT_ONCE = 1 << 25
-"""Samples (numbers) of max pooling held in memory at a time; beyond as many, mean pooling on a CPU is torchvision's."""
+"""Number of samples beyond which mean pooling on a CPU is torchvision's, too."""
 
 
 def roi_align_forward(
@@ -37,25 +36,24 @@ def roi_align_forward(
     """Pool maps [B, C, H, W] within RoIs [M, 5] into `output` [M, C, h, w]: RoIAlign (arXiv 1703.06870, section 3).
 
     Args:
-        argmax_y, argmax_x: [M, C, h, w], filled by max pooling only: place of the largest sample, the first of equal
-            ones, in pixels of the map.
+        argmax_y, argmax_x: of max pooling, unused.
         aligned_height, aligned_width: h, w.
         spatial_scale: map pixels per image pixel.
-        sampling_ratio: s and t; 0: as many as a bin has pixels down and across. A bin without any samples is 0, its
-            place -1 (mmcv's own maximum is then -10,000 or the least number, by device).
-        pool_mode: 0 maximum, 1 mean of the samples. Samples beyond the map by more than a pixel are 0.
+        sampling_ratio: s and t; 0: as many as a bin has pixels down and across. A bin without any samples is 0.
+        pool_mode: 1: mean of the samples, which no detector of mmdetection changes. Samples beyond the map by more than
+            a pixel are 0.
         aligned: whether pixel centres are at 0.5; if not, RoIs are taken at least one map pixel long and wide.
 
     A RoI with a number that is not finite gives nan, where compiled operators stop the process or read foreign memory.
+
+    Raises:
+        NotImplementedError: max pooling.
     """
+    if pool_mode != MEAN:
+        raise NotImplementedError("RoIAlign with max pooling needs a compiled mmcv: choose pool_mode 'avg'")
     dtype = operator_dtype(input)
     boxes, size = _sound(rois.to(dtype), sampling_ratio), (aligned_height, aligned_width)
-    if pool_mode == MAX_POOLING:
-        pooled, y, x = _max_pooled(input.to(dtype), boxes, size, spatial_scale, sampling_ratio, aligned)
-        output.copy_(pooled)
-        argmax_y.copy_(y)
-        argmax_x.copy_(x)
-    elif weights := _axis_weights(boxes, input.shape, size, spatial_scale, sampling_ratio, aligned):
+    if weights := _axis_weights(boxes, input.shape, size, spatial_scale, sampling_ratio, aligned):
         _mean_pooled(input.to(dtype), boxes, weights, output)
     else:
         align = torch.ops.torchvision.roi_align
@@ -81,10 +79,6 @@ def roi_align_backward(
     """Add the gradient of `roi_align_forward` with respect to the maps to `grad_input` [B, C, H, W]."""
     dtype = operator_dtype(grad_output)
     grad, boxes = grad_output.to(dtype), _sound(rois.to(dtype), sampling_ratio)
-    if pool_mode == MAX_POOLING:
-        images = boxes[:, 0].long()
-        grad_input.add_(_scattered(grad, images, argmax_y.to(dtype), argmax_x.to(dtype), grad_input.shape))
-        return
     size = (aligned_height, aligned_width)
     if weights := _axis_weights(boxes, grad_input.shape, size, spatial_scale, sampling_ratio, aligned):
         _add_mean_gradient(grad_input, grad, boxes, weights)
@@ -191,49 +185,3 @@ def _add_mean_gradient(maps: Tensor, grad: Tensor, rois: Tensor, weights: list[T
         for number, image, rows, columns, down, across in _parts(rois, weights):
             strip = across.T @ grad[number].permute(1, 2, 0)  # [h, columns, C]
             last[image, rows, columns] += (down.T @ strip.flatten(1)).view(-1, *strip.shape[1:])
-
-
-def _max_pooled(
-    maps: Tensor, rois: Tensor, size: tuple[int, int], scale: float, ratio: int, aligned: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the largest samples [M, C, h, w], and their y and x; RoIs with equal s and t are pooled together."""
-    start, bins, grids = _geometry(rois, size, scale, ratio, aligned)
-    pooled = maps.new_zeros(len(rois), maps.shape[1], *size)
-    y, x = torch.full_like(pooled, -1), torch.full_like(pooled, -1)
-    for s, t in sorted({(s, t) for s, t in grids.tolist() if s > 0 and t > 0}):
-        fine = (size[0] * s, size[1] * t)
-        members = (grids == grids.new_tensor([s, t])).all(1).nonzero().flatten()
-        for chosen in members.split(max(1, SAMPLES_AT_ONCE // (maps.shape[1] * fine[0] * fine[1]))):
-            # bins so fine that each holds one sample: the samples of the bins of this size
-            samples = torch.ops.torchvision.roi_align(maps, rois[chosen], scale, *fine, 1, aligned)
-            of_bins = samples.unflatten(3, (-1, t)).unflatten(2, (-1, s)).transpose(3, 4).flatten(4)
-            pooled[chosen], best = of_bins.max(4)
-            y[chosen] = _place(start[chosen, 0], bins[chosen, 0], best // t, s, axis=2)
-            x[chosen] = _place(start[chosen, 1], bins[chosen, 1], best % t, t, axis=3)
-    return pooled, y, x
-
-
-def _place(start: Tensor, side: Tensor, sample: Tensor, n: int, axis: int) -> Tensor:
-    """Return the place [M, C, h, w] of the chosen `sample` of n along an axis; `start` and bins' `side` are [M]."""
-    start, side = start[:, None, None, None], side[:, None, None, None]
-    index = torch.arange(sample.shape[axis], device=sample.device).view((-1, 1) if axis == 2 else (-1,))
-    return start + index * side + (sample + 0.5) * side / n
-
-
-def _scattered(grad: Tensor, images: Tensor, y: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
-    """Return maps [B, C, H, W] with `grad` [M, C, h, w] spread on the four pixels around each place, by distance.
-
-    As in mmcv, y = -1 is the mark of a bin without samples, and a sample that lies there to the bit gets no gradient.
-    """
-    channels, height, width = shape[1:]
-    grad = grad * ((y > -1) & (y <= height) & (x >= -1) & (x <= width))
-    plane = images[:, None] * channels + torch.arange(channels, device=grad.device)  # [M, C]
-    y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
-    maps = grad.new_zeros(shape.numel())
-    for down, across in itertools.product((0, 1), repeat=2):
-        row, column = y.floor() + down, x.floor() + across
-        share = (1 - (y - row).abs()) * (1 - (x - column).abs())  # 0 for the pixel beyond the last
-        row, column = row.clamp(max=height - 1).long(), column.clamp(max=width - 1).long()
-        index = (plane[:, :, None, None] * height + row) * width + column
-        maps.index_add_(0, index.flatten(), (grad * share).flatten())
-    return maps.view(shape)

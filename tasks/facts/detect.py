@@ -53,8 +53,6 @@ class DetectFacts(TaskFacts):
             return
         from tasks.detection.pictures import save_pictures
 
-        if not (folder / RESULTS).is_file():
-            raise UserError(f"--save-pictures: {folder / RESULTS} is gone; remove the folder to run it again")
         assert dataset.val is not None
         of_image: dict[int, list[dict[str, Any]]] = {}
         for result in json.loads((folder / RESULTS).read_bytes()):

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backbones.engine.options import check_ranges
-from backbones.errors import UsageError
 from tasks.labelled_images import Classification, FrozenOptions
 from tasks.task import Metric, TaskFacts
 
@@ -26,8 +25,6 @@ class KnnOptions(FrozenOptions):
         super().__post_init__()
         check_ranges(self, 1, None, "k", "other_k")
         check_ranges(self, 1e-9, None, "temperature")
-        if len({self.k, *self.other_k}) <= len(self.other_k):
-            raise UsageError(f"--other-k {self.other_k}: a number stands there twice, or is --k {self.k}")
 
 
 class KnnFacts(TaskFacts, Classification):

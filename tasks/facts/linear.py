@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from backbones.engine.options import FitOptions, check_ranges
-from backbones.errors import UsageError
 from tasks.labelled_images import Classification, ViewOptions
 from tasks.task import Metric, TaskFacts
 
@@ -29,8 +28,6 @@ class LinearOptions(ViewOptions, FitOptions):
         super().__post_init__()
         check_ranges(self, 1, None, "batch", "blocks", "validate_every")
         self.augmentation(crop_area=self.crop_area, flip=self.flip)
-        if self.batch % self.grad_accum_steps:
-            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
 
 
 class LinearFacts(TaskFacts, Classification):

@@ -63,20 +63,14 @@ class ReidOptions(FitOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "drop_path", "rerank_lambda")
+        check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "rerank_lambda")
+        check_ranges(self, 0, 0.99, "drop_path")
         check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "save_pictures")
         check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
-        if self.drop_path == 1 or self.identity_weight + self.triplet_weight == 0:
-            raise UsageError("--drop-path must be below 1, and one of --identity-weight and --triplet-weight above 0")
+        check_ranges(self, 2, None, "num_identities", "num_instances")  # triplets need both kinds of pairs
+        if self.identity_weight + self.triplet_weight == 0:
+            raise UsageError("one of --identity-weight and --triplet-weight must be above 0")
         check_pad(self.pad, *self.size)
-        if self.num_identities < 2 or self.num_instances < 2:
-            raise UsageError(
-                "--num-identities and --num-instances must be at least 2: triplets need both kinds of pairs"
-            )
-        if self.num_identities % self.grad_accum_steps:
-            raise UsageError(
-                f"--grad-accum-steps {self.grad_accum_steps} must divide --num-identities {self.num_identities}"
-            )
 
 
 class ReidFacts(TaskFacts):

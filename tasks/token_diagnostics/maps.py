@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from backbones.errors import UserError
 from backbones.runtime.files import write_arrays
-from tasks.ranking.galleries import evenly
+from tasks.ranking.galleries import evenly, read_arrays
 from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 
 MAPS = "maps.npz"  # in a run's folder
@@ -104,11 +102,8 @@ def save_maps(folder: Path, images: Sequence[int], maps: dict[str, NDArray[Any]]
 
 
 def read_maps(path: Path) -> tuple[list[int], dict[str, NDArray[Any]], NDArray[Any] | None]:
-    """Return what `save_maps` wrote. Raises UserError if the file is missing or has another content."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            names = sorted((name for name in file if name.startswith("map ")), key=lambda name: int(name.split(" ")[1]))
-            maps = {name.split(" ", 2)[2]: file[name] for name in names}
-            return file["images"].tolist(), maps, file.get("filters")
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise UserError(f"{path}: no maps of tokens ({error}); remove the folder to run it again") from None
+    """Return what `save_maps` wrote. Raises UserError if the file is missing or damaged."""
+    arrays = read_arrays(path)
+    names = sorted((name for name in arrays if name.startswith("map ")), key=lambda name: int(name.split(" ")[1]))
+    maps = {name.split(" ", 2)[2]: arrays[name] for name in names}
+    return arrays["images"].tolist(), maps, arrays.get("filters")
