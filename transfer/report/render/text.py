@@ -12,8 +12,6 @@ from transfer.report.tables.table import RUN_COLUMNS, Column, Note, Table, is_mi
 
 PROTOCOL = "protocol"
 """Name of the column with the `Comparability` of each row."""
-IN_CSV = (NoteKind.COMPARABILITY,)
-"""Kinds of notes that CSV does without, since its column `protocol` has all fields."""
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""
 
