@@ -56,14 +56,14 @@ class Answer:
         return "\n".join(filter(None, [self.headline, *self.effects, *self.rates, self.cost, *self.limits]))
 
 
-def answer(comparison: Comparison, runs: RunSet | None = None) -> Answer:
+def answer(comparison: Comparison, runs: RunSet) -> Answer:
     """Return the answer of a comparison of two arms on the tasks' primary scores.
 
     Args:
         comparison: of two arms.
         runs: among which they were compared, for the rates at which the arms train.
     """
-    rates = () if runs is None else tuple(rate_sentences(comparison, runs))
+    rates = tuple(rate_sentences(comparison, runs))
     rows = [row for row in comparison.rows if row.primary and row.effect is None]
     a, b = (arm_name(arm.text) for arm in comparison.arms)
     if not rows:

@@ -51,8 +51,8 @@ def cost_plot(rows: Table) -> Plot:
         for axes, (key, points) in zip(all_axes, panels.items()):
             _panel(axes, points, labels, marks)
             if fit := fit_log([(row[COST], row["score"]) for row in points]):
-                axes.plot(fit.curve["cost"], fit.curve["score"], color=INK, linewidth=1.3)
-                axes.fill_between(fit.curve["cost"], fit.curve["low"], fit.curve["high"], color=INK, alpha=0.13)
+                axes.plot(fit["cost"], fit["score"], color=INK, linewidth=1.3)
+                axes.fill_between(fit["cost"], fit["low"], fit["high"], color=INK, alpha=0.13)
             axes.set_title(plain(" · ".join(map(str, key[:2]))))
             axes.set_xlabel(f"{key[-1]} hours (total)")
             axes.set_ylabel(plain(key[2]))

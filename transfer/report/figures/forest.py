@@ -24,10 +24,8 @@ DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
 
 
-def forest_plot(
-    comparison: Comparison, runs: RunSet | None = None, *, primary: bool = True, name: str = "forest"
-) -> Plot | None:
-    """Draw the differences of two arms with their 95 % intervals; None where no row has one.
+def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -> Plot | None:
+    """Draw the differences of two arms in the primary scores with their 95 % intervals; None where no row has one.
 
     To the right of zero the first arm is better, also in scores of which less is better. The CSV has every number in
     the table's sign and unit.
@@ -35,10 +33,9 @@ def forest_plot(
     Args:
         comparison: of two arms.
         runs: among which they were compared, for the colours of the arms.
-        primary: show the tasks' primary scores alone.
         name: prefix of the ids in the SVG.
     """
-    rows = [row for row in comparison.rows if row.effect is None and (row.primary or not primary)]
+    rows = [row for row in comparison.rows if row.effect is None and row.primary]
     drawn = [row for row in rows if row.estimate is not None or row.breakdowns][:ROWS]
     if not any(row.estimate is not None for row in drawn):
         return None
@@ -59,13 +56,11 @@ def forest_plot(
         return plot_of(figure, name, _csv(rows), marks)
 
 
-def _colours(comparison: Comparison, runs: RunSet | None) -> list[str]:
+def _colours(comparison: Comparison, runs: RunSet) -> list[str]:
     """Return the colour of each arm: that of its backbone in the other figures, if its runs have one and no other."""
-    numbers = [0, 1]
-    if runs is not None:
-        named = [{runs.backbone_names.get(run.record.run_id, "") for run in arm.runs} for arm in comparison.arms]
-        single = [arm_number(min(names), -1) if len(names) == 1 else -1 for names in named]
-        numbers = single if -1 not in single and single[0] != single[1] else numbers
+    named = [{runs.backbone_names.get(run.record.run_id, "") for run in arm.runs} for arm in comparison.arms]
+    single = [arm_number(min(names), -1) if len(names) == 1 else -1 for names in named]
+    numbers = single if -1 not in single and single[0] != single[1] else [0, 1]
     return [COLOURS[number % len(COLOURS)] for number in numbers]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import UserError, shortened
-from backbones.runtime.files import read_regular
 from tasks.ranking.galleries import RANKED, RankedLists, evenly, picture_name
 from tasks.task import PICTURES
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
@@ -17,6 +16,11 @@ from transfer.report.page.section_types import Gallery, Picture, RankedImage, Se
 
 RUNS, QUERIES, IMAGES = 12, 6, 12
 """Largest numbers of runs shown, of queries of a run, and of pictures of a detection run."""
+BOXES = "Validation images with the boxes that were found."
+TOKENS = (
+    "Beside each image how alike its tokens are to the framed one, place by place: dark is opposite, bright the "
+    "same. Besides, the filters of the stem's first layer, each stretched from its smallest weight to its largest."
+)
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
 
@@ -31,10 +35,12 @@ def galleries(run: Run, *, pictures: bool) -> list[Gallery]:
     """
     lists = RankedLists.load(run.folder / RANKED)
     rows = [row for row in range(len(lists.query)) if (run.folder / PICTURES / picture_name(row)).is_file()]
-    drawn = bool(pictures and rows)
-    chosen = [rows[place] for place in evenly(len(rows), QUERIES)] if drawn else evenly(len(lists.query), QUERIES)
+    with_pictures = bool(pictures and rows)
+    chosen = (
+        [rows[place] for place in evenly(len(rows), QUERIES)] if with_pictures else evenly(len(lists.query), QUERIES)
+    )
     precisions = _precisions(run, lists)
-    return [_gallery(run, lists, row, precisions[row], drawn) for row in chosen]
+    return [_gallery(run, lists, row, precisions[row], with_pictures) for row in chosen]
 
 
 def gallery_of(run: Run, query: str, *, pictures: bool) -> Gallery | None:
@@ -48,11 +54,11 @@ def gallery_of(run: Run, query: str, *, pictures: bool) -> Gallery | None:
     if not len(rows):
         return None
     row = int(rows[0])
-    drawn = pictures and (run.folder / PICTURES / picture_name(row)).is_file()
-    return _gallery(run, lists, row, _precisions(run, lists)[row], drawn)
+    with_picture = pictures and (run.folder / PICTURES / picture_name(row)).is_file()
+    return _gallery(run, lists, row, _precisions(run, lists)[row], with_picture)
 
 
-def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, drawn: bool) -> Gallery:
+def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, with_picture: bool) -> Gallery:
     images = tuple(
         RankedImage(
             f"{number}: {_image_name(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}"
@@ -65,7 +71,7 @@ def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, dr
     about = _image_name(lists.query, lists.query_identity, lists.query_camera, row)
     about += "" if precision is None else f" · AP {100 * precision:.1f} %"
     name = f"the query {lists.query[row]} and its first {len(images)} gallery images"
-    picture = _read(run, run.folder / PICTURES / picture_name(row), name) if drawn else None
+    picture = _read(run, run.folder / PICTURES / picture_name(row), name) if with_picture else None
     return Gallery(run.record.run_id, about, images, picture)
 
 
@@ -79,32 +85,28 @@ def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
         outcomes = arrays_in(run.folder / OUTCOMES)
     except UnusableOutcomes:
         outcomes = {}
-    values = outcomes.get("ap", np.zeros(0))
-    if values.dtype != np.float64 or values.shape != lists.query.shape:
-        return [None] * len(lists.query)
     if not np.array_equal(outcomes.get("sample", np.zeros(0)), lists.query):
         return [None] * len(lists.query)
-    return [None if np.isnan(value) else float(value) for value in values]
+    return [None if np.isnan(value) else float(value) for value in outcomes["ap"]]
 
 
-def detections(run: Run) -> list[Picture]:
-    """Return the pictures in a detection run's folder. Raises UserError if one cannot be read."""
+def drawn(run: Run) -> list[Picture]:
+    """Return the pictures in the folder of a run of detection or tokens."""
     files = sorted(path for path in (run.folder / PICTURES).glob("*") if path.suffix in MEDIA)
     return [_read(run, path, path.stem) for path in files[:IMAGES]]
 
 
 def _read(run: Run, path: Path, about: str) -> Picture:
-    try:
-        return Picture(about, MEDIA[path.suffix], read_regular(path), run.record.run_id)
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror}); --save-pictures on the run's command makes it anew"
-        ) from None
+    return Picture(about, MEDIA[path.suffix], path.read_bytes(), run.record.run_id)
 
 
 def picture_sections(runs: Sequence[Run], *, pictures: bool) -> list[Section]:
     """Return sections with galleries of ReID runs and pictures of detection runs, one seed of each configuration."""
-    return [*_gallery_section(runs, pictures), *_detection_section(runs, pictures), *_token_section(runs, pictures)]
+    return [
+        *_gallery_section(runs, pictures),
+        *_drawn_section(runs, "detect", "Detections", BOXES, "8", pictures),
+        *_drawn_section(runs, "tokens", "Tokens of images", TOKENS, "4", pictures),
+    ]
 
 
 def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
@@ -128,34 +130,20 @@ def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
     if len(kept) < len(reid):
         lines.append(f"Configurations without a run that has a file {RANKED}: {len(reid) - len(kept)}.")
     if damaged:
-        lines.append(f"The file {RANKED} cannot be read, or a picture: {shortened(damaged)}.")
+        lines.append(f"The file {RANKED} cannot be read: {shortened(damaged)}.")
     if not any(gallery.picture for gallery in shown):
         lines.append(_how_to_draw("reid", "12"))
     return [Section(title="Ranked galleries", note="\n".join(lines), galleries=shown)]
 
 
-def _detection_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
-    detect = _one_of_each(runs, "detect", PICTURES)
-    if not detect:
+def _drawn_section(runs: Sequence[Run], task: str, title: str, note: str, count: str, pictures: bool) -> list[Section]:
+    """Return a section with the pictures of one task's runs."""
+    of_task = _one_of_each(runs, task, PICTURES)
+    if not of_task:
         return []
-    shown = [picture for run in detect[:RUNS] for picture in detections(run)] if pictures else []
-    lines = ["Validation images with the boxes that were found.", _left_out(detect)]
-    if not shown:
-        lines.append(_how_to_draw("detect", "8"))
-    return [Section(title="Detections", note="\n".join(lines), pictures=shown)]
-
-
-def _token_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
-    tokens = _one_of_each(runs, "tokens", PICTURES)
-    if not tokens:
-        return []
-    shown = [picture for run in tokens[:RUNS] for picture in detections(run)] if pictures else []
-    note = (
-        "Beside each image how alike its tokens are to the framed one, place by place: dark is opposite, bright the "
-        "same. Besides, the filters of the stem's first layer, each stretched from its smallest weight to its largest."
-    )
-    lines = [note, _left_out(tokens), *([] if shown else [_how_to_draw("tokens", "4")])]
-    return [Section(title="Tokens of images", note="\n".join(lines), pictures=shown)]
+    shown = [picture for run in of_task[:RUNS] for picture in drawn(run)] if pictures else []
+    lines = [note, _left_out(of_task), *([] if shown else [_how_to_draw(task, count)])]
+    return [Section(title=title, note="\n".join(lines), pictures=shown)]
 
 
 def _one_of_each(runs: Sequence[Run], task: str, needed: str) -> list[Run]:

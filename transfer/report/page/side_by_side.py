@@ -11,7 +11,7 @@ from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.records.store import Run
 from transfer.report.answer.differing_samples import differing_samples
 from transfer.report.answer.naming import arm_name
-from transfer.report.page.galleries import IMAGES, detections, gallery_of
+from transfer.report.page.galleries import IMAGES, drawn, gallery_of
 from transfer.report.page.section_types import Gallery, Picture, Section
 
 EACH_WAY = 3
@@ -35,9 +35,9 @@ def side_by_side(comparison: Comparison, *, pictures: bool) -> Iterator[Section]
         if lists := list(_lists(row, (a, b), pictures=pictures)):
             note = f"The queries on which {a} and {b} differ most: ✓ shows the same identity, ✗ another."
             yield Section(title=f"Ranked lists side by side: {where}", note=note, galleries=lists, in_pairs=True)
-        if drawn := list(_detections(row, (a, b))) if pictures else []:
+        if pairs := list(_detections(row, (a, b))) if pictures else []:
             note = 'Dashed and "false": covers no object of its class. Dashed and grey, "missed": no box covers it.'
-            yield Section(title=f"Detections side by side: {where}", note=note, pictures=drawn, in_pairs=True)
+            yield Section(title=f"Detections side by side: {where}", note=note, pictures=pairs, in_pairs=True)
 
 
 def _lists(row: ComparedScore, names: tuple[str, str], *, pictures: bool) -> Iterator[Gallery]:
@@ -62,11 +62,10 @@ def _detections(row: ComparedScore, names: tuple[str, str]) -> Iterator[Picture]
     runs = [_with(arm, PICTURES) for arm in row.matched.arms]
     if row.matched.first.task != "detect" or None in runs:
         return
-    with suppress(UserError):
-        of_arms = [{picture.about: picture for picture in detections(run)} for run in runs if run is not None]
-        for about in [about for about in of_arms[0] if about in of_arms[1]][:IMAGES]:
-            for name, drawn in zip(names, of_arms, strict=True):
-                yield replace(drawn[about], about=f"{name}: {about}")
+    of_arms = [{picture.about: picture for picture in drawn(run)} for run in runs if run is not None]
+    for about in [about for about in of_arms[0] if about in of_arms[1]][:IMAGES]:
+        for name, of_arm in zip(names, of_arms, strict=True):
+            yield replace(of_arm[about], about=f"{name}: {about}")
 
 
 def _with(runs: list[Run], file: str) -> Run | None:

@@ -11,15 +11,7 @@ from transfer.published.rows import Value
 from transfer.published.verdicts import Counts, judged
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.store import Run
-from transfer.report.published.cell_values import (
-    Failures,
-    Hours,
-    OwnResult,
-    Points,
-    PointsInterval,
-    Printed,
-    Reasons,
-)
+from transfer.report.published.cell_values import Reasons, failures_text, hours_text
 from transfer.report.published.curves import mean_at
 from transfer.report.published.matching import Matcher
 from transfer.report.published.notes import REASONS
@@ -90,10 +82,11 @@ def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnR
         runs: the user's own runs of one configuration; None without any.
     """
     cells: Row = {column.name: None for column in COLUMNS}
-    printed = Printed.from_value(value, reference=bool(row.reference))
+    mark = "in doubt" if value.doubt else "for reference" if row.reference else ""
+    printed = f"{value.printed} ({mark})" if mark else value.printed
     cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed, "others": 0}
     if runs is None:
-        return CellRow(cells | _blocked(row, value, inputs, judge=not printed.mark))
+        return CellRow(cells | _blocked(row, value, inputs, judge=not mark))
     target = value.percent if not row.reference else None
     estimate, problem = _estimate(runs, value, inputs) if target is not None and runs.completed else (None, "")
     pretrainings = {run.run_id: run for record in runs.records for run in inputs.evidence.lineage(record)}
@@ -102,12 +95,10 @@ def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnR
     cells |= {
         "reading": runs.matches[0].reading,
         "configuration": runs.label,
-        "own": _own_result(arm, value, estimate, counts),
-        "verdict": None
-        if printed.mark
-        else judged(value, counts, estimate, reasons=runs.reasons, margin=inputs.margin),
-        "device_hours": Hours.from_records(runs.records),
-        "pretraining_hours": Hours.from_records(pretrainings.values()) if pretrainings else None,
+        "own": _own_text(arm, value, estimate, counts),
+        "verdict": None if mark else judged(value, counts, estimate, reasons=runs.reasons, margin=inputs.margin),
+        "device_hours": hours_text(runs.records),
+        "pretraining_hours": hours_text(pretrainings.values()) if pretrainings else None,
         REASONS: Reasons(runs.reasons),
         "others": runs.others,
         "runs": tuple(record.run_id for record in runs.records),
@@ -178,8 +169,9 @@ def _difference(target: float, decimals: int, estimate: Estimate) -> Row:
     """
     difference, low, high = (100 * end - target for end in (estimate.estimate, estimate.low, estimate.high))
     seeds = estimate.seeds[0]
-    interval = PointsInterval(low, high, decimals, seeds, few=seeds in FEW)
-    return {"difference": Points(difference, decimals), "interval": interval}
+    few = f" ({seeds} seed{'s' * (seeds > 1)})" if seeds in FEW else ""
+    interval = f"{low:+.{decimals}f} to {high:+.{decimals}f}{few}"
+    return {"difference": f"{difference:+.{decimals}f}", "interval": interval}
 
 
 def _blocked(row: PublishedRow, value: Value, inputs: OwnRunInputs, *, judge: bool) -> Row:
@@ -200,28 +192,27 @@ def _blocked(row: PublishedRow, value: Value, inputs: OwnRunInputs, *, judge: bo
     total = sum(inputs.keys[record.run_id] in kinds for record in inputs.matcher.records)
     counts = Counts(runs=0, pretrainings=total, lost=len(broken))
     return {
-        "own": OwnResult(None, value.decimals, Failures.from_records(broken, total), blocked=True),
+        "own": f"blocked: {failures_text(broken, total)}",
         "verdict": judged(value, counts, None, reasons=reasons) if judge and total == len(broken) else None,
-        "pretraining_hours": Hours.from_records(broken),
+        "pretraining_hours": hours_text(broken),
         REASONS: Reasons(reasons),
         "runs": tuple(record.run_id for record in broken),
     }
 
 
-def _own_result(arm: Arm, value: Value, estimate: Estimate | None, counts: Counts) -> OwnResult:
+def _own_text(arm: Arm, value: Value, estimate: Estimate | None, counts: Counts) -> str:
     """Return the mean over seeds, the statuses of broken runs, and the mean that counts these at chance."""
     scores = arm.values(value.metric) if value.epoch is None else []
     mean = 100 * estimate.estimate if estimate else _mean(scores)
     broken = [record for record in arm.records if record.training_failed]
-    with_breakdowns = arm.with_breakdowns(value.metric) if scores and arm.absent else []
-    return OwnResult(
-        mean,
-        value.decimals,
-        Failures.from_records(broken, counts.runs) if broken else None,
-        lost=counts.lost,
-        pretrainings=counts.pretrainings,
-        at_chance=_mean(with_breakdowns),
-    )
+    shown = [] if mean is None else [f"{mean:.{value.decimals}f}"]
+    texts = [", ".join([*shown, *([failures_text(broken, counts.runs)] if broken else [])])]
+    if counts.lost:
+        texts.append(f"{counts.lost} of {counts.pretrainings} pretrainings broke down")
+    at_chance = _mean(arm.with_breakdowns(value.metric) if scores and arm.absent else [])
+    if at_chance is not None:
+        texts.append(f"with these at chance {at_chance:.{value.decimals}f}")
+    return "; ".join(filter(None, texts))
 
 
 def _mean(scores: Sequence[float]) -> float | None:

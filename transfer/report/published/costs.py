@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from transfer.published.reasons import Reason
 from transfer.published.schema import Cost
 from transfer.records.protocol import configurations
-from transfer.report.published.cell_values import HoursOfPair, PercentMore, Points
 from transfer.report.published.matching import Matcher, PublishedMatch
 from transfer.report.published.notes import REASONS
 from transfer.report.published.option_readings import Reading
@@ -44,7 +43,7 @@ class Pair:
 def cost_rows(cost: Cost, matcher: Matcher) -> list[Row]:
     """Return a row for each reading, with its most comparable pair; among equals the pair that started last."""
     empty: Row = dict.fromkeys(COLUMNS)
-    empty |= {"claim": cost.claim, "published": PercentMore(float(cost.more), cost.more)}
+    empty |= {"claim": cost.claim, "published": f"+{cost.more} %"}
     best: dict[Reading, Pair] = {}
     for pair in sorted(_pairs(cost, matcher), key=_rank):
         best[pair.with_it.reading] = pair
@@ -78,9 +77,9 @@ def _rank(pair: Pair) -> tuple[int, str]:
 def _shown(pair: Pair, published: float) -> Row:
     with_it, without = (hours(match.record) for match in (pair.with_it, pair.without))
     return {
-        "own": PercentMore(pair.percent_more),
-        "difference": Points(pair.percent_more - published, 1),
-        "hours": HoursOfPair(with_it, without, kind_of_hours(pair.with_it.record)),
+        "own": f"{pair.percent_more:+.1f} %",
+        "difference": f"{pair.percent_more - published:+.1f}",
+        "hours": f"{with_it:.4g} against {without:.4g} {kind_of_hours(pair.with_it.record)}",
         "reading": pair.with_it.reading,
         REASONS: pair.reasons,
         "runs": (pair.with_it.record.run_id, pair.without.record.run_id),

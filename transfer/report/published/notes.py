@@ -7,8 +7,7 @@ from transfer.published.reasons import Reason
 from transfer.published.rows import PublishedTable, read_paper
 from transfer.published.verdicts import PublishedKind
 from transfer.records.labels import letter
-from transfer.report.published.cell_values import Reasons
-from transfer.report.published.texts import reason_texts
+from transfer.report.published.cell_values import Reasons, reason_texts
 from transfer.report.tables.table import Note, Row
 
 REASONS = "not comparable because"

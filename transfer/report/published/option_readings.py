@@ -9,11 +9,11 @@ from backbones.errors import UserError
 from backbones.spec import FIELDS
 from backbones.stems import find_stem
 from transfer.published.rows import used_values
+from transfer.records.labels import value_label
 from transfer.records.record import Record
-from transfer.report.published.cell_values import OptionReading
 
-Reading = tuple[OptionReading, ...]
-"""Values that a run has of the options of a row that can be read in several ways."""
+Reading = tuple[str, ...]
+"""What a run has of the options of a row that can be read in several ways: "lr 0.002, printed 0.001"."""
 
 
 def reading_of(record: Record, row_options: Mapping[str, Any]) -> Reading | None:
@@ -28,15 +28,8 @@ def reading_of(record: Record, row_options: Mapping[str, Any]) -> Reading | None
         if not same:
             return None
         if isinstance(option, dict):
-            reading.append(OptionReading(name, hashable(same[0]), hashable(option["printed"])))
+            reading.append(f"{name} {value_label(same[0])}, printed {value_label(option['printed'])}")
     return tuple(reading)
-
-
-def hashable(value: Any) -> Any:
-    """Return a value of a YAML file or a record as a hashable one: lists become tuples, mappings text."""
-    if isinstance(value, list | tuple):
-        return tuple(map(hashable, value))
-    return str(value) if isinstance(value, dict) else value
 
 
 def _has(record: Record, name: str, value: Any) -> bool:

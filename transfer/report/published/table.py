@@ -7,8 +7,7 @@ verdicts are made.
 
 from functools import lru_cache
 
-import transfer.report.published.texts
-import transfer.report.tables.verdict_text  # noqa: F401 - both register the texts of cells
+import transfer.report.tables.verdict_text  # noqa: F401 - registers the texts of verdicts
 from transfer.published.rows import PublishedTable, read_paper, table_of
 from transfer.published.verdicts import MARGIN
 from transfer.records.evidence import Evidence

@@ -87,24 +87,14 @@ def compared(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> 
     return comparison
 
 
-def interaction(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) -> Table:
+def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
     """Return the simple effects and the interaction of two fields for each task, data set and score.
 
     The interaction is the effect of f at the first value of g minus the effect of f at the second.
 
-    Args:
-        f, g: field with two values among the runs, for instance stem, or field=value/value.
-        options: options of the intervals and p values.
-
     Raises:
-        UsageError: there is no such field, or it does not have two values.
         UserError: no task has scores in all four corners.
     """
-    return interaction_table(crossed(runs, f, g, options), runs)
-
-
-def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
-    """Return the table of a comparison of four corners, see `interaction`. Raises UserError if it has no rows."""
     excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
     if not comparison.rows:
         effect = comparison.effects[-1]
@@ -117,7 +107,17 @@ def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
 
 
 def crossed(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) -> Comparison:
-    """Return the comparison behind `interaction` as values; without rows where no task has all four corners."""
+    """Return the comparison of the four corners of two fields; without rows where no task has all four.
+
+    Args:
+        runs: the runs.
+        f, g: field with two values among the runs, for instance stem, or field=value/value.
+        options: options of the intervals and p values.
+
+    Raises:
+        UsageError: there is no such field, or it does not have two values.
+        UserError: a corner has no runs.
+    """
     options = options or Bootstrap()
     axes = axis(f, runs), axis(g, runs)
     arms, contrasts = corners(*axes, runs), effects(*axes)
