@@ -237,7 +237,5 @@ def manifest_digest(files: Iterable[tuple[str, int, bytes]]) -> str:
 
     The order in which they come does not count, nor does the folder: a copy has the digest of its original.
     """
-    lines = sorted(
-        f"{name}\0{size}\0{content.hex()}\n".encode(errors="surrogateescape") for name, size, content in files
-    )
+    lines = sorted(f"{name}\0{size}\0{content.hex()}\n".encode() for name, size, content in files)
     return hashlib.sha256(b"".join(lines)).hexdigest()

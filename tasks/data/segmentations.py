@@ -1,5 +1,6 @@
 """The segmentations of many objects in a few blocks of memory. Letters: M objects, P polygons, N coordinates."""
 
+import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.packed import Packed
+from backbones.data.splits.packed_names import PackedNames
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +32,8 @@ class Segmentations(Sequence[Any]):
     """The polygon behind the last of each object [M], int64."""
     encoding: NDArray[Any]
     """The place of each object in `encodings` [M], int64; -1 for those without."""
-    encodings: Packed
-    """Run-length encodings."""
+    encodings: PackedNames
+    """Run-length encodings as JSON."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -45,7 +46,7 @@ class Segmentations(Sequence[Any]):
         if isinstance(index, slice):
             return self.select(np.arange(len(self))[index])
         if self.encoding[index] >= 0:
-            return self.encodings[int(self.encoding[index])]
+            return json.loads(self.encodings[int(self.encoding[index])])
         polygons = range(int(self.first[index]), int(self.last[index]))
         return [self.coordinates[self._start(polygon) : self.ends[polygon]].tolist() for polygon in polygons] or None
 
@@ -65,13 +66,13 @@ class Segmentations(Sequence[Any]):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything as arrays, for `from_arrays`."""
         own = {name: getattr(self, name) for name in ("coordinates", "ends", "first", "last", "encoding")}
-        return own | {f"encodings_{name}": value for name, value in self.encodings.arrays().items()}
+        return own | dict(zip(("encodings", "encodings_ends"), self.encodings.arrays(), strict=True))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Return what `arrays` was taken from."""
         own = {name: arrays[name] for name in ("coordinates", "ends", "first", "last", "encoding")}
-        return cls(**own, encodings=Packed.from_arrays(arrays["encodings_text"], arrays["encodings_ends"]))
+        return cls(**own, encodings=PackedNames.from_arrays(arrays["encodings"], arrays["encodings_ends"]))
 
     @classmethod
     def collect(cls, values: Iterable[Any]) -> Self:
@@ -113,5 +114,5 @@ class Collector:
             "first": np.concatenate([[0], last[:-1]]).astype(np.int64)[: len(last)],
             "last": last,
             "encoding": np.array(self.encoding, dtype=np.int64),
-            "encodings": Packed(self.encodings),
+            "encodings": PackedNames(json.dumps(encoding, separators=(",", ":")) for encoding in self.encodings),
         }

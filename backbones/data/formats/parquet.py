@@ -16,7 +16,6 @@ import numpy as np
 
 from backbones.data.array_index import file_stamp
 from backbones.data.formats.folders import FoundLayout, StorageVariant
-from backbones.data.formats.packed import check_pack
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.packed_names import PackedNames
@@ -41,7 +40,6 @@ def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         UserError: a file is missing or damaged, or its columns or labels do not serve.
     """
     root = find_root(spec, data)
-    check_pack(root)
     files = {"train": _named_files(spec, root, "train", TRAIN), "val": _named_files(spec, root, "val", VALIDATION)}
     if not any(files.values()):
         raise UserError(f"{spec.name}: {root} holds no train.parquet; name the files by the keys `train` and `val`")

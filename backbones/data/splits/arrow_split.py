@@ -59,7 +59,7 @@ class RowSplit(Split):
 
     def contents(self, what: str) -> NDArray[Any]:
         """Return the digests of the rows' bytes, kept under the stamps: each state of the files is read once."""
-        key = hashlib.sha256("\n".join(self.stamps(range(len(self)))).encode(errors="surrogateescape")).hexdigest()
+        key = hashlib.sha256("\n".join(self.stamps(range(len(self)))).encode()).hexdigest()
         block = recall(f"contents/rows-{key}")
         if block is None or len(block) != len(self) * CONTENT_BYTES:
             rows = tqdm(range(len(self)), f"reading {what}", unit=" rows", delay=2, leave=False, disable=None)

@@ -1,4 +1,4 @@
-"""Millions of names in one block of bytes. Letters: M names."""
+"""Millions of short texts, such as names, in one block of bytes. Letters: M names."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,8 @@ from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from backbones.errors import UserError
 
 
 class PackedNames(Sequence[str]):
@@ -17,7 +19,10 @@ class PackedNames(Sequence[str]):
     def __init__(self, names: Iterable[str]) -> None:
         block, ends = bytearray(), array("q", [0])
         for name in names:
-            block += name.encode(errors="surrogateescape")
+            try:
+                block += name.encode()
+            except UnicodeEncodeError:
+                raise UserError(f"the name {name!a} is not UTF-8; rename the file or folder") from None
             ends.append(len(block))
         self._block, self._ends = np.frombuffer(bytes(block), dtype=np.uint8), np.frombuffer(ends, dtype=np.int64)
 
@@ -43,4 +48,4 @@ class PackedNames(Sequence[str]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = range(len(self))[index]
-        return self._block[self._ends[number] : self._ends[number + 1]].tobytes().decode(errors="surrogateescape")
+        return self._block[self._ends[number] : self._ends[number + 1]].tobytes().decode()
