@@ -53,8 +53,7 @@ def plan(
     hours = f"{total / (speed * 3.6e15):.3g} device hours at {speed:.3g} TFLOP/s ({source})" if speed else source
     lines = [
         f"sweep {sweep.name}, tier {sweep.tier}: {len(jobs)} cells, {total / 1e15:.3g} PFLOP; {hours}",
-        f"{len(jobs) - len(built.failed)} of {len(jobs)} cells can be built: {built.models} models, on the meta "
-        f"device, in {built.seconds:.1f} s.",
+        f"{len(jobs) - len(built.failed)} of {len(jobs)} cells can be built: {built.models} models, on the meta device",
         "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
         *dict.fromkeys(f"without a prediction: {reason}" for _, reason in predictions if reason),
     ]
@@ -115,9 +114,7 @@ def job_operations(job: SweepJob) -> float | None:
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     """Return the number of images in these splits; None if the data set's facts count none of them."""
-    counted = [
-        counts[split]["images"] for split in splits if isinstance(counts.get(split), dict) and "images" in counts[split]
-    ]
+    counted = [counts[split]["images"] for split in splits if "images" in counts.get(split, {})]
     return float(sum(counted)) if counted else None
 
 

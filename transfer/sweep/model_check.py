@@ -1,9 +1,8 @@
 """Checks that the commands of a sweep's jobs can be parsed, and their models built, each once, on the meta device."""
 
 import json
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,18 +20,6 @@ if TYPE_CHECKING:
 
 Overrides = tuple[tuple[str, Any], ...]
 DETECT = "detect"
-DETECTOR_OPTIONS = (
-    "detector",
-    "pyramid",
-    "taps",
-    "window",
-    "window_padding",
-    "global_blocks",
-    "relative",
-    "size",
-    "checkpoint",
-)
-"""The options of detection that determine the model around a backbone."""
 PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
 
 
@@ -42,7 +29,6 @@ class Built:
 
     models: int
     """The number of different models."""
-    seconds: float
     failed: dict[str, str]
     """The reason of each failure by the name of its job."""
 
@@ -55,18 +41,15 @@ class Built:
 
 def build_all(jobs: Sequence[SweepJob]) -> Built:
     """Build the model of every job, equal models once, and run an image through those with a user's code."""
-    start, reasons, parsed = time.perf_counter(), dict[str, str](), set[tuple[str, ...]]()
-    failed = {}
+    reasons, parsed, failed = dict[str, str](), set[tuple[str, ...]](), dict[str, str]()
     for job in jobs:
-        if wrong := _wrong_options(job, parsed):
+        wrong = _wrong_options(job, parsed)
+        if not wrong:
+            key = _model_key(job)
+            wrong = reasons[key] = reasons[key] if key in reasons else _reason(job)
+        if wrong:
             failed[job.name] = wrong
-            continue
-        key = _model_key(job)
-        if key not in reasons:
-            reasons[key] = _reason(job)
-        if reasons[key]:
-            failed[job.name] = reasons[key]
-    return Built(len(reasons), time.perf_counter() - start, failed)
+    return Built(len(reasons), failed)
 
 
 def _wrong_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> str:
@@ -135,8 +118,11 @@ def _build_task_model(job: SweepJob) -> None:
 
 def _model_key(job: SweepJob) -> str:
     """Return a key that is equal for jobs with the same model; how it is trained does not matter."""
-    recipe = recipe_of(job)
-    shape = [recipe.get(name) for name in DETECTOR_OPTIONS] if job.step.recipe == DETECT else views_of(recipe)
+    from backbones.engine.options import FitOptions
+
+    recipe, training = recipe_of(job), {item.name for item in fields(FitOptions)}
+    detector = {name: value for name, value in recipe.items() if name not in training and name not in BACKBONE_OPTIONS}
+    shape = detector if job.step.recipe == DETECT else views_of(recipe)
     return json.dumps([job.step.recipe == DETECT, job.backbone, _overrides(job), shape], default=str)
 
 

@@ -200,19 +200,6 @@ def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
     ]
     with pytest.raises(UserError, match=r"3 samples of a are missing in b, 3 the other way \(0.jpg"):
         resample(runs, ["top1"])
-    doubled = outcomes["sample"].copy()
-    doubled[1] = doubled[0]
-    twice = [
-        run_of(tmp_path / name, "knn", changed(outcomes, sample=order), recorded)
-        for name, order in (("c", doubled), ("d", doubled[::-1].copy()))
-    ]
-    with pytest.raises(UserError, match="several samples have one name"):
-        resample(twice, ["top1"])
-    with pytest.raises(UserError, match="several samples have one name"):
-        resample(twice[:1] * 2, ["top1"])
-    none = run_of(tmp_path / "e", "knn", {name: values[:0] for name, values in outcomes.items()}, recorded)
-    with pytest.raises(UserError, match="has no samples"):
-        resample([none, none], ["top1"])
 
 
 def test_other_clusters_are_an_error(tmp_path: Path) -> None:
@@ -228,52 +215,8 @@ def test_other_clusters_are_an_error(tmp_path: Path) -> None:
         resample(runs, ["mAP"], draws=10)
 
 
-def test_files_that_cannot_be_used(tmp_path: Path) -> None:
-    outcomes = outcomes_of("knn")
-    recorded = load_task("knn").rescore(outcomes)
-    run = run_of(tmp_path / "a", "knn", outcomes, recorded | {"top1": recorded["top1"] + 1e-4})
-    with pytest.raises(UserError, match=r"top1 = .* the record says .*transfer.verify"):
-        resample([run], ["top1"])
-    assert list(resample([run], ["top5", "unknown"], draws=10)) == ["top5"]
-    path = run.folder / "outcomes.npz"
-    np.savez(path, rank=outcomes["rank"], sample=outcomes["sample"])
-    with pytest.raises(UserError, match="has no cluster"):
-        read_outcomes(run)
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(UserError, match="not readable"):
-        read_outcomes(run)
-    path.unlink()
-    with pytest.raises(UserError, match="missing, and there are scores; copy the whole folder"):
-        read_outcomes(run)
-
-
 def test_queries_without_a_match_do_not_count() -> None:
     outcomes = ranked()
     values = per_sample("rank1", outcomes)
     assert values is not None
     assert np.isnan(values).sum() == (~Ranking.from_outcomes(outcomes).valid).sum() > 0
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ({"ap": None}, r"cannot be scored \(KeyError: 'ap'\)"),
-        ({"ap": np.zeros(3)}, r"cannot be scored \(ValueError: mAP: 3 values of 60 samples\)"),
-        ({"cluster": np.arange(3)}, "not equally many"),
-    ],
-)
-def test_an_error_about_unsuitable_arrays_names_their_file(
-    tmp_path: Path, damage: dict[str, Any], message: str
-) -> None:
-    outcomes = {name: values for name, values in (ranked() | damage).items() if values is not None}
-    run = run_of(tmp_path / "a", "reid", outcomes, {"mAP": 0.5})
-    with pytest.raises(UserError, match=rf"a/outcomes\.npz: .*{message}"):
-        resample([run], ["mAP"], draws=10)
-
-
-def test_an_error_about_damaged_matches_of_coco_names_their_file(tmp_path: Path) -> None:
-    run = coco_run(tmp_path / "a", 0)
-    kept = {name: values for name, values in read_outcomes(run).items() if not name.startswith("box")}
-    np.savez(run.folder / "outcomes.npz", **kept)
-    with pytest.raises(UserError, match=r"a/outcomes\.npz: cannot be scored"):
-        resample([run], ["box_AP"], ap_draws=3)

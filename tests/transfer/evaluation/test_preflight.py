@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export, pretraining_facts
-from backbones.errors import UserError
+from backbones.checkpoints.exports import export
 from tasks.task import load_task
 from transfer.evaluation.inputs import export_origin
 from transfer.records.store import Record
@@ -32,12 +31,6 @@ def test_marks_go_on_from_one_export_to_the_next(about: dict[str, Any], origin: 
     assert export_origin(CLEAN | {"origin": origin}) == CLEAN | {name: mark for name, mark in origin.items() if mark}
 
 
-def test_an_origin_of_another_form_is_damage(tmp_path: Path) -> None:
-    (tmp_path / "pretrain.json").write_text('{"run": "a", "origin": ["smoke"]}')
-    with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
-        pretraining_facts(tmp_path)
-
-
 def test_weights_of_a_smoke_run_that_are_passed_over_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +44,7 @@ def test_weights_of_a_smoke_run_that_are_passed_over_are_said(
     assert "not taken by name" not in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_what_partial_keeps_and_what_it_changes_is_said_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,16 +65,6 @@ def test_what_partial_keeps_and_what_it_changes_is_said_and_recorded(
     assert second.backbone["length"] == "image"
     assert (first.untrained, second.untrained) == ([], [])
     assert any("attention relu there, gelu here" in note for note in first.notes)
-
-
-def test_detection_takes_an_export_whose_length_is_counted_otherwise(tmp_path: Path) -> None:
-    export(create("tiny", weights="random", attention="relu"), tmp_path / "out")
-    words = ["detect", "--backbone", "tiny", "--smoke", "--epochs", "1", "--subset", "2", "--relative"]
-    words += ["--weights", str(tmp_path / "out"), "--length", "image", "--attention", "relu", "--threads", "1"]
-    assert main([*words, "--size", "64", "64", "--out", str(tmp_path / "runs")]) == 0
-    (record,) = (Record.read(path) for path in tmp_path.glob("runs/*/record.json"))
-    assert (record.backbone["attention"], record.backbone["length"]) == ("relu", "image")
-    assert record.details["attention_lengths"] == {"16": 2}
 
 
 SIZES = ("--backbone", "tiny", "--smoke", "--threads", "1")
@@ -105,7 +89,7 @@ def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-@pytest.mark.parametrize("task", [*TRAINED, "fewshot", "knn"])
+@pytest.mark.parametrize("task", ["reid", "detect", "fewshot"])
 def test_weights_of_another_model_are_told_once_before_data_is_opened(
     task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,7 +103,7 @@ def test_weights_of_another_model_are_told_once_before_data_is_opened(
 
 
 @pytest.mark.usefixtures("no_data")
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", ["reid", "linear"])
 def test_trainable_patterns_without_a_parameter_are_told_before_data_is_opened(
     task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

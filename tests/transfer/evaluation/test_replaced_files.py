@@ -12,7 +12,7 @@ from PIL import Image
 from transfer.evaluation import evaluator
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record
-from transfer.records.store import Store
+from transfer.records.store import RunKey, Store
 from transfer.run import main as run
 
 ALIKE = ["--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
@@ -72,6 +72,7 @@ def records(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("layout", [images, people])
+@pytest.mark.nightly
 def test_no_record_names_images_that_it_was_not_computed_from(
     layout: Callable[[Path], tuple[list[str], Path]],
     tmp_path: Path,
@@ -81,16 +82,16 @@ def test_no_record_names_images_that_it_was_not_computed_from(
     options, image = layout(tmp_path / "set")
     command = [*options, "--backbone", "tiny", "--weights", "random", "--dataset", "set.yaml", *ALIKE]
     assert run([*command, "--out", "old"]) == 0
-    begin, before = evaluator.find_record, image.stat()
+    begin, before = Store.find, image.stat()
 
-    def replaced(planned: PlannedRun, store: Store) -> Record | None:
+    def replaced(store: Store, run_id: str, run_key: RunKey) -> Record | None:
         image.write_bytes(bitmap(120))
         os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
-        return begin(planned, store)
+        return begin(store, run_id, run_key)
 
     capsys.readouterr()
     with monkeypatch.context() as patched:
-        patched.setattr(evaluator, "find_record", replaced)
+        patched.setattr(Store, "find", replaced)
         assert run([*command, "--out", "runs"]) == 1
     assert f"{image}: replaced while this command was at work; start it again" in capsys.readouterr().err
     assert records(Path("runs")) == {}
@@ -101,6 +102,7 @@ def test_no_record_names_images_that_it_was_not_computed_from(
 
 
 @pytest.mark.parametrize("name", ["metric.py", "reader.py"])
+@pytest.mark.nightly
 def test_each_seed_is_named_by_the_files_that_the_command_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

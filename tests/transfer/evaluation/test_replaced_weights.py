@@ -43,14 +43,12 @@ def records(out: Path) -> dict[str, dict[str, Any]]:
     ("words", "write"),
     [
         (["reid", *SEEDS], exported),
-        (["reid", *SEEDS], saved),
-        (["reid", "--dataset", "toy_market", "toy_msmt17"], exported),
         (["reid", *SEEDS, "--test-dataset", "toy_msmt17"], exported),
-        (["finetune", *SEEDS], exported),
         (["finetune", *SEEDS], saved),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else given.__name__,
 )
+@pytest.mark.nightly
 def test_no_run_trains_from_weights_that_its_record_does_not_name(
     words: list[str],
     write: Callable[[Path], Path],
@@ -90,6 +88,7 @@ def test_no_run_trains_from_weights_that_its_record_does_not_name(
     assert len(from_weights) == 2
 
 
+@pytest.mark.nightly
 def test_trained_weights_replaced_before_they_are_scored_on_another_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,14 +84,6 @@ def test_data_is_opened_once_where_a_seed_is_left(tmp_path: Path, monkeypatch: p
     assert len(opened) == 1
 
 
-def test_what_is_said_of_reused_weights_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The note on the random weights of a smoke run, whether the record is made, found, or found beside a new one."""
-    for seeds in ([0], [0], [0, 1]):
-        options = KNN | {"progress": True, "seeds": seeds, "backbone": "dino_s16", "subset": 2, "size": 32, "k": 1}
-        transfer.evaluate("knn", device="cpu", out=tmp_path, other_k=[], **options)
-        assert capsys.readouterr().err.count("smoke run with random weights") == 1
-
-
 @pytest.mark.parametrize("training", ["fp32", "bf16", "fp16", "auto", None])
 @pytest.mark.parametrize("scoring", ["fp32", "bf16", "fp16", "auto", "run"])
 def test_precisions_are_those_that_torch_would_choose(training: str | None, scoring: str) -> None:

@@ -30,6 +30,7 @@ RUN = [
 
 
 @pytest.mark.parametrize("name", INSTALLED)
+@pytest.mark.nightly
 def test_steps_and_record_reach_the_tracker(name: str, tmp_path: Path) -> None:
     assert main([*RUN, "--tracker", name, "--out", str(tmp_path)]) == 0
     (file,) = tmp_path.glob("reid-*/record.json")
@@ -44,15 +45,6 @@ def test_steps_and_record_reach_the_tracker(name: str, tmp_path: Path) -> None:
     assert verify([str(tmp_path)]) == 0
 
 
-def test_validations_reach_the_tracker(tmp_path: Path) -> None:
-    command = ["linear", *TINY, "--epochs", "2", "--tracker", "tensorboard", "--out", str(tmp_path)]
-    assert main(command) == 0
-    validated = [line for line in history(tmp_path) if "top1" in line]
-    kept = read("tensorboard", next(tmp_path.glob("linear-*")))
-    assert validated
-    assert kept.series["validation/top1"] == [(line["step"], pytest.approx(line["top1"])) for line in validated]
-
-
 def test_a_missing_package_is_said_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +56,7 @@ def test_a_missing_package_is_said_before_anything_runs(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.nightly
 def test_the_tracker_is_no_part_of_the_identity(tmp_path: Path) -> None:
     ids = []
     for name in ("none", "tensorboard"):

@@ -83,13 +83,6 @@ def test_slurms_notice_does_not_kill_the_child(process: Process) -> None:
     assert process.result == 143
 
 
-def test_a_child_that_slurm_has_stopped_itself_is_not_over(process: Process) -> None:
-    process._process.terminate()
-    process.wait()
-    assert process.result == 143
-    assert not process.finished
-
-
 def test_a_killed_child_is_over(process: Process) -> None:
     process._process.kill()
     process.wait()

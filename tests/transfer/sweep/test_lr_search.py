@@ -1,6 +1,5 @@
 """A search as cells of a sweep: real trainings of the test backbone, whose rate is searched."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ def searches(folder: Path, **given: Any) -> Searches:
     return Searches(read_sweep(str(path), "full"))
 
 
+@pytest.mark.nightly
 def test_the_limit_of_a_real_training_is_bracketed_within_the_budget(tmp_path: Path) -> None:
     found = searches(tmp_path)
     sweeper = Sweeper(tmp_path / "out", InThisProcess(), on_end=found.next_jobs)
@@ -55,13 +55,10 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
         ({"low": 1, "high": 0.1}, "0 < low < high"),
         ({"ratio": 1}, "ratio"),
         ({"seeds": []}, "seeds"),
-        ({"low": "a"}, "low"),
-        ({"budget": math.inf}, "`budget` and `ratio` are numbers"),
         ({"option": "optimizer"}, "`optimizer` is no number"),
-        ({"step": "reid"}, "no step 'reid'"),
-        ({"option": "lrr"}, "unknown option 'lrr'"),
-        ({"low": 5e-324, "high": 0.1}, "there is no rate to try between"),
-        ({"seeds": [0, 1, 2], "budget": 4}, "`budget` 4 is too small for 3 seeds"),
+        ({"step": "reid"}, "unknown key 'reid'"),
+        ({"option": "lrr"}, "'lrr' is no option of a cell"),
+        ({"seeds": [0, 1, 2], "budget": 4}, "a budget of two runs a seed"),
     ],
 )
 def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], says: str) -> None:

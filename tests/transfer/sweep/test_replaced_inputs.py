@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from tests.transfer.sweep.test_runner import QUICK, STEM, Ended, InThisProcess, jobs_of, swept
@@ -39,6 +41,7 @@ def ended(out: Path, jobs: list[SweepJob], launcher: InThisProcess) -> Progress:
     return progress
 
 
+@pytest.mark.nightly
 def test_a_stem_replaced_while_its_cell_starts_and_put_back(tmp_path: Path) -> None:
     stem, out = tmp_path / "my_stem.py", tmp_path / "out"
     old, new = STEM.replace("BIAS", "True"), STEM.replace("BIAS", "False")
@@ -56,6 +59,7 @@ def test_a_stem_replaced_while_its_cell_starts_and_put_back(tmp_path: Path) -> N
     assert record.backbone["files"]["stem"] == jobs[0].contents[0][1]
 
 
+@pytest.mark.nightly
 def test_weights_replaced_while_a_cell_ends_are_not_answered_by_its_record(tmp_path: Path) -> None:
     weights, other = (export(create("tiny"), tmp_path / name) for name in ("given", "other"))
     jobs = jobs_of(tmp_path, probe=PROBE | {"options": {**PROBED, "weights": str(weights)}})
@@ -70,10 +74,3 @@ def test_weights_replaced_while_a_cell_ends_are_not_answered_by_its_record(tmp_p
     assert len(launcher.words) == 1
     assert record is not None
     assert record.weights_id == create("tiny", weights=str(other)).weights_id
-
-
-def test_weights_with_new_times_alone_are_the_same(tmp_path: Path) -> None:
-    weights = export(create("tiny"), tmp_path / "given")
-    jobs = jobs_of(tmp_path, probe=PROBE | {"options": {**PROBED, "weights": str(weights)}})
-    progress = ended(tmp_path / "out", jobs, Replacing(after=lambda: (weights / "model.safetensors").chmod(0o640)))
-    assert progress.status == "completed"

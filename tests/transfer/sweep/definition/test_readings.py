@@ -8,9 +8,8 @@ import pytest
 from backbones.errors import UsageError
 from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of
 from transfer.published.rows import rows_of, used_values
-from transfer.sweep.__main__ import main
 from transfer.sweep.definition.grid import SweepJob, expand
-from transfer.sweep.definition.sweep_file import TIERS, read_sweep
+from transfer.sweep.definition.sweep_file import read_sweep
 
 READ_TWICE = ("1", "2", "3", "5", "6", "7")
 
@@ -37,12 +36,6 @@ def test_a_sweep_runs_one_reading_or_both(table: str) -> None:
     assert [job.name for job in once] == [job.name for job in jobs(table, "one")]
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_tier_takes_both(tier: str) -> None:
-    assert len(jobs("3", None, tier)) == 8
-    assert len(jobs("3", "both", tier)) == 16
-
-
 def test_a_file_says_which_readings(tmp_path: Path) -> None:
     text = """
 paper: scaled_relu
@@ -60,20 +53,11 @@ steps:
         read_sweep(str(path), "full")
 
 
-def test_the_flag_is_refused_where_nothing_is_printed_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scaled_relu_table4", "--tier", "smoke", "--readings", "both", "--dry-run"]) == 2
-    assert "--readings both: nothing in" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("table", "label", "step"),
     [
-        ("1", "ViT_c, 1e-3, AdamW, warm-up 20", "deit"),
-        ("2", "DeiT-S, 1Proj+1ReLU, 1e-3, AdamW, warm-up 5", "deit"),
         ("3", "3Conv+3BN+3ReLU+1Proj, (2,2,2,2), warm-up 5", "deit"),
-        ("5", "DeiT-S, GELU to ReLU in the FFN", "deit"),
         ("6", "TST, 5e-4, SAM", "finetune"),
-        ("7", "10 % of the labels", "finetune"),
     ],
 )
 def test_a_run_of_either_reading_is_compared_and_says_which(tmp_path: Path, table: str, label: str, step: str) -> None:
