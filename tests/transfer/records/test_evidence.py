@@ -1,13 +1,12 @@
 """What counts as one seed, and what never came to have a score, in every table."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables import test_comparison as knn
 from tests.transfer.report.tables.of_records import letters, map_of, over_datasets_of, said, summary_of, texts
@@ -18,7 +17,6 @@ from transfer.records.store import Run
 from transfer.report.render.run_table import run_table
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.table import Table
-from transfer.share.card_sections import by_protocol
 from transfer.statistics.verdicts import Breakdowns, Kind
 
 
@@ -170,37 +168,6 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
     assert "a better among survivors in 1" in knn.notes(table)
 
 
-def test_fine_tunings_that_broke_down_count_though_their_pretraining_has_a_score(tmp_path: Path) -> None:
-    """Three pretrainings of each stem, four fine-tunings of each: with conv one of four lasts."""
-    runs = []
-    for stem in ("conv", "patchify"):
-        for seed in range(3):
-            runs.append(knn.pretraining(tmp_path, stem, seed))
-            lasts = [again == 0 or stem == "patchify" for again in range(4)]
-            runs += [
-                knn.made(tmp_path, stem, seed=again, weights_id=f"sha256:{stem}{seed}", broke=not last)
-                for again, last in enumerate(lasts)
-            ]
-    found = knn.compared(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
-    table = knn.compare(runs, "task=knn,stem=conv", "task=knn,stem=patchify", draws=300)
-    (top1,) = [row for row in found.rows if row.score == "top1"]
-    assert top1.verdict.breakdowns == (Breakdowns("a", 9, 12), Breakdowns("b", 0, 3))
-    assert "of survivors alone: broke down a 9 of 12; with these at chance" in knn.row(table, score="top1")["verdict"]
-    assert top1.verdict.counted.estimate < -0.2 < 0 < top1.estimate.estimate
-    rows = summary_of([run.record for run in runs if run.record.task == "knn"], [run.record for run in runs])
-    assert [text[:7] for text in texts(rows, "broke down")] == ["9 of 12", "0 of 3 "]
-
-
-def test_weights_choose_a_side(tmp_path: Path) -> None:
-    levels = {"timm:a": 0.7, "timm:b": 0.2}
-    conv = [knn.made(tmp_path, "conv", weights_id=name, level=level) for name, level in levels.items()]
-    plain = knn.made(tmp_path, "patchify", weights_id="timm:a")
-    table = knn.compare([*conv, plain], "stem=conv,weights=timm:a", "stem=patchify", draws=100)
-    assert knn.row(table, score="top1")["a"] == pytest.approx(100 * conv[0].record.scores["top1"])
-    with pytest.raises(UsageError, match="weights=timm:c; did you mean"):
-        knn.compare([*conv, plain], "weights=timm:c", "stem=patchify", draws=100)
-
-
 def test_pretrainings_that_broke_down_are_those_of_their_own_part_in_a_map() -> None:
     parents = [*pretrainings(2, 3, "conv"), *pretrainings(2, 0, "patchify")]
     runs = [tuned(f"sha256:{stem}{seed}", stem=stem) for stem in ("conv", "patchify") for seed in (0, 1)]
@@ -258,17 +225,6 @@ def test_seeds_of_a_pretraining_elsewhere_are_known_by_what_its_export_says(tmp_
     table = knn.compare(runs, "stem=conv", "stem=patchify", draws=100)
     assert knn.row(table, score="top1")["seeds"] == "3 in pairs"
     assert summary_of([run.record for run in runs])["seeds"] == [3, 3]
-
-
-def test_an_interaction_counts_survivors_too(tmp_path: Path) -> None:
-    runs = [
-        knn.made(tmp_path, stem, attention, seed=seed)
-        for stem in ("conv", "patchify") for attention in ("softmax", "relu") for seed in (0, 1)
-    ]  # fmt: skip
-    runs.append(knn.made(tmp_path, "conv", "relu", seed=2, broke=True))
-    table = knn.interaction(runs, "stem", "attention=softmax/relu", draws=100)
-    row = knn.row(table, score="top1", effect="interaction of stem and attention")
-    assert "of survivors alone: broke down stem conv, attention relu 1 of 3" in row["verdict"]
 
 
 def sets(backbone: str, **scores: float | None) -> list[Record]:
@@ -342,29 +298,6 @@ def test_runs_of_other_numbers_of_processes_are_no_seeds_of_each_other() -> None
     assert said(table)[:2] == ["protocol a: world_size 1", "protocol b: world_size 8"]
 
 
-def test_runs_of_other_numbers_of_processes_do_not_stand_in_one_arm(tmp_path: Path) -> None:
-    alone = [
-        knn.made(tmp_path, stem, seed=seed, task="reid", environment={"world_size": 1})
-        for stem in ("conv", "patchify") for seed in range(3)
-    ]  # fmt: skip
-    eight = knn.made(tmp_path, "conv", seed=3, level=0.2, task="reid", environment={"world_size": 8})
-    table = knn.compare([*alone, eight], "stem=conv", "stem=patchify", scores=["top1"], draws=200)
-    assert knn.row(table)["seeds"] == "3 in pairs"
-    assert knn.row(table)["a"] == pytest.approx(
-        knn.row(knn.compare(alone, "stem=conv", "stem=patchify", scores=["top1"]))["a"]
-    )
-    with pytest.raises(UserError, match="world_size"):
-        knn.compare([eight, *alone[3:]], "stem=conv", "stem=patchify", scores=["top1"])
-
-
-def test_a_comparison_says_where_its_arms_were_computed(tmp_path: Path) -> None:
-    kinds = {"conv": "cpu", "patchify": "cuda"}
-    runs = [knn.made(tmp_path, stem, environment={"device_type": kind}) for stem, kind in kinds.items()]
-    assert knn.row(knn.compare(runs, "stem=conv", "stem=patchify", scores=["top1"], draws=200))["dataset"].endswith(
-        "(cpu, cuda)"
-    )
-
-
 def test_where_any_number_computes_the_same_it_is_said_at_the_row() -> None:
     options = {"sync_bn": True, "sam": "none", "mixup": 0}
     runs = [of_processes(world, seed, 0.6) for seed, world in enumerate((1, 1, 8))]
@@ -387,8 +320,3 @@ def test_kinds_of_device_and_versions_of_torch_are_said_at_the_row() -> None:
     ]
     alike = [of_processes(1, seed, 0.6, **old) for seed in range(2)]
     assert summary_of(alike)["dataset"] == ["toy_market (version 1)"]
-
-
-def test_a_card_keeps_runs_of_other_numbers_of_processes_apart() -> None:
-    runs = [of_processes(1, 0, 0.5), of_processes(8, 1, 0.5), of_processes(1, 2, 0.5)]
-    assert sorted(len(group) for group in by_protocol([replace(run, config_digest="one") for run in runs])) == [1, 2]

@@ -5,7 +5,7 @@ import pytest
 from tests.transfer.records.recorded import made, trained
 from transfer.records.comparability import Comparability
 from transfer.records.grouping import Grouping, grouped
-from transfer.records.labels import content_label, letter, value_label
+from transfer.records.labels import content_label, letter
 from transfer.records.protocol import by_export
 from transfer.records.protocol import processes as per_process_count
 from transfer.records.record import Record
@@ -159,12 +159,6 @@ def test_options_without_effect_are_not_said() -> None:
 
 def test_letters_go_on_after_z() -> None:
     assert [letter(number) for number in (0, 25, 26, 51, 52, 701, 702)] == ["a", "z", "aa", "az", "ba", "zz", "aaa"]
-
-
-def test_values_are_said_plainly() -> None:
-    assert [value_label(value) for value in (None, True, 5e-2, 3, [64, 32], [], "gap")] == [
-        "none", "yes", "0.05", "3", "64 32", "none", "gap",
-    ]  # fmt: skip
 
 
 def test_the_processes_are_named_only_where_their_number_differs() -> None:

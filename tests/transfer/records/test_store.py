@@ -140,12 +140,6 @@ def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
     assert not (store.folder(mine.run_id) / "record.json").exists()
 
 
-def test_an_output_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
-    (tmp_path / "runs").touch()
-    with pytest.raises(UserError, match=r"--out .*runs: cannot be written"):
-        Store(tmp_path / "runs").prepare()
-
-
 def written(root: Path, name: str = "", **given: Any) -> Run:
     """A finished run in a store, under another folder's name if one is given."""
     store, mine = Store(root), record(RunKey(CONTENT), **given)
@@ -153,13 +147,6 @@ def written(root: Path, name: str = "", **given: Any) -> Run:
     whole = store.write(mine, "lr: 0.05\n", {"ap": np.array([0.1, 0.2])})
     folder = store.folder(mine.run_id)
     return Run(folder.rename(root / name) if name else folder, whole)
-
-
-def test_a_run_without_outcomes_does_not_keep_those_of_another(tmp_path: Path) -> None:
-    folder = written(tmp_path).folder
-    (folder / "record.json").unlink()
-    Store(tmp_path).write(record(RunKey(CONTENT)), "lr: 0.05\n", {})
-    assert not (folder / "outcomes.npz").exists()
 
 
 def test_copies_of_a_run_are_one_and_those_that_differ_are_named(tmp_path: Path) -> None:
@@ -218,12 +205,6 @@ def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pyt
         cell.options = options | own
         evaluator._record(cell, context(ranks=Ranks(0, world)), Store(tmp_path))
         assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")
-
-
-def test_ones_own_run_comes_before_a_shared_copy_of_it(tmp_path: Path) -> None:
-    shared = written(tmp_path, "a", shared={"left_out": []})
-    own = written(tmp_path)
-    assert merged([shared, own]) == ([own], [])
 
 
 def test_unfinished_runs_say_how_they_stand(tmp_path: Path) -> None:
