@@ -41,8 +41,7 @@ ROOMS = {
     "transfer/cli": "argv -> Command: options, YAML layers, names checked first",
     "transfer/statistics": "intervals, tests, contrasts, verdicts: numbers only",
     # tasks
-    "tasks/reference": "plain, slow float64 statements of the tasks, for --recompute",
-    "tasks/reference/metrics": "plain, slow float64 statements of the metrics",
+    "tasks/reference": "oracles: plain, slow statements of the metrics, for tests and --recompute",
     "tasks/facts": "what is known of a task without torch: options, metrics, version, data",
     "tasks/probing": "frozen features, support sets, probes",
     "tasks/token_diagnostics": "what tokens and attention look like, layer by layer",

@@ -82,6 +82,14 @@ class Dino(DinoFacts):
         context.export(chosen, network=options.export, scores=scores)
         return scores, outcomes
 
+    def recompute(
+        self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Score exported features by k-NN on the validation split."""
+        backbone = create(spec, img_size=options.size).to(context.device).eval()
+        outcomes = knn_outcomes(backbone, data, options, context)
+        return self.rescore(outcomes), outcomes
+
     def prepare_training(
         self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
     ) -> tuple[DinoLearner, RunLoader]:

@@ -47,7 +47,7 @@ class Supervised(SupervisedFacts):
             return {}, {}
         start = time.monotonic()
         try:
-            outcomes = validate(learner, data, options, context)
+            outcomes = validate(learner.scored_backbone, data, options, context)
         except NotFinite as broken:
             context.record_not_finite(broken)
             return {}, {}
@@ -56,6 +56,14 @@ class Supervised(SupervisedFacts):
         scores = self.rescore(outcomes)
         context.export(learner.scored_backbone, network=options.export, classes=list(data.classes), scores=scores)
         return scores, outcomes
+
+    def recompute(
+        self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Score an exported classifier on the validation split."""
+        backbone = create(spec, img_size=options.size, classes="trained").to(context.device).eval()
+        outcomes = validate(backbone, data, options, context)
+        return self.rescore(outcomes), outcomes
 
     def prepare_training(
         self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
@@ -125,7 +133,7 @@ def train(
 
     def scores(epoch: int) -> dict[str, Any]:
         try:
-            outcomes = validate(learner, data, options, context) if options.validates(epoch) else {}
+            outcomes = validate(learner.scored_backbone, data, options, context) if options.validates(epoch) else {}
         except NotFinite as broken:
             context.note(f"epoch {epoch + 1} has no scores: {broken}")
             outcomes = {}
@@ -183,16 +191,14 @@ def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:
     return CropWithBox(options.size, options.crop_area, options.crop_ratio, options.flip, options.interpolation, rest)
 
 
-def validate(
-    learner: SupervisedLearner, data: ClassificationData, options: SupervisedOptions, context: Context
-) -> Outcomes:
+def validate(backbone: Backbone, data: ClassificationData, options: SupervisedOptions, context: Context) -> Outcomes:
     """Return outcomes of the validation split, empty without one. Raises NotFinite where a logit is not finite."""
     if data.val is None:
         return {}
     transform = eval_transform(
         options.size, options.resize, view="area" if options.augment == "bigvision" else "bicubic"
     )
-    return top_k(learner.scored_backbone, data.val, transform, context, batch_size=options.eval_batch)
+    return top_k(backbone, data.val, transform, context, batch_size=options.eval_batch)
 
 
 METHOD = Supervised()

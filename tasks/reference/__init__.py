@@ -1,6 +1,6 @@
-"""Every task's evaluation stated again, plainly and slowly, in float64 on the CPU: what `verify --recompute` runs.
+"""Oracles: every metric stated plainly and slowly from its paper's formula, one query, image or class at a time.
 
-It shares data readers, models and image transforms with the suite, and nothing that scores: `metrics/` imports numpy,
-scipy and pycocotools alone, and a test holds the room to that. A module is named after its task and ends in
-`recompute`, which takes what is at hand of a run (`run_inputs.py`) and gives rows to compare (`recomputed.py`).
+They import numpy, scipy and pycocotools alone, and share nothing with the fast forms in `tasks/ranking`,
+`tasks/probes.py`, `tasks/detection/coco`, `tasks/token_diagnostics` and `backbones/pretrain`, which tests hold against
+them. `verify --recompute` scores the results of each sample by `scores.py`, and detections by `detection.py`.
 """

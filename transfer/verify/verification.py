@@ -24,22 +24,14 @@ class Verdict:
     """A sentence for each check that was not possible."""
     environment: list[str] = field(default_factory=list)
     """Each difference of the run's environment from this one."""
-    rescored: bool = False
-    """Whether the scores in the record were computed anew from the per-sample results, to the bit."""
     record: Record | None = None
     recomputed: list[str] = field(default_factory=list)
     """The scores in the record and recomputed, as lines of a table."""
     not_recomputed: str = ""
     """The reason why the requested recomputation was not possible; empty if it was."""
 
-    @property
-    def right(self) -> bool:
-        """Whether nothing is wrong and the record is new enough to be checked."""
-        return bool(not self.wrong and self.record and self.record.files and self.record.run_key_content)
-
     def __str__(self) -> str:
-        verdict = "WRONG" if self.wrong else "right" if self.right else "not checkable"
-        lines = [f"{verdict}  {self.name}"]
+        lines = [f"{'WRONG' if self.wrong else 'right'}  {self.name}"]
         lines += [*self.wrong, self.not_recomputed] if self.not_recomputed else self.wrong
         notes = [*self.notes, *([f"other than here: {'; '.join(self.environment)}"] if self.environment else [])]
         return "\n       ".join([*lines, *self.recomputed, *(f"({note})" for note in notes)])
@@ -64,13 +56,9 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
     except UserError:
         verdict.wrong.append(f"{RECORD}: edited after it was written")
     try:
-        scores = check_scores(folder, record)
-        results = [check_files(folder, record), check_run_key(folder, record), scores]
-        results.append(check_weights(folder, record, weights))
-        verdict.rescored = scores == ([], []) and bool(record.scores)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        results = [([f"{RECORD}: holds what no run writes ({reason_of(error)})"], [])]
-    except OSError as error:  # no permission, a failing disk, a path of weights that is too long for a file system
+        results = [check_files(folder, record), check_run_key(folder, record), check_scores(folder, record)]
+        results.append(check_weights(record, weights))
+    except OSError as error:  # no permission, a failing disk
         results = [([str(path_error(error) or reason_of(error)).replace(str(folder), verdict.name)], [])]
     for wrong, notes in results:
         verdict.wrong += wrong

@@ -62,7 +62,7 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytes
     assert main(FLAGS) == 0
     assert "has a record, reused" in capsys.readouterr().err
     assert verify(["runs", "--recompute"]) == 0
-    assert "12 images, 48 training images" in capsys.readouterr().out
+    assert "12 samples, 0 with other results" in capsys.readouterr().out
     reader = folder / "my_reader.py"
     reader.write_text(reader.read_text() + "\n# changed\n")
     verify(["runs", "--recompute"])

@@ -28,11 +28,6 @@ class LinearProbe:
         outputs: NDArray[Any] = ((feature - self.mean) / self.std) @ self.weights + self.bias
         return outputs
 
-    @property
-    def lipschitz(self) -> float:
-        """Return the Lipschitz constant of the outputs with respect to the feature."""
-        return float(np.sqrt(((self.weights / self.std[:, None]) ** 2).sum(0)).max())
-
 
 def _standardised(features: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     mean, std = features.mean(0), features.std(0) + 1e-5

@@ -16,7 +16,8 @@ def coco_numbers(
     """Return the numbers in [0, 1] of the given images by their `NAMES`; undefined ones are left out.
 
     Args:
-        truth, results: in COCO's formats. Boxes of results are dropped for masks, whose own areas then count.
+        truth, results: in COCO's formats. Boxes of results are dropped for masks, whose own areas then count; an object
+            of the truth without a mask is then ignored like a crowd and fills its box.
         kind: "bbox" or "segm".
         images: ids.
     """
@@ -29,6 +30,8 @@ def coco_numbers(
         for result in results
         if result["image_id"] in images
     ]
+    if kind == "segm":
+        truth = truth | {"annotations": [_with_mask(annotation) for annotation in truth["annotations"]]}
     with contextlib.redirect_stdout(io.StringIO()):
         objects = COCO()
         objects.dataset = truth
@@ -46,12 +49,9 @@ def coco_numbers(
     return {name: float(value) for name, value in zip(NAMES, evaluated.stats) if value > -1 and np.isfinite(value)}
 
 
-def box_iou(first: list[float], second: list[float]) -> float:
-    """Return the intersection over union of two boxes x, y, width, height."""
-    sides = [
-        min(first[axis] + first[axis + 2], second[axis] + second[axis + 2]) - max(first[axis], second[axis])
-        for axis in (0, 1)
-    ]
-    shared = max(sides[0], 0) * max(sides[1], 0)
-    union = first[2] * first[3] + second[2] * second[3] - shared
-    return shared / union if union > 0 else float(first == second)
+def _with_mask(annotation: dict[str, Any]) -> dict[str, Any]:
+    if "segmentation" in annotation:
+        return annotation
+    left, top, width, height = annotation["bbox"]
+    corners = [left, top, left + width, top, left + width, top + height, left, top + height]
+    return annotation | {"iscrowd": 1, "segmentation": [corners]}

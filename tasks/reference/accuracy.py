@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 
@@ -11,11 +10,3 @@ def top_k(outputs: NDArray[Any], label: int, k: int) -> float:
     above = sum(bool(value > outputs[label]) for value in outputs)
     level = sum(bool(value == outputs[label]) for value in outputs)
     return min(max(k - above, 0) / level, 1.0)
-
-
-def top_k_bounds(outputs: NDArray[Any], label: int, k: int, error: float) -> tuple[float, float]:
-    """Return the lowest and highest chance if every output may be off by `error`."""
-    true_class = np.arange(len(outputs)) == label
-    return top_k(outputs - np.where(true_class, 2 * error, 0), label, k), top_k(
-        outputs + np.where(true_class, 2 * error, 0), label, k
-    )

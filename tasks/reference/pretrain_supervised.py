@@ -1,5 +1,0 @@
-"""Recompute the last validation of a supervised pretraining."""
-
-from tasks.reference.finetune import recompute
-
-__all__ = ["recompute"]
