@@ -23,7 +23,7 @@ ROOMS = {
     "transfer/report": "python -m transfer.report",
     "transfer/doctor": "python -m transfer.doctor: what this machine and its data can do",
     "transfer/testing": "check_backbone: the conformance test of a backbone",
-    "transfer/share": "bundles, model cards, weights in the hub's layout",
+    "transfer/share": "bundles and model cards",
     "transfer/verify": "python -m transfer.verify: whether a run is what its record says",
     "transfer/launch": "where processes run: this machine, Slurm",
     "transfer/evaluation": "Command -> Record: preflight, planned runs, the evaluator",

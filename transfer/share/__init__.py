@@ -1,4 +1,4 @@
-"""Files for other people: bundles of runs, model cards, and weights in the layout of the Hugging Face hub.
+"""Files for other people: bundles of runs and model cards.
 
 Paths of this machine are removed on the way. Nothing is uploaded.
 """

@@ -1,42 +1,56 @@
-"""Writes model cards from records, and weights in the layout of the Hugging Face hub. Nothing is uploaded.
-
-The card calls unknown what no record says.
-"""
+"""Writes the model card of a run's weights from records. The card calls unknown what no record says."""
 
 import json
-import shutil
-import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from backbones.checkpoints.exports import CONFIG, EXPORT, PRETRAIN, WEIGHTS, pretraining_facts, read_config
-from backbones.errors import UserError, visible, visible_lines
-from backbones.runtime.files import check_writable, replace_folder, write_error
-from backbones.runtime.scratch import scratch_folder
+from backbones.archs import ARCHS
+from backbones.data.spec import dataset_names, resolve_dataset
+from backbones.errors import visible, visible_lines
 from backbones.settings import write_yaml
-from transfer.records.checksums import size_and_sha256
-from transfer.records.protocol import by_export, lineage
+from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.store import Record, Run
 from transfer.report.render.text import without_tags
-from transfer.share.card_sections import (
-    UNKNOWN,
-    by_protocol,
-    licence,
-    made_with,
-    marks_of,
-    model,
-    no_lineage,
-    pretraining_table,
-    scores,
-    shared_scores,
-    use,
-)
-from transfer.share.strip_paths import portable, short_values, without_paths
+from transfer.share.strip_paths import without_paths
+from transfer.statistics.intervals import mean_and_deviation
 
-CARD = "README.md"
-# The hub's names of tasks; it has none for retrieval.
-_HUB_TASKS = {"detect": "object-detection", "reid": "image-feature-extraction"}
+UNKNOWN = "unknown"
+CARD = """\
+# {name}
+
+{marks}## Model
+
+{model}
+
+## Pretraining
+
+{pretraining}
+
+## Scores
+
+In percent: the mean over the seeds that completed, and their standard deviation.
+
+{scores}
+
+## Cost and environment
+
+{environment}
+
+## Licence
+
+The licence of the weights is unknown: records do not say it. {licences}
+
+## Use
+
+"""
+_RECIPE = ("epochs", "batch", "optimizer", "lr", "warmup_epochs", "weight_decay", "drop_path", "size", "label_fraction")
+_COST = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second")
+_ENVIRONMENT = ("device", "world_size", "threads", "precision", "git", "started")
+_MARKS = {
+    "smoke": "embedded toy data and a few seconds of training (`--smoke`)",
+    "dirty": "source code that was changed after its commit",
+    "modified": "weights that were changed after their export",
+}
 
 
 def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
@@ -50,66 +64,25 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     weights = run.record.export or run.record.weights_id
     trainings = [run.record] * bool(run.record.export) + lineage(run.record, by_export(others))
     pretrainings = [without_paths(record) for record in trainings]
-    scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
     record = without_paths(run.record)
-    marks = marks_of([record, *pretrainings])
-    sections = [
-        f"# {visible(str(record.backbone.get('name') or UNKNOWN))}",
-        *(["> " + " ".join(marks)] if marks else []),
-        "## Model\n\n" + model(record, weights),
-        "## Pretraining\n\n" + ("\n\n".join(map(pretraining_table, pretrainings)) or no_lineage(weights)),
-        "## Scores\n\n" + scores(scored),
-        "## Cost and environment\n\n" + made_with(record),
-        "## Licence\n\n" + licence([record, *pretrainings]),
-    ]
-    body = [*map(without_tags, sections), "## Use\n\n" + use(record, weights)]  # whose code is shown as it is
-    front_matter = write_yaml(_front_matter(record, scored, marks))
-    return visible_lines("---\n" + front_matter + "---\n\n" + "\n\n".join(body) + "\n")
-
-
-def hub_layout(run: Run, weights: Path | None, folder: Path, runs: Sequence[Run] = ()) -> Path:
-    """Write a folder in the hub's layout: card, `config.json`, `model.safetensors`, `pretrain.json`.
-
-    `timm.create_model("local-dir:FOLDER", pretrained=True)` and `--backbone FOLDER` load it.
-
-    Args:
-        run: the run that the card describes; see `model_card`.
-        weights: an exported folder. None means the export of the run itself.
-        folder: the folder to write, which must not exist or must be empty.
-        runs: see `model_card`.
-
-    Raises:
-        UserError: the weights are missing or not those of the record, or the folder cannot be written.
-    """
-    source = weights or run.folder / EXPORT
-    expected = run.record.export or run.record.weights_id
-    if not (source / WEIGHTS).is_file():
-        raise UserError(f"{source}: there is no {WEIGHTS}; name the exported folder with --weights")
-    actual = f"sha256:{size_and_sha256(source / WEIGHTS)['sha256']}"
-    if actual != expected:
-        raise UserError(f"{source / WEIGHTS}: {actual}, but the record of {run.record.run_id} is about {expected}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"--output {folder}: is there already; choose a folder that does not exist, or an empty one")
-    config, facts, card = read_config(source), pretraining_facts(source), model_card(run, runs)
-    config["model_args"] = short_values(config.get("model_args", {}))
-    check_writable(folder.parent, "--output")
-    try:
-        with scratch_folder(folder.parent, folder.name) as scratch:
-            staged = scratch / "new"
-            staged.mkdir()
-            (staged / CARD).write_text(card, encoding="utf-8")
-            (staged / CONFIG).write_text(_json(config | short_values({"architecture": config["architecture"]})))
-            if facts:
-                (staged / PRETRAIN).write_text(_json(portable(facts)), encoding="utf-8")
-            shutil.copyfile(source / WEIGHTS, staged / WEIGHTS)
-            replace_folder(staged, folder)
-    except OSError as error:
-        raise write_error(folder, error, "--output") from error
-    return folder
-
-
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=2) + "\n"
+    groups = _by_protocol([without_paths(other) for other in others if _belongs(other, run.record, weights)])
+    marks = dict.fromkeys(mark for each in [record, *pretrainings] for mark in _marks(each))
+    unknown = f"{UNKNOWN}: no record of it is at hand. The weights are `{weights}`."
+    body = CARD.format(
+        name=visible(str(record.backbone["name"])),
+        marks=f"> No results, but: {'; '.join(marks)}.\n\n" * bool(marks),
+        model=_model(record, weights),
+        pretraining="\n\n".join(map(_pretraining, pretrainings))
+        or ("None: the runs started from random weights." if weights == "random" else unknown),
+        scores=_table(
+            ("task", "data", "score", "percent", "seeds", "outcomes"), [row for g in groups for row in _scores(g)]
+        ),
+        environment=_environment(record),
+        licences=" ".join(_licence(name) for name in dict.fromkeys(r.dataset["name"] for r in [record, *pretrainings])),
+    )
+    tags = ["image-feature-extraction", "vit-transfer", *["smoke"] * record.smoke]
+    front_matter = {"library_name": "timm", "license": UNKNOWN, "tags": tags, "pipeline_tag": tags[0]}
+    return visible_lines(f"---\n{write_yaml(front_matter)}---\n\n{without_tags(body)}{_use(record, weights)}\n")
 
 
 def _belongs(other: Record, record: Record, weights: str) -> bool:
@@ -121,22 +94,102 @@ def _belongs(other: Record, record: Record, weights: str) -> bool:
     return weights != "random" and other.weights_id == weights
 
 
-def _front_matter(record: Record, scored: Sequence[Record], marks: Sequence[str]) -> dict[str, Any]:
-    """Return the hub's keys, without scores of smoke runs, subsets and changed sources."""
-    tags = ["image-feature-extraction", "vit-transfer", *(["smoke"] if record.smoke else [])]
-    front_matter: dict[str, Any] = {"library_name": "timm", "license": UNKNOWN, "tags": tags}
-    front_matter["pipeline_tag"] = "image-feature-extraction"
-    groups = [[r for r in group if not r.training_failed and r.scores] for group in by_protocol(scored)]
-    results = [_hub_result(group) for group in groups if group and not marks and not marks_of(group)]
-    name = record.backbone.get("name", UNKNOWN)
-    return front_matter | ({"model-index": [{"name": name, "results": results}]} if results else {})
+def _by_protocol(records: Sequence[Record]) -> list[list[Record]]:
+    """Group records that differ only in seeds, sorted by task, data set and seed."""
+    groups: dict[tuple[str, int | None], list[Record]] = {}
+    for record in sorted(records, key=lambda record: (record.task, record.dataset["name"], record.seed)):
+        groups.setdefault((record.config_digest, processes(record)), []).append(record)
+    return list(groups.values())
 
 
-def _hub_result(group: list[Record]) -> dict[str, Any]:
-    first, seeds = group[0], f"mean of seeds {', '.join(str(record.seed) for record in group)}"
-    means = {name: statistics.mean(record.scores[name] for record in group) for name in shared_scores(group)}
-    return {
-        "task": {"type": _HUB_TASKS.get(first.task, "image-classification"), "name": first.task},
-        "dataset": {"type": first.dataset["name"], "name": first.dataset["name"]},
-        "metrics": [{"type": name, "name": f"{name}, {seeds}", "value": mean} for name, mean in means.items()],
-    }
+def _marks(record: Record) -> list[str]:
+    """Return the reasons why numbers must not be taken for results, of a run and of the trainings before it."""
+    own = {"smoke": record.smoke, "dirty": record.dirty, f"subset {record.subset}": record.subset is not None}
+    names = [*(name for name, applies in own.items() if applies), *record.origin_marks]
+    return [_MARKS.get(name, name) for name in names] + ["a training that broke down"] * record.training_failed
+
+
+def _model(record: Record, weights: str) -> str:
+    backbone, cost = record.backbone, record.cost
+    rows = {name: value for name, value in backbone.items() if name not in ("name", "weights", "files")}
+    rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (backbone.get("files") or {}).items()}
+    rows |= {"parameters": cost.get("params", UNKNOWN), "GFLOPs of an image": cost.get("gflops", UNKNOWN)}
+    rows |= {"weights": weights} | ({"left untrained": record.untrained} if record.untrained else {})
+    return _facts(rows)
+
+
+def _pretraining(record: Record) -> str:
+    outcome = ": ".join(filter(None, (record.outcome["status"], record.outcome.get("reason"))))
+    recipe = {name: record.options.get(name) for name in _RECIPE}
+    splits = {name: part["images"] for name, part in record.dataset.get("counts", {}).items() if isinstance(part, dict)}
+    facts = {"recipe": record.task, "data": _data(record), "images": ", ".join(f"{k} {v}" for k, v in splits.items())}
+    facts |= {"digest of the data": record.dataset.get("digest"), "seed": record.seed, "outcome": outcome} | recipe
+    return _facts(facts | {"started from": record.weights_id, "run": record.run_id})
+
+
+def _scores(group: list[Record]) -> list[tuple[object, ...]]:
+    """Return a row for each score that all runs of a protocol have."""
+    trained = [record for record in group if not record.training_failed]
+    broken, rows = len(group) - len(trained), []
+    ended = f"{len(trained)} completed" + (f", {broken} broke down" if broken else "")
+    for name in trained[0].scores if trained else ():
+        if not all(name in record.scores for record in trained):
+            continue
+        mean, deviation = mean_and_deviation([record.shown(name) for record in trained])
+        percent = f"{mean:.2f}" + (f" ± {deviation:.2f}" if len(trained) > 1 else "")
+        seeds = ", ".join(str(record.seed) for record in group)
+        rows.append((group[0].task, _data(group[0]), name, percent, seeds, ended))
+    return rows
+
+
+def _environment(record: Record) -> str:
+    cost = {name: record.cost.get(name) for name in _COST}
+    versions = record.environment.get("versions", {})
+    return _facts(
+        {"run": record.run_id} | cost | {name: record.environment.get(name) for name in _ENVIRONMENT} | versions
+    )
+
+
+def _licence(name: str) -> str:
+    license = resolve_dataset(name).license if name in dataset_names() else ""
+    return f"Data `{_in_code(name)}`: {license or UNKNOWN}."
+
+
+def _use(record: Record, weights: str) -> str:
+    """Return how to load the weights, if there are any and timm can build the model."""
+    if weights == "random":
+        return "There are no weights to load."
+    arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
+    source, name = (weights.removeprefix("timm:"), weights) if released else ("local-dir:FOLDER", "FOLDER")
+    registration = "import backbones.vit  # registers the architecture\n" if arch in ARCHS else ""
+    code = f"{registration}import timm\n\nmodel = timm.create_model({json.dumps(_in_code(source))}, pretrained=True)\n"
+    sections = [] if ".py:" in arch or (released and arch in ARCHS) else [f"```python\n{code}```"]
+    flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
+    return "\n\n".join([*sections, f"`python -m transfer.run reid {_in_code(flags)}` evaluates it."])
+
+
+def _in_code(text: str) -> str:
+    """Return a text that cannot end the code in which it stands."""
+    return visible(text).replace("`", "'")
+
+
+def _data(record: Record) -> str:
+    version = record.dataset.get("version")
+    remarks = [f"version {version}"] * bool(version) + ["smoke"] * record.smoke
+    remarks += [f"subset {record.subset}"] * (record.subset is not None)
+    return str(record.dataset["name"]) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    return _table(("", "value"), [(name, value) for name, value in facts.items() if value not in (None, "", [])])
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(item) for item in line) + " |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    values = value if isinstance(value, list | tuple) else [value]
+    text = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in values)
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -25,18 +25,12 @@ def without_paths(record: Record) -> Record:
     if paths := paths_in(record.run_key_content):
         raise UserError(f"{record.run_id}: its identity names {paths[0]}; it cannot be shared without that path")
     content = asdict(record) | {"run_key_content": {}, "files": {}}
-    return Record(**(portable(content) | {"run_key_content": record.run_key_content, "files": record.files}))
-
-
-def portable(content: dict[str, Any]) -> dict[str, Any]:
-    """Remove the paths from any description of a run that has flat `options` and `backbone` entries."""
-    options, backbone = content.get("options", {}), content.get("backbone", {})
-    kept = {name: value for name, value in options.items() if name not in PLACES}
-    shortened = {"options": short_values(kept), "backbone": short_values(backbone)}
-    files = {part: code["file"] for part, code in content.get("user_code", {}).items()}
-    known = _known(options) | _known(backbone) | _known(files)
-    portable_content: dict[str, Any] = _texts(content | {k: v for k, v in shortened.items() if k in content}, known)
-    return portable_content
+    options = {name: value for name, value in record.options.items() if name not in PLACES}
+    files = {part: code["file"] for part, code in record.user_code.items()}
+    known = _known(record.options) | _known(record.backbone) | _known(files)
+    content |= {"options": short_values(options), "backbone": short_values(record.backbone)}
+    kept = {"run_key_content": record.run_key_content, "files": record.files}
+    return Record(**(_texts(content, known) | kept))
 
 
 def short_values(options: dict[str, Any]) -> dict[str, Any]:
