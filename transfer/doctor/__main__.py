@@ -67,25 +67,12 @@ def _data(argv: list[str]) -> int:
     return int(bool(states & {"broken", "incomplete"}))
 
 
-def _backbone(argv: list[str]) -> int:
-    from transfer.doctor.backbone import check
-
-    return check(argv[1:])
-
-
-def _speed(argv: list[str]) -> int:
-    from transfer.doctor.speed import measure_speed
-
-    return measure_speed(argv[1:])
+def _of(name: str) -> Callable[[list[str]], int]:
+    """Return the command in the module of its name, which is imported when the command runs."""
+    return lambda argv: int(importlib.import_module(f"transfer.doctor.{name}").main(argv[1:]))
 
 
-def _clean(argv: list[str]) -> int:
-    from transfer.doctor.clean import clean
-
-    return clean(argv[1:])
-
-
-COMMANDS = {"data": _data, "backbone": _backbone, "speed": _speed, "clean": _clean}
+COMMANDS = {"data": _data, "backbone": _of("backbone"), "speed": _of("speed"), "clean": _of("clean")}
 
 
 def _main(argv: list[str]) -> int:

@@ -11,7 +11,7 @@ from transfer.testing import Result, check_backbone
 class BackboneCheckOptions:
     """Check a backbone, or a stem, attention or FFN inside one, with random weights on the CPU."""
 
-    names: Positional[tuple[str, ...]] = ()
+    name: Positional[str]
     """The backbone: a shipped name, a name of timm, a YAML file, or `file.py:Class`."""
     stem: str | None = None
     """Stem to put into the backbone, as `my_stem.py:Stem`."""
@@ -41,18 +41,16 @@ class BackboneCheckOptions:
                 raise UsageError(f"--{name} {value}: must be 1 or more")
 
 
-def check(argv: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Print each result when its check ends; return 1 if one failed.
 
     Raises:
         UsageError: no backbone or several, or an unknown name.
     """
     options = parse(BackboneCheckOptions, argv, prog="python -m transfer.doctor backbone")
-    if len(options.names) != 1:
-        raise UsageError(f"`backbone` takes one backbone, not {len(options.names)}: a name or file.py:Class")
     parts = {name: getattr(options, name) for name in ("stem", "attention", "ffn", "patch", "depth")}
     report = check_backbone(
-        options.names[0],
+        options.name,
         size=options.size,
         divisor=options.divisor,
         only=options.only,

@@ -32,7 +32,7 @@ class CleanOptions:
     """List, and remove nothing."""
 
 
-def clean(argv: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Print each path that is removed. Raises UserError for a folder that is not there."""
     options = parse(CleanOptions, argv, prog="python -m transfer.doctor clean")
     for folder in options.runs:

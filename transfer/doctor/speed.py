@@ -41,7 +41,7 @@ BATCH = {"cuda": 128, "cpu": 16}
 class SpeedOptions:
     """Measure how fast this machine trains a backbone, and what limits it."""
 
-    backbone: str = ""
+    backbone: str
     """The backbone: a shipped name, a name of timm, a YAML file, or `file.py:Class`."""
     recipe: str = "deit"
     """The recipe of pretraining: a shipped name, as deit or dino."""
@@ -63,23 +63,19 @@ class SpeedOptions:
     """Seconds of each of the six measurements."""
 
     def __post_init__(self) -> None:
-        if self.seconds <= 0:
-            raise UsageError(f"--seconds {self.seconds}: must be above 0")
-        for name in ("batch", "workers"):
+        for name, least in (("seconds", 1e-3), ("batch", 1), ("workers", 0)):
             value = getattr(self, name)
-            if value is not None and value < (name == "batch"):
-                raise UsageError(f"--{name} {value}: must be at least {int(name == 'batch')}")
+            if value is not None and value < least:
+                raise UsageError(f"--{name} {value}: must be at least {least}")
 
 
-def measure_speed(argv: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Measure, print and remember.
 
     Raises:
-        UsageError: no backbone, or an unknown name. UserError: a data set is missing.
+        UsageError: an unknown name. UserError: a data set is missing.
     """
     options = parse(SpeedOptions, argv, prog="python -m transfer.doctor speed")
-    if not options.backbone:
-        raise UsageError("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
     command, method = _command(options)
     context = replace(make_context(command), progress=False, quiet=True)
     with _data(options, command) as data:

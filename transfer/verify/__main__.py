@@ -24,7 +24,7 @@ from transfer.verify.verification import Verdict, verify
 class VerifyOptions:
     """Verify runs."""
 
-    runs: Positional[tuple[Path, ...]]
+    runs: Positional[tuple[Path, ...]] = (Path("runs"),)
     """The runs to verify: folders of runs or sweeps, or files that `python -m transfer.report --bundle` wrote."""
     weights: Path | None = None
     """The folder in which weights are looked for; by default where the runs found them."""
@@ -49,8 +49,6 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     options = parse(VerifyOptions, argv, prog="python -m transfer.verify")
-    if not options.runs:
-        raise UsageError("name a run's folder, a folder of runs, or a bundle; --help says more")
     for part in options.code:
         if not is_in_file(part):
             raise UsageError(f"--code {part}: name a file and what is in it, as my_metric.py:NAME")

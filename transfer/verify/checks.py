@@ -96,9 +96,9 @@ def task_of(record: Record) -> "Task":
     from transfer.evaluation.pretraining_task import Pretraining
 
     name = record.task
-    if is_in_file(name.removeprefix(PRETRAIN)):
-        raise UserError(f"there is no task {name} here")
     try:
+        if is_in_file(name.removeprefix(PRETRAIN)):
+            raise ImportError("a file that the record alone names")
         if name.startswith(PRETRAIN):
             task: Task = Pretraining(load_method(users_file(record, "method") or name.removeprefix(PRETRAIN)))
         else:

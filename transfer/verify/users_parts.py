@@ -21,10 +21,7 @@ def users_file(record: Record, part: str) -> str:
     if part not in record.user_code:
         return ""
     code = record.user_code[part]
-    try:
-        file = user_code.locate(code["file"])
-    except UserError as error:
-        raise UserError(f"the {part} of the run: {error}") from None
+    file = user_code.locate(code["file"])
     if (here := user_code.digest(file)) != code["sha256"]:
         raise UserError(
             f"the {part} of the run, {file}: the file has changed since (sha256 {code['sha256'][:12]} in the record, "

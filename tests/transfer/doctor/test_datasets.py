@@ -9,14 +9,12 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from backbones.data.toy.layouts import TOYS
 from transfer.doctor.__main__ import main
-from transfer.doctor.datasets import description
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -119,16 +117,6 @@ def test_a_download_that_broke_off_goes_on(tmp_path, server, textures, capsys) -
     assert server.asked == [None, "bytes=5000-"]
 
 
-def test_a_download_that_was_whole_but_not_renamed(tmp_path, server, textures) -> None:
-    file = dtd_yaml(tmp_path, server, textures)
-    file.write_text("".join(line for line in file.read_text().splitlines(True) if "bytes" not in line))
-    part = tmp_path / "data/.fetch-textures/0-dtd.tar.gz.part"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(textures)
-    assert fetched(tmp_path, file) == 0
-    assert server.asked == [f"bytes={len(textures)}-"]
-
-
 def test_an_archive_within_an_archive(tmp_path, server, textures) -> None:
     packed = zip_of(**{"outer/inner.tar.gz": textures, "__MACOSX/x": b""})
     file = dtd_yaml(tmp_path, server, packed, "    inside: outer/inner.tar.gz", "    into: below", path="/a.zip")
@@ -157,22 +145,15 @@ def test_nothing_is_overwritten(tmp_path, server, textures, capsys) -> None:
     assert (tmp_path / "data/dtd/mine.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["../out.txt", "/tmp/out.txt", "a/../../out.txt"])
+@pytest.mark.parametrize("name", ["../out.txt", "/tmp/out.txt", "link"])
 def test_archives_that_lead_out_of_their_folder(tmp_path, server, name: str, capsys) -> None:
-    file = dtd_yaml(tmp_path, server, zip_of(**{name: b"x"}), path="/a.zip")
-    assert fetched(tmp_path, file) == 1
-    assert "cannot be extracted" in capsys.readouterr().out
-    assert not list(tmp_path.rglob("out.txt"))
-
-
-def test_links_in_a_zip_are_refused(tmp_path, server, capsys) -> None:
-    stream = io.BytesIO()
+    stream, entry = io.BytesIO(), zipfile.ZipInfo(name)
+    entry.external_attr = (0o120777 if name == "link" else 0o644) << 16
     with zipfile.ZipFile(stream, "w") as packed:
-        link = zipfile.ZipInfo("link")
-        link.external_attr = 0o120777 << 16
-        packed.writestr(link, "/etc/passwd")
+        packed.writestr(entry, "/etc/passwd")
     assert fetched(tmp_path, dtd_yaml(tmp_path, server, stream.getvalue(), path="/a.zip")) == 1
     assert "leads out of the archive" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("out.txt"))
 
 
 def test_what_cannot_be_fetched_says_why(tmp_path, server, textures, capsys) -> None:
@@ -184,17 +165,6 @@ def test_what_cannot_be_fetched_says_why(tmp_path, server, textures, capsys) -> 
     printed = capsys.readouterr().out
     assert "it is not fetched for you (licence: none stated" in printed
     assert "CUB_200_2011.tgz" in printed
-
-
-def test_a_full_disk_is_said(tmp_path, server, textures, monkeypatch, capsys) -> None:
-    file = dtd_yaml(tmp_path, server, textures)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("transfer.doctor.download._copy", full)
-    assert fetched(tmp_path, file) == 1
-    assert "No space left on device" in capsys.readouterr().out
 
 
 def test_words(tmp_path, capsys, monkeypatch) -> None:
@@ -231,12 +201,3 @@ def test_the_overview_names_every_shipped_set_and_how_to_get_it(tmp_path, capsys
         assert f"absent     {name}" in printed
     assert "`python -m transfer.doctor data --fetch oxford_pets` gets it" in printed
     assert "--fetch cub200" not in printed
-
-
-@pytest.mark.parametrize(
-    ("storage", "origin", "text"),
-    [("published", "", ""), ("parquet", "", ", as parquet"), ("hub", "a/b@1", ", from a/b@1 in the hub's cache")],
-)
-def test_the_way_a_set_is_stored_is_named(storage: str, origin: str, text: str) -> None:
-    data = SimpleNamespace(counts={"train": {"images": 1200}, "ignored": 0}, storage=storage, origin=origin)
-    assert description(data) == f", train 1,200 images{text}"

@@ -39,10 +39,9 @@ def test_a_measured_speed_counts_three_forward_passes(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "--backbone is missing"),
         (["--backbone", "tinny"], "unknown backbone 'tinny'; did you mean 'tiny'"),
         (["--backbone", "tiny", "--recipe", "diet"], "deit"),
-        (["--backbone", "tiny", "--seconds", "0"], "--seconds 0.0: must be above 0"),
+        (["--backbone", "tiny", "--seconds", "0"], "--seconds 0.0: must be at least 0.001"),
         (["--backbone", "tiny", "--workers", "-1"], "--workers -1: must be at least 0"),
         (["--backbone", "tiny", "--dataset", "imagenet1k", "--data", "nowhere"], "nowhere"),
     ],

@@ -157,12 +157,12 @@ def test_runs_that_are_there_stay_and_conflicts_are_named(runs: list[Run], file:
 Files = dict[str, bytes]
 
 
-def rewritten(file: Path, change: Callable[[Files], object], compression: int = zipfile.ZIP_DEFLATED) -> None:
+def rewritten(file: Path, change: Callable[[Files], object]) -> None:
     """The bundle with other files."""
     with zipfile.ZipFile(file) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     change(files)
-    with zipfile.ZipFile(file, "w", compression) as archive:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
 
@@ -179,7 +179,6 @@ def forged(files: Files, change: Callable[[Record], Record]) -> None:
 
 BAD: dict[str, tuple[Callable[[Files], object], str]] = {
     "a parent folder": (lambda files: files.update({"../record.json": b""}), "no place in a bundle"),
-    "an absolute name": (lambda files: files.update({"/tmp/x/record.json": b""}), "no place in a bundle"),
     "a hidden folder": (lambda files: files.update({".a/record.json": b""}), "no place in a bundle"),
     "a program": (lambda files: files.update({"a/x.py": b""}), "no place in a bundle"),
     "no run": (lambda files: files.clear(), "not a bundle of runs"),
@@ -215,12 +214,6 @@ def test_a_bad_bundle_is_refused_as_a_whole(file: Path, what: str, tmp_path: Pat
     with pytest.raises(UserError, match=f"(?s){said}"):
         import_bundle(file, Store(tmp_path / "other"))
     assert list((tmp_path / "other").iterdir()) == []
-
-
-def test_files_that_python_would_unpack_into_memory_at_once_are_refused(file: Path, tmp_path: Path) -> None:
-    rewritten(file, lambda _: None, zipfile.ZIP_LZMA)
-    with pytest.raises(UserError, match="no place in a bundle"):
-        import_bundle(file, Store(tmp_path / "other"))
 
 
 def test_torn_and_damaged_files_are_no_bundles(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -179,7 +179,6 @@ def test_the_doctor_checks_a_backbone(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "takes one backbone, not 0"),
         (["tinny"], "tiny"),
         (["tiny", "--depth", "0"], "--depth 0"),
         (["tiny", "--only", "buildss"], "builds"),
