@@ -122,7 +122,11 @@ def _pretraining(record: Record) -> str:
     outcome = ": ".join(filter(None, (record.outcome["status"], record.outcome.get("reason"))))
     recipe = {name: record.options.get(name) for name in _RECIPE}
     splits = {name: part["images"] for name, part in record.dataset.get("counts", {}).items() if isinstance(part, dict)}
-    facts = {"recipe": record.task, "data": _data(record), "images": ", ".join(f"{k} {v}" for k, v in splits.items())}
+    facts: dict[str, Any] = {
+        "recipe": record.task,
+        "data": _data(record),
+        "images": ", ".join(f"{k} {v}" for k, v in splits.items()),
+    }
     facts |= {"digest of the data": record.dataset.get("digest"), "seed": record.seed, "outcome": outcome} | recipe
     return _facts(facts | {"started from": record.weights_id, "run": record.run_id})
 
@@ -130,7 +134,7 @@ def _pretraining(record: Record) -> str:
 def _scores(group: list[Record]) -> list[tuple[object, ...]]:
     """Return a row for each score that all runs of a protocol have."""
     trained = [record for record in group if not record.training_failed]
-    broken, rows = len(group) - len(trained), []
+    broken, rows = len(group) - len(trained), list[tuple[object, ...]]()
     ended = f"{len(trained)} completed" + (f", {broken} broke down" if broken else "")
     for name in trained[0].scores if trained else ():
         if not all(name in record.scores for record in trained):

@@ -78,7 +78,7 @@ def recompute(folder: Path, record: Record, weights: Path | None, data: Path | N
 def _differing(before: Outcomes, again: Outcomes) -> int:
     """Return the number of samples whose results differ; all of them where the samples are others."""
     count = len(again["sample"])
-    if not np.array_equal(before.get("sample"), again["sample"]):
+    if not np.array_equal(before["sample"], again["sample"]):
         return count
     differs = np.zeros(count, dtype=bool)
     for name in before.keys() & again.keys():
@@ -130,7 +130,8 @@ def _of_detections(folder: Path, dataset: Any, names: "Scores") -> "Scores":
     from tasks.reference.detection import coco_numbers
 
     truth, results = dataset.as_coco(dataset.val), json.loads((folder / RESULTS).read_bytes())
-    images, scores = [image.id for image in dataset.val.images], {}
+    images = [image.id for image in dataset.val.images]
+    scores: Scores = {}
     for prefix, kind in (("box", "bbox"), ("mask", "segm")):
         if any(name.startswith(f"{prefix}_") for name in names):
             numbers = coco_numbers(truth, results, kind, images)
