@@ -8,7 +8,6 @@ from pathlib import Path
 from backbones.checkpoints import exports
 from backbones.data.array_index import stamp_of
 from backbones.data.spec import DatasetSpec, candidate_folders, resolve_dataset
-from backbones.runtime.files import file_sha256
 from transfer.sweep.definition.grid import SweepJob
 
 
@@ -73,11 +72,6 @@ def weights_of(job: SweepJob) -> Path:
 def weights_states(job: SweepJob) -> list[str]:
     """Return the stamps of the weights that a job finds; none if there are none."""
     return [stamp_of(path.stat()) for path in _weights_files(job)]
-
-
-def weights_contents(job: SweepJob) -> list[str]:
-    """Return the sha256 of the weights that a job finds; none if there are none."""
-    return [file_sha256(path) for path in _weights_files(job)]
 
 
 def _weights_files(job: SweepJob) -> list[Path]:

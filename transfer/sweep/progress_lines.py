@@ -1,18 +1,24 @@
 """What the running cells of a sweep do, a line each once a minute."""
 
+import contextlib
+import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from backbones.errors import tell
+from backbones.settings import read_yaml
 from transfer.records import command_result
-from transfer.records.progress import duration_text, training_progress
+from transfer.records.store import HISTORY, OPTIONS
 
 MOST = 20
 """Number of cells that are shown one by one."""
 SECONDS = 60.0
+TAIL = 2**16
+"""Bytes at the end of a history in which its last step is looked for."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,34 @@ class ProgressLines:
 def progress_line(cell: RunningCell, runs: Path) -> str:
     """Return what a running cell does: epoch, loss and time left of a training, or for how long it has run."""
     run = command_result.begun(cell.result_file)
-    progress = training_progress(runs / run) if run else None
-    since = f"running for {duration_text(cell.seconds)}"
-    if progress is None:
-        return f"{cell.name} {since}"
-    of = f" of {progress.epochs:g}" if progress.epochs else ""
-    loss = "loss not finite" if progress.loss is None else f"loss {progress.loss:.4g}"
-    parts = [f"epoch {progress.epoch:.1f}{of}", loss]
-    parts.append(since if progress.seconds_left is None else f"{duration_text(progress.seconds_left)} left")
-    return f"{cell.name} {', '.join(parts)}"
+    step = _last_step(runs / run) if run else None
+    if step is None:
+        return f"{cell.name} running for {_duration(cell.seconds)}"
+    loss = "loss not finite" if step["loss"] is None else f"loss {step['loss']:.4g}"
+    epoch, epochs = step["epoch"], read_yaml(runs / run / OPTIONS).get("epochs") or 0
+    begin, now = ((runs / run / name).stat().st_mtime for name in (OPTIONS, HISTORY))
+    left = f", {_duration((now - begin) * (epochs - epoch) / epoch)} left" if 0 < epoch <= epochs else ""
+    return f"{cell.name} epoch {epoch:.1f} of {epochs:g}, {loss}{left}"
+
+
+def _last_step(folder: Path) -> dict[str, Any] | None:
+    """Return the last training step in a run's history that is whole; None without any."""
+    try:
+        with (folder / HISTORY).open("rb") as file:
+            file.seek(max(file.seek(0, 2) - TAIL, 0))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):  # cut off, by the writer or at the front
+            step: dict[str, Any] = json.loads(line)
+            if "loss" in step:
+                return step
+    return None
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration: "40 s", "12 min", "3.5 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

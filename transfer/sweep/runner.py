@@ -2,23 +2,23 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable
+from backbones.runtime.files import check_writable, closed_in_the_end, lock
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import Record, has_state
-from transfer.sweep.data_state import weights_contents, weights_of, weights_states
-from transfer.sweep.definition.cell_states import CellState, locked, write_states
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.earlier_results import EarlierResults, read_record
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
 from transfer.sweep.progress_lines import ProgressLines, RunningCell
 
 POLL_SECONDS = 0.2
+LOCK = Path("cells") / "lock"
 RETRIES = 1  # how often a failed job is started again
 
 
@@ -76,12 +76,6 @@ class Sweeper:
     on_end: Callable[[Progress], Sequence[SweepJob]] = lambda progress: ()
     gpus: int | None = None
     jobs: dict[str, Progress] = field(default_factory=dict)
-    _weights: dict[Path, list[str]] = field(default_factory=dict)
-    """The states of the weights that no cell trains, when the first of their cells was added."""
-    _contents: dict[Path, list[str]] = field(default_factory=dict)
-    """Their contents, when the first of their cells was started: a finished sweep reads none."""
-    _changed: bool = True
-    """Whether the states of the cells have changed since they were written."""
 
     def __post_init__(self) -> None:
         self._lines = ProgressLines(self.out / "runs")
@@ -91,8 +85,6 @@ class Sweeper:
         """Add jobs whose names are new."""
         for job in jobs:
             self.jobs.setdefault(job.name, Progress(job))
-            if job.parent is None:
-                self._weights.setdefault(weights_of(job), weights_states(job))
 
     def run(self) -> None:
         """Run until every job has ended.
@@ -114,16 +106,10 @@ class Sweeper:
                     self._show()
                     time.sleep(POLL_SECONDS)
             finally:
-                try:
-                    self._show()
-                finally:
-                    self.launcher.close()
+                self.launcher.close()
 
     def _show(self) -> None:
-        """Write the states of the cells if they have changed, and what the running ones do."""
-        if self._changed:
-            write_states(self.out, [_state(progress) for progress in self.jobs.values()])
-            self._changed = False
+        """Write what the running cells do."""
         running = [progress for progress in self.jobs.values() if progress.status == "running"]
         now = time.monotonic()
         self._lines.show(
@@ -186,28 +172,14 @@ class Sweeper:
         return progress.status == "waiting" and (parent is None or parent.status == "completed")
 
     def _files_unchanged(self, progress: Progress) -> bool:
-        """Return whether the user's files and weights of a job are those of the sweep's begin; else it has failed.
+        """Return whether the user's files of a job are those of the sweep's begin; else it has failed.
 
-        Seeds of one row would otherwise start from different weights. It is asked before a job and after it, which
-        reads its files some time after it was started.
+        It is asked before a job and after it, which reads its files some time after it was started.
         """
-        job = progress.job
-        changed = job.changed_files()
-        if job.parent is None and self._weights_changed(job):
-            changed.append(str(weights_of(job)))
-        if changed:
+        if changed := progress.job.changed_files():
             reason = f"{', '.join(changed)} changed since the sweep began; start the sweep again"
             self._end(progress, "failed", reason)
         return not changed
-
-    def _weights_changed(self, job: SweepJob) -> bool:
-        """Return whether a job's weights are others; new times alone, as a change of rights gives, do not count."""
-        place, before = weights_of(job), self._contents.get(weights_of(job))
-        contents = before or weights_contents(job)
-        if self._weights[place] == weights_states(job):  # and so were they when their contents were read
-            self._contents[place] = contents
-            return False
-        return before is None or before != weights_contents(job)
 
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
@@ -266,7 +238,6 @@ class Sweeper:
 
     def _print(self, progress: Progress, text: str) -> None:
         """Print a line about a job to stderr, with the number of jobs that have ended."""
-        self._changed = True
         ended = sum(item.ended for item in self.jobs.values())
         self._lines.say(f"[{ended}/{len(self.jobs)}] {progress.job.name} {text}")
 
@@ -278,10 +249,14 @@ class Sweeper:
         return self.jobs[progress.job.parent.name] if progress.job.parent else None
 
 
-def _state(progress: Progress) -> CellState:
-    record = progress.record
-    run = record.run_id if record else ""
-    return CellState(progress.job.name, progress.status, (progress.reason.splitlines() or [""])[0], run)
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Keep a second process from running the same sweep. Raises UserError."""
+    file = (out / LOCK).open("a")
+    with closed_in_the_end(file):
+        if not lock(file, out / LOCK):
+            raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER")
+        yield
 
 
 def _ending(progress: Progress) -> str:

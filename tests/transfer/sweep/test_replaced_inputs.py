@@ -1,14 +1,11 @@
 """What a cell reads is replaced between the start of its process and its end: its record stands for nothing else."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from backbones.backbone import create
-from backbones.checkpoints.exports import export
 from tests.transfer.sweep.test_runner import QUICK, STEM, Ended, InThisProcess, jobs_of, swept
 from transfer.launch.base import ProcessSpec
 from transfer.sweep.definition.grid import SweepJob
@@ -57,20 +54,3 @@ def test_a_stem_replaced_while_its_cell_starts_and_put_back(tmp_path: Path) -> N
     assert len(launcher.words) == 1
     assert record is not None
     assert record.backbone["files"]["stem"] == jobs[0].contents[0][1]
-
-
-@pytest.mark.nightly
-def test_weights_replaced_while_a_cell_ends_are_not_answered_by_its_record(tmp_path: Path) -> None:
-    weights, other = (export(create("tiny"), tmp_path / name) for name in ("given", "other"))
-    jobs = jobs_of(tmp_path, probe=PROBE | {"options": {**PROBED, "weights": str(weights)}})
-
-    def replace() -> None:
-        shutil.rmtree(weights)
-        shutil.copytree(other, weights)
-
-    assert ended(tmp_path / "out", jobs, Replacing(after=replace)).status == "failed"
-    again, launcher = swept(tmp_path / "out", jobs)
-    (record,) = (progress.record for progress in again.jobs.values())
-    assert len(launcher.words) == 1
-    assert record is not None
-    assert record.weights_id == create("tiny", weights=str(other)).weights_id

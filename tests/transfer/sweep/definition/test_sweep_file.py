@@ -75,7 +75,6 @@ def test_every_shipped_sweep_expands(name: str) -> None:
         ("steps.pretrain.resources", {"memory_gb": "lots"}, "`memory_gb` is a number"),
         ("steps.pretrain.resources", {"minutes": "2:00:00"}, "`minutes` is a number of at least 1"),
         ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
-        ("rows", [], "rows: expected a list"),
         ("rows", [{"reidd": {}}], "row 1: unknown key 'reidd'"),
         ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: 'lrr' is no option"),
         ("rows", [{"reid": {"lr": {"printed": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
