@@ -3,8 +3,8 @@
 from typing import Any
 
 from backbones.errors import UsageError, did_you_mean, errors_naming
-from transfer.published.checks import check_keys
-from transfer.sweep.definition.step import Step, as_list, check_option, mapping, step_options
+from transfer.published.checks import as_items, check_keys, mapping
+from transfer.sweep.definition.step import Step, check_option, step_options
 
 READINGS = ("one", "both")
 
@@ -59,7 +59,7 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
 
         rows = rows_of(str(content["paper"]), str(content.get("table")))
     elif "rows" in content:
-        rows = [mapping(row, f"{where}: rows") for row in as_list(content["rows"])]
+        rows = [mapping(row, f"{where}: rows") for row in as_items(content["rows"], f"{where}: rows")]
     else:
         return [{"label": ""}]
     dropped = set(mapping(content["steps"], where)) - set(steps)

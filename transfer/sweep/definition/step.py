@@ -12,7 +12,7 @@ from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
 from transfer.cli.options import BackboneOptions, PretrainRunOptions
 from transfer.cli.recipe_method import method_of
 from transfer.launch.slurm_resources import check_resources
-from transfer.published.checks import check_keys
+from transfer.published.checks import check_keys, mapping
 
 if TYPE_CHECKING:
     from backbones.pretrain.method import Method
@@ -158,13 +158,6 @@ def parse_seeds(value: Any, where: str) -> tuple[int, ...]:
     if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len({*seeds}) < len(seeds):
         raise UsageError(f"{where}: `seeds` is a list of different numbers, 0 or above, not {value!r}")
     return tuple(seeds)
-
-
-def mapping(value: Any, where: str) -> dict[str, Any]:
-    """Return a value that is a mapping. Raises UsageError for any other."""
-    if not isinstance(value, dict):
-        raise UsageError(f"{where}: expected `key: value` pairs, not {value!r}")
-    return value
 
 
 def as_list(value: Any) -> list[Any]:

@@ -25,10 +25,10 @@ from typing import Any
 
 from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
-from transfer.published.checks import check_keys
+from transfer.published.checks import check_keys, mapping
 from transfer.published.rows import table_of
 from transfer.sweep.definition.rows import read_rows
-from transfer.sweep.definition.step import STEP_KEYS, Step, as_list, mapping, options_of, parse_step
+from transfer.sweep.definition.step import STEP_KEYS, Step, as_list, options_of, parse_step
 
 TIERS = ("full", "reduced", "smoke")
 KEYS = (
