@@ -1,6 +1,5 @@
 """`--test-dataset`: trained on one set, scored on others."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,7 @@ import pytest
 
 import transfer
 from backbones.data.spec import resolve_dataset
-from tasks.data.coco import open_coco
-from tasks.facts.detect import RESULTS
 from transfer.evaluation.cross_set import shared_images
-from transfer.verify.__main__ import main as verify
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny"}
 SHORT: dict[str, Any] = {"epochs": 1, "warmup_epochs": 0}
@@ -80,64 +76,3 @@ def test_what_cannot_be_is_said_first(options: dict[str, Any], message: str, tmp
     with pytest.raises(transfer.UserError, match=message):
         transfer.evaluate("reid", out=tmp_path, **{"test_dataset": "toy_msmt17", **SMOKE, **options})
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.nightly
-def test_a_detector_is_scored_where_classes_agree_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Other images, ids and order of the classes; one class that the detector lacks, and one that the set lacks."""
-    other = written(tmp_path / "other", "toy_coco", {"three": "drei", "zero": None})
-    options: dict[str, Any] = {
-        **SMOKE,
-        "size": [96, 128],
-        "epochs": 1,
-        "lr": 2e-3,
-        "warmup_epochs": 0,
-        "out": tmp_path / "runs",
-    }
-    trained, tested = transfer.evaluate("detect", test_dataset=other, **{**options, "progress": True})
-    assert tested.record.details["trained_on"] == "toy_coco"
-    classes = tested.record.details["classes"]
-    assert classes["shared"] == ["two", "six", "seven", "one", "nine", "four", "five", "eight"]
-    assert ({*classes["only_trained"]}, classes["only_in_data"]) == ({"zero", "three"}, ["drei"])
-    assert classes["objects_left_out"] > 0
-    assert "scored are the 8 classes that training and other share by name" in capsys.readouterr().err
-    recorded = {(r["image_id"], *r["bbox"], r["score"]) for r in json.loads((trained.folder / RESULTS).read_bytes())}
-    again = json.loads((tested.folder / RESULTS).read_bytes())
-    assert again
-    assert {(r["image_id"], *r["bbox"], r["score"]) for r in again} <= recorded
-    names = {category["id"]: category["name"] for category in json.loads(annotations(tmp_path / "other"))["categories"]}
-    assert {names[result["category_id"]] for result in again} <= {*classes["shared"]}
-    assert verify([str(tested.folder), "--recompute"]) == 0
-    trained_classes = [*classes["shared"], *classes["only_trained"]]
-    strange = written(tmp_path / "strange", "toy_coco", {name: f"a {name}" for name in trained_classes})
-    untrained = {**SMOKE, "size": [96, 128], "out": tmp_path / "runs", "epochs": 0}
-    with pytest.raises(transfer.UserError, match="of which strange has none by name"):
-        transfer.evaluate("detect", dataset=strange, weights=trained.run_id, **untrained)
-
-
-def annotations(root: Path) -> bytes:
-    return (root / "annotations" / "instances_val2017.json").read_bytes()
-
-
-def written(root: Path, source: str, renamed: dict[str, str | None]) -> Path:
-    """Write the validation half of an embedded set with other ids and names of its classes; None drops a class.
-
-    Returns the YAML file that describes it.
-    """
-    spec = resolve_dataset(source)
-    folder = open_coco(spec, None).root
-    shutil.copytree(folder / "val2017", root / "val2017")
-    tables = json.loads(annotations(folder))
-    old = {category["id"]: category["name"] for category in tables["categories"]}
-    kept = sorted(filter(None, (renamed.get(name, name) for name in old.values())), reverse=True)
-    ids = {name: 10 * place + 7 for place, name in enumerate(kept)}
-    tables["categories"] = [{"id": number, "name": name} for name, number in ids.items()]
-    objects = [
-        (entry, renamed.get(old[entry["category_id"]], old[entry["category_id"]])) for entry in tables["annotations"]
-    ]
-    tables["annotations"] = [entry | {"category_id": ids[name]} for entry, name in objects if name]
-    (root / "annotations").mkdir()
-    (root / "annotations" / "instances_val2017.json").write_text(json.dumps(tables))
-    yaml = root.with_suffix(".yaml")
-    yaml.write_text(f"format: coco\nroot: {root}\ntrain_annotations: null\n")
-    return yaml

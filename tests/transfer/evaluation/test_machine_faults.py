@@ -1,25 +1,19 @@
 """Real faults of the machine, in processes of their own: each ends in one line, with exit status 1, its state kept."""
 
-import ctypes
 import multiprocessing
 import os
 import re
-import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import transfer
-from tests.processes import ENVIRONMENT, Command, wait_for
+from tests.processes import Command, wait_for
 from tests.runs import steps
 from transfer.run import main
 
 RUN = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--lr", "3e-3", "--warmup-epochs", "0"]
-BIG = ["--num-identities", "32", "--num-instances", "16", "--size", "256", "128"]
-_NEW_MOUNTS, _PRIVATE = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
 
 
 def fork_loaders() -> None:
@@ -32,16 +26,6 @@ def loaders(pid: int) -> list[int]:
     program = Path(f"/proc/{pid}/cmdline").read_bytes()
     children = [child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
     return [int(child) for child in children if Path(f"/proc/{child}/cmdline").read_bytes() == program]
-
-
-def mount_little_shared_memory() -> bool:
-    """Give this process a /dev/shm of 1 MiB that no other process sees; return whether that is permitted."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    return (
-        libc.unshare(_NEW_MOUNTS) == 0
-        and libc.mount(b"none", b"/", None, _PRIVATE, None) == 0
-        and libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=1m") == 0
-    )
 
 
 def message(command: Command, run: str = "reid-toy_market-tiny-[0-9a-f]{12}") -> str:
@@ -83,39 +67,6 @@ def test_a_loader_that_was_killed(tmp_path: Path) -> None:
     assert re.search(r"\(DataLoader worker \(pid.* \d+\) .*\)", said)
     assert said.endswith("; the last saved state is kept, and the same command goes on from it")
     assert [*runs.glob("*/state.pt")]
-
-
-@pytest.mark.nightly
-def test_shared_memory_that_is_full(tmp_path: Path) -> None:
-    probe = "from tests.transfer.evaluation.test_machine_faults import *; sys.exit(not mount_little_shared_memory())"
-    if subprocess.run([sys.executable, "-c", probe], env=ENVIRONMENT, check=False).returncode:
-        pytest.skip("this user may not mount a small /dev/shm")
-    flags = [*RUN, *BIG, "--workers", "1", "--epochs", "1", "--out", str(tmp_path / "runs")]
-    said = message(Command("transfer.run", flags, tmp_path / "log", prepare=mount_little_shared_memory))
-    assert said == (
-        "/dev/shm, which has 1 MiB, is full: loader processes pass images through it; set --workers 0, or give it more "
-        "memory (docker run --shm-size 8g, or --ipc host)"
-    )
-
-
-def limited(kib: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command under `ulimit -v`, with one OpenBLAS thread: each takes memory, and tries for ever to get it."""
-    command = f"ulimit -v {kib}; ulimit -c 0; exec {shlex.join([sys.executable, '-m', 'transfer.run', *words])}"
-    return subprocess.run(
-        ["bash", "-c", command], env=ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True,
-        check=False, timeout=120,
-    )  # fmt: skip
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kib", [300_000])
-def test_too_little_address_space_to_load_the_modules(kib: int, tmp_path: Path) -> None:
-    done = limited(kib, *RUN, "--out", str(tmp_path))
-    assert done.returncode == 1, done.stderr
-    assert done.stderr == (
-        f"error: out of memory on this machine: raise the limit of the address space, {kib / 2**20:.1f} GiB here "
-        "(`ulimit -v unlimited`)\n"
-    )
 
 
 @pytest.mark.nightly

@@ -31,19 +31,6 @@ def test_marks_go_on_from_one_export_to_the_next(about: dict[str, Any], origin: 
     assert export_origin(CLEAN | {"origin": origin}) == CLEAN | {name: mark for name, mark in origin.items() if mark}
 
 
-def test_weights_of_a_smoke_run_that_are_passed_over_are_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    backbone = create("tiny", img_size=32, weights="random")
-    export(backbone, Path("weights/tiny"), {"pretrain.json": {"run": "a", "smoke": True}})
-    words = ["knn", "--backbone", "tiny", "--smoke", "--size", "32", "--resize", "32", "--threads", "1"]
-    assert main(words) == 0
-    assert "weights/tiny holds weights of a smoke run that are not taken by name" in capsys.readouterr().err
-    assert main([*words, "--weights", "weights/tiny"]) == 0
-    assert "not taken by name" not in capsys.readouterr().err
-
-
 @pytest.mark.nightly
 def test_what_partial_keeps_and_what_it_changes_is_said_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -9,24 +9,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from transfer.evaluation import evaluator
-from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record
 from transfer.records.store import RunKey, Store
 from transfer.run import main as run
 
 ALIKE = ["--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
 PEOPLE = [f"{person:04d}_c{camera}s1_000451_03.bmp" for person in (1, 2) for camera in (1, 2)]
-READER = """
-LEFT_OUT = 0.25
-
-
-def read(root):
-    files = {split: sorted((root / split).glob("*/*.bmp")) for split in ("train", "val")}
-    first = round(LEFT_OUT)
-    return {split: [(file, file.parent.name) for file in listed[first:]] for split, listed in files.items()}
-"""
-METRIC = "def mine(arrays):\n    return 0.25\n"
 
 
 @pytest.fixture(autouse=True)
@@ -99,31 +87,3 @@ def test_no_record_names_images_that_it_was_not_computed_from(
     assert run([*command, "--out", "runs"]) == run([*command, "--out", "new"]) == 0
     assert records(Path("runs")) == records(Path("new"))
     assert records(Path("new")).keys() != records(Path("old")).keys()
-
-
-@pytest.mark.parametrize("name", ["metric.py", "reader.py"])
-@pytest.mark.nightly
-def test_each_seed_is_named_by_the_files_that_the_command_began_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    options, _ = images(tmp_path / "set")
-    Path("metric.py").write_text(METRIC)
-    Path("reader.py").write_text(READER)
-    Path("set.yaml").write_text(f"format: reader.py:read\nroot: {tmp_path / 'set'}\n")
-    command = [*options, "--backbone", "tiny", "--weights", "random", "--dataset", "set.yaml", *ALIKE]
-    command += ["--metric", "metric.py:mine", "--seeds", "0", "1"]
-    assert run([*command, "--out", "old"]) == 0
-    finish = evaluator.finish
-
-    def replaced(planned: PlannedRun, record: Record, store: Store) -> None:
-        finish(planned, record, store)
-        Path(name).write_text(Path(name).read_text().replace("0.25", "0.75"))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(evaluator, "finish", replaced)
-        run([*command, "--out", "runs"])
-    known = records(Path("old"))
-    assert run([*command, "--out", "new"]) == 0
-    known |= records(Path("new"))
-    assert len(known) == 4
-    assert records(Path("runs")).items() <= known.items()

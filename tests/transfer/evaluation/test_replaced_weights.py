@@ -86,28 +86,3 @@ def test_no_run_trains_from_weights_that_its_record_does_not_name(
     from_weights = [record for record in new if "trained_on" not in record["details"]]
     assert {record["weights_id"] for record in from_weights} == {second_id}
     assert len(from_weights) == 2
-
-
-@pytest.mark.nightly
-def test_trained_weights_replaced_before_they_are_scored_on_another_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, finish = tmp_path / "runs", evaluator.finish
-
-    def replaced_after_the_training(planned: PlannedRun, record: Record, store: Store) -> None:
-        finish(planned, record, store)
-        if len(records(out)) == 1:
-            exported(out / record.run_id / "export")
-
-    command = ["reid", *ALIKE, "--weights", "random", "--out", str(out), "--test-dataset", "toy_msmt17"]
-    said = "replaced since reid-toy_market-tiny-"
-    with monkeypatch.context() as patched:
-        patched.setattr(evaluator, "finish", replaced_after_the_training)
-        assert run(command) == 1
-    assert said in capsys.readouterr().err
-    (trained,) = records(out)
-    assert run(command) == 1
-    assert said in capsys.readouterr().err
-    shutil.move(out / trained, tmp_path)
-    assert run(command) == 0
-    assert len({record["export"] or record["weights_id"] for record in records(out).values()}) == 1

@@ -48,14 +48,7 @@ def test_a_finished_record_is_printed_without_torch(tmp_path: Path) -> None:
     assert "torch is imported" in other_seed.stderr, "a run without a record needs it"
 
 
-def test_python_finds_it_without_torch(tmp_path: Path) -> None:
-    (run,) = transfer.evaluate("knn", device="cpu", out=tmp_path, **KNN)
-    options = "device='cpu', smoke=True, threads=1, backbone='tiny', out=sys.argv[1]"
-    call = f"import transfer; print(transfer.evaluate('knn', {options})[0].run_id)"
-    again = without_torch(str(tmp_path), program=WITHOUT_TORCH.partition("from transfer")[0] + call)
-    assert again.stdout.strip() == run.run_id, again.stderr
-
-
+@pytest.mark.nightly
 def test_a_finished_pretraining_is_printed_without_torch(tmp_path: Path) -> None:
     words = [*PRETRAIN]
     words += [str(tmp_path / "runs"), "--weights-to", str(tmp_path / "weights")]

@@ -1,6 +1,5 @@
 """Whole commands with `--tracker`: each step and the record reach it, and verification finds the run as recorded."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -54,12 +53,3 @@ def test_a_missing_package_is_said_before_anything_runs(
         "error: --tracker wandb: the package is not installed: pip install wandb"
     ]
     assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.nightly
-def test_the_tracker_is_no_part_of_the_identity(tmp_path: Path) -> None:
-    ids = []
-    for name in ("none", "tensorboard"):
-        assert main([*RUN, "--tracker", name, "--out", str(tmp_path / name)]) == 0
-        ids.append(json.loads(next((tmp_path / name).glob("*/record.json")).read_bytes())["run_id"])
-    assert ids[0] == ids[1]

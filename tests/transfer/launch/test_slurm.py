@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -121,15 +120,6 @@ def test_no_slurm_here(
     assert "sbatch, srun, squeue, scontrol, scancel not found" in said
     assert "--launcher local" in said
     assert not out.exists()
-
-
-def test_no_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in TOOLS:
-        tool(tmp_path, name)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[sweep\]'"):
-        SlurmLauncher(tmp_path / "jobs")
 
 
 def test_a_silent_slurm_refuses_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

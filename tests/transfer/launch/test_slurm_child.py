@@ -34,18 +34,6 @@ def test_torchrun_is_used_for_several_ranks_alone() -> None:
         assert command(2, 8, node) == expected
 
 
-def test_a_job_that_is_not_bound_to_its_cores_uses_no_more() -> None:
-    cores = len(os.sched_getaffinity(0))
-
-    def threads(cpus: int | None, *words: str) -> list[str]:
-        return Child(words, Path(), Path(), Path(), cpus=cpus).command(0, ["a"], 1)[2 + len(words) :]
-
-    assert threads(cores) == threads(None) == []
-    if cores > 1:
-        assert threads(1) == ["--threads", "1"]
-        assert threads(1, "--threads", "2") == []
-
-
 CHILD = """
 import signal, sys, time
 def stop(number, frame):

@@ -2,7 +2,7 @@ import pytest
 
 from backbones.errors import UsageError
 from tests.transfer.records.recorded import made, trained
-from transfer.records.fields import as_value, check_fields, known_fields, order, value_of
+from transfer.records.fields import as_value, check_fields, known_fields, value_of
 from transfer.records.protocol import by_export
 
 
@@ -38,10 +38,6 @@ def test_every_known_field_is_one_that_check_takes() -> None:
 def test_an_unknown_field_is_named_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"no run has a field 'warmup'; did you mean 'warmup_epochs'"):
         check_fields(["lr", "warmup"], [made()], {})
-
-
-def test_numbers_sort_by_size_before_words() -> None:
-    assert sorted([0.1, "b", 10, 2, None, "a"], key=order) == [0.1, 2, 10, None, "a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -89,12 +89,6 @@ def test_marks_stand_beside_the_data_set(given: dict[str, object], mark: str) ->
     assert mark not in of([made()]).groups[0].dataset
 
 
-def test_one_dirty_seed_marks_the_row() -> None:
-    dirty = made(seed=1, environment={"precision": "bf16", "dirty": True})
-    (group,) = of([made(), dirty]).groups
-    assert group.dataset == "toy_market (dirty, version 1)"
-
-
 def test_marks_of_the_pretraining_are_inherited() -> None:
     parent = trained("sha256:a", smoke=True, environment={"precision": "bf16", "dirty": True})
     (group,) = of([made(weights_id="sha256:a")], [parent]).groups
@@ -142,12 +136,6 @@ def test_the_name_of_exported_folders_gives_way_to_the_backbones_own() -> None:
     (group,) = of(records, parents).groups
     assert group.backbone == "tiny"
     assert by_export(parents).keys() == {"sha256:a", "sha256:b"}
-
-
-def test_a_backbone_with_another_part_than_its_pretraining_keeps_its_name() -> None:
-    record = made(weights_id="sha256:a", stem="conv", backbone={"name": "mine", "load": "partial"})
-    (group,) = of([record], [trained("sha256:a")]).groups
-    assert group.backbone == "mine"
 
 
 def test_options_without_effect_are_not_said() -> None:

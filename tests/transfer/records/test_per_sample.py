@@ -8,9 +8,9 @@ import pytest
 
 from backbones.errors import UserError
 from tasks.task import load_task
-from tests.transfer.comparison.test_bootstrap import Outcomes, coco_run, images, outcomes_of
+from tests.transfer.comparison.test_bootstrap import Outcomes, images, outcomes_of
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.comparison.bootstrap import read_outcomes, resample
+from transfer.comparison.bootstrap import resample
 from transfer.comparison.paired_intervals import mean_score
 from transfer.records.record import Record
 from transfer.records.store import Run, RunKey, Store
@@ -36,20 +36,6 @@ def test_what_verifies_can_be_compared(tmp_path: Path, task: str) -> None:
     run = written(tmp_path, task, outcomes_of(task))
     assert check_scores(run.folder, run.record) == ([], [])
     assert {*resample([run], [*run.record.scores], draws=20)} == {*run.record.scores}
-
-
-@pytest.mark.parametrize(("array", "place"), [("box_matched", None), ("box_category", 1)])
-def test_detections_of_which_no_interval_can_be_made_do_not_verify(
-    tmp_path: Path, array: str, place: int | None
-) -> None:
-    run = coco_run(tmp_path / "a", 0)
-    outcomes = read_outcomes(run)
-    outcomes[array] = outcomes[array][:place]
-    kept = {name: values for name, values in outcomes.items() if name != array or place is not None}
-    np.savez(run.folder / "outcomes.npz", **kept)
-    said = refusal(run)
-    assert said.startswith("cannot be scored (")
-    assert f"outcomes.npz: {said}" in check_scores(run.folder, run.record)[0]
 
 
 def without(name: str) -> Outcomes:
@@ -113,21 +99,6 @@ def test_a_file_that_is_not_there_or_torn_is_said_alike(tmp_path: Path, keep: in
     said = refusal(run)
     assert said.startswith(says)
     assert check_scores(run.folder, run.record)[0] == [f"outcomes.npz: {said}"]
-
-
-def test_a_score_that_outcomes_do_not_give_is_refused_by_both(tmp_path: Path) -> None:
-    right = load_task("knn").rescore(outcomes_of("knn"))
-    run = written(tmp_path, "knn", outcomes_of("knn"), **(right | {"top1": right["top1"] + 1e-4}))
-    assert refusal(run) == f"gives top1 = {right['top1']:.6f}, the record says {right['top1'] + 1e-4:.6f}"
-    (wrong,) = check_scores(run.folder, run.record)[0]
-    assert wrong.startswith("top1: ")
-
-
-def test_a_record_that_broke_down_needs_no_outcomes(tmp_path: Path) -> None:
-    folder = tmp_path / "a"
-    folder.mkdir()
-    broken: Record = record(RunKey(CONTENT), scores={}, outcome={"status": "diverged", "reason": "", "step": 3})
-    assert check_scores(folder, broken) == ([], [])
 
 
 def measured(root: Path, name: str, values: np.ndarray) -> Run:

@@ -12,7 +12,7 @@ from backbones.errors import UserError
 from backbones.runtime.ranks import Ranks
 from tests.support import context
 from transfer.cli.ignored_options import rule_inputs
-from transfer.evaluation import evaluator, reuse
+from transfer.evaluation import evaluator
 from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged
 
 CONTENT = {
@@ -178,18 +178,6 @@ def test_a_clean_run_comes_before_a_dirty_one_that_started_earlier(tmp_path: Pat
     assert "which started earlier, is taken" in dispute
 
 
-@pytest.mark.parametrize(("dirty", "here"), [(True, False), (True, True), (False, False)])
-def test_a_reused_run_of_changed_files_is_said_where_the_files_are_clean_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dirty: bool, here: bool
-) -> None:
-    run = written(tmp_path, environment={"dirty": dirty, "world_size": 1})
-    monkeypatch.setattr(reuse, "source_state", lambda: ("abc", here))
-    cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), options={})
-    assert evaluator._record(cell, context(), Store(tmp_path)) == run.record
-    said = f"files changed since their commit made it; without {run.folder} these files make it anew"
-    assert (said in capsys.readouterr().err) == (dirty and not here)
-
-
 def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {"sync_bn": False, "judge_after": 300, "validate_at": [], "eval_batch": 64}
     spec = {"name": "tiny", "arch": "vit_tiny", "stem": "conv", "ffn": "mlp"}
@@ -237,27 +225,11 @@ with Store(Path({root!r})).lock("d", lambda: None):
 """
 
 
-def test_reading_writes_nothing(tmp_path: Path) -> None:
-    written(tmp_path)
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "lock").touch()
-    before = {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]}
-    assert len(Store(tmp_path).runs()[0]) == len(Store(tmp_path).unfinished()) == 1
-    assert {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]} == before
-
-
 def test_a_disk_that_takes_nothing_is_said_with_what_mends_it() -> None:
     with pytest.raises(UserError, match=r"--out /sys/runs: cannot be written .*choose another folder"):
         Store(Path("/sys/runs")).prepare()
     with pytest.raises(UserError, match="choose another folder with --out"), Store(Path("/sys/runs")).lock("a", list):
         pass
-
-
-def test_a_store_that_is_not_there_has_no_runs_and_a_file_is_no_store(tmp_path: Path) -> None:
-    assert Store(tmp_path / "none").runs() == ([], [])
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="should be a folder of runs"):
-        Store(tmp_path / "file").runs()
 
 
 def test_runs_are_read_without_torch() -> None:

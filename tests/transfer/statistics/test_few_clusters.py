@@ -1,16 +1,13 @@
 """Contrasts of systems that seldom disagree, against exact tests and formulas stated anew."""
 
-import csv
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
 from tasks.probing.draws import smallest_shift
-from tests.benchmarks import evidence
 from transfer.statistics.cluster_scores import ClusterScores
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate, cluster_draws
@@ -283,22 +280,3 @@ def test_what_is_no_number_is_refused() -> None:
         paired(broken, np.ones((1, 9)))
     with pytest.raises(ValueError, match="at least 2 clusters"):
         paired(np.ones((1, 1)), np.zeros((1, 1)))
-
-
-@pytest.mark.parametrize("discordant", [0, 3, 8])
-def test_the_committed_study_is_what_the_code_does(discordant: int) -> None:
-    """Of cells that cost little; seldom wrong, as the study's criteria are."""
-    table = Path(evidence.__file__).with_suffix(".csv")
-    with table.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["clusters"] == "355" and row["seeds"] == "(1, 1)"]
-    (kept,) = [
-        row
-        for row in rows
-        if (row["discordant"], row["effect"], row["sizes"]) == (str(discordant), "none", "ones")
-    ]  # fmt: skip
-    found = evidence.judged(evidence.Cell("difference", 355, discordant), 0)
-    for name in ("covered", "rejected", "power"):
-        assert found[name] == pytest.approx(float(kept[name]), abs=1)
-    assert float(kept["rejected"]) < 5.5
-    assert float(kept["covered"]) > 94
-    assert 75 < float(kept["power"]) < 85

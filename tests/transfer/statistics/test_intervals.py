@@ -229,14 +229,6 @@ def test_planted_variance_between_seeds_is_found() -> None:
     assert alone.seed_error is None
 
 
-def test_what_cannot_have_an_interval() -> None:
-    ones, draws = [np.ones(1)] * 2, [np.ones((1, 9))] * 2
-    with pytest.raises(ValueError, match="at least 2 clusters"):
-        contrast(ones, draws, (1, -1), clusters=1)
-    with pytest.raises(ValueError, match="not a number"):
-        contrast(ones, [np.full((1, 9), np.nan)] * 2, (1, -1), clusters=5)
-
-
 @pytest.mark.parametrize(("successes", "of"), [(0, 3), (1, 3), (3, 3), (5, 10), (17, 400)])
 @pytest.mark.parametrize("level", [0.9, 0.95])
 def test_wilson(successes: int, of: int, level: float) -> None:

@@ -1,6 +1,5 @@
 """The search of the largest stable rate, on problems whose limit is known."""
 
-import itertools
 import math
 import random
 from collections.abc import Callable
@@ -75,17 +74,6 @@ def test_a_range_without_a_limit_in_it_is_said_so() -> None:
     assert math.isnan(always.estimate)
 
 
-def test_seeds_with_limits_of_their_own_are_told_apart() -> None:
-    limits = {0: 0.3, 1: 0.6, 2: 0.15}
-    found = search_largest_stable(Search(1e-3, 10, seeds=(0, 1, 2), budget=24), lambda rate, seed: rate < limits[seed])
-    for bracket in found.brackets:
-        assert bracket.low < limits[bracket.seed] <= bracket.high
-        assert bracket.high / bracket.low <= 1.5
-    low, high = found.interval
-    assert low < 0.15
-    assert high >= 0.6
-
-
 def test_limits_that_vary_between_seeds_give_their_median_in_twelve_runs() -> None:
     for problem in range(200):
         rng = random.Random(problem)
@@ -133,10 +121,3 @@ def test_a_single_limit_is_bisected_as_it_always_was() -> None:
     assert [(probe.rate, probe.seed) for probe in found.probes] == [
         (0.01, 0), (0.001, 0), (0.0003162, 0), (0.0005623, 0), (0.0004217, 0), (0.0003162, 1), (0.0004217, 1),
     ]  # fmt: skip
-
-
-def test_where_nothing_is_stable_the_whole_range_was_looked_at() -> None:
-    found = search_largest_stable(Search(1e-3, 1, seeds=(0, 1, 2), budget=20), lambda rate, seed: False)
-    rates = sorted({1e-3, 1, *(probe.rate for probe in found.probes if probe.seed == 0)})
-    assert max(high / low for low, high in itertools.pairwise(rates)) <= 1.5**2 * 1.01
-    assert [bracket.low for bracket in found.brackets] == [0] * len(found.brackets)

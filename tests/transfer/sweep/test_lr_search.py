@@ -66,26 +66,6 @@ def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], 
         searches(tmp_path, **given)
 
 
-def test_nothing_can_come_after_the_searched_step(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    steps = {"pretrain": PRETRAIN, "knn": {"run": "knn", "after": "pretrain", "dataset": "toy_digits"}}
-    path.write_text(write_yaml({"steps": steps, "search": SEARCH | {"step": "pretrain"}}))
-    with pytest.raises(UsageError, match="steps after the searched one cannot run: 'knn'"):
-        Searches(read_sweep(str(path), "full"))
-
-
-@pytest.mark.parametrize(("budget", "left"), [(6, True), (30, False)])
-def test_a_search_that_finds_nothing_says_where_it_looked(tmp_path: Path, budget: int, left: bool) -> None:
-    found = searches(tmp_path, low=1e-3, high=1, ratio=1.5, budget=budget, seeds=[0, 1])
-    asked = found.start()
-    while asked:
-        asked = [*found.next_jobs(Progress(asked[0], status="at_chance", record=broken("at_chance")))]
-    (row,) = found.table().to_frame().to_dict("records")
-    assert "seed 0: broken at all that was tried, " in row["note"]
-    assert f"{row['runs']} ended at chance, as a rate that is too small does, too" in row["note"]
-    assert ("no runs were left for seed 1: raise the budget" in row["note"]) == left
-
-
 def test_a_rate_that_trains_between_rates_at_chance_and_rates_that_diverge_is_found(tmp_path: Path) -> None:
     found = searches(tmp_path, low=1e-4, high=1, ratio=1.5, budget=12)
     asked = found.start()

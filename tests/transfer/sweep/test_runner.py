@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 import transfer.pretrain
 import transfer.run
@@ -155,36 +153,6 @@ def test_other_data_are_other_results(tmp_path: Path) -> None:
         swept(out, jobs)
 
 
-@pytest.mark.nightly
-def test_images_replaced_by_others_of_equal_size_are_other_results(tmp_path: Path) -> None:
-    """The shortcut of finished cells sees the change, their command sees other contents: a second record."""
-    train, val = ([tmp_path / "own" / split / name for name in ("cat", "dog")] for split in ("train", "val"))
-    for number, folder in enumerate([*train, *val]):
-        folder.mkdir(parents=True)
-        for image in range(4):
-            Image.new("RGB", (32, 32), (60 * number, 20 * image, 0)).save(folder / f"{image}.bmp")  # all of one size
-    (tmp_path / "own.yaml").write_text("format: image_folder\nroot: own\n")
-    classify = {**CLASSIFY, "run": "knn", "dataset": str(tmp_path / "own.yaml"), "backbone": "tiny"}
-    del classify["after"]
-    classify["options"] = {**classify["options"], "weights": "random", "subset": 4, "k": 4, "other_k": [2]}
-    jobs, out = jobs_of(tmp_path, knn=classify), tmp_path / "out"
-    first, _ = swept(out, jobs)
-    assert swept(out, jobs)[1].words == []
-    replaced = train[0] / "0.bmp"
-    old, state = replaced.read_bytes(), replaced.stat()
-    replaced.write_bytes(old[:-300] + b"\7" * 300)
-    os.utime(replaced, ns=(state.st_atime_ns, state.st_mtime_ns))
-    second, launcher = swept(out, jobs)
-    assert len(launcher.words) == 1
-    replaced.write_bytes(old)
-    third, launcher = swept(out, jobs)
-    assert len(launcher.words) == 1, "its command finds the first record by the contents"
-    runs = [sweeper.jobs[jobs[0].name].record for sweeper in (first, second, third)]
-    assert all(runs)
-    assert [record.run_id == runs[0].run_id for record in runs] == [True, False, True]  # type: ignore[union-attr]
-    assert len(list((out / "runs").glob("knn-*"))) == 2
-
-
 @dataclass
 class Refusing(InThisProcess):
     """Takes no cell of the task classify, as a cluster that has no such partition."""
@@ -257,16 +225,6 @@ def test_a_file_edited_after_the_sweep_began_stops_its_cells(tmp_path: Path) -> 
     assert stopped.reason == f"{stem}:Stem changed since the sweep began; start the sweep again"
 
 
-def test_a_part_that_a_users_yaml_names_counts(tmp_path: Path) -> None:
-    stem, backbone = tmp_path / "my_stem.py", tmp_path / "mine_backbone.yaml"
-    stem.write_text("A = 1\n")
-    backbone.write_text("arch: vit_tiny\nstem: my_stem.py:Stem\n")
-    step = PRETRAIN | {"backbone": str(backbone)}
-    names = [job.name for job in jobs_of(tmp_path, pretrain=step)]
-    stem.write_text("A = 2\n")
-    assert [job.name for job in jobs_of(tmp_path, pretrain=step)] != names
-
-
 def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     reader, writer = os.pipe()
@@ -281,20 +239,6 @@ def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> Non
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def test_gpus_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2,5")
-    launcher = LocalLauncher()
-    assert launcher.slots == 3
-    with pytest.raises(UserError, match="asks for 8 GPUs, this machine has 3: give --gpus 3"):
-        launcher.fits(ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": 8}))
-    one = ProcessSpec(("transfer.run", "--list"), tmp_path / "one", {"gpus": 2})
-    (job,) = launcher.start([one])
-    assert job.gpus == ("0", "2")
-    assert not launcher.fits(one)
-    assert launcher.fits(ProcessSpec(("transfer.run", "--list"), tmp_path / "two"))
-    launcher.close()
 
 
 def test_cells_get_their_share_of_the_cores_whatever_the_workers_are(
@@ -321,41 +265,6 @@ def test_cells_get_their_share_of_the_cores_whatever_the_workers_are(
         words, environment = started[-1]
         assert environment["TRANSFER_SIDE_BY_SIDE"] == expected
         assert "--threads" not in words
-
-
-@pytest.mark.nightly
-def test_a_killed_process_is_a_failure_and_is_taken_up_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """kill -9 in the middle: the second attempt goes on; a second kill leaves a failure, no breakdown."""
-    long = {**QUICK, "epochs": 200, "checkpoint_seconds": 0}
-    out, kills = tmp_path / "out", 0
-    sweeper = Sweeper(out, LocalLauncher(1))
-    sweeper.add(jobs_of(tmp_path, pretrain=PRETRAIN | {"options": long}))
-
-    def killer() -> None:
-        nonlocal kills
-        (progress,) = sweeper.jobs.values()
-        last = None
-        while kills < 2:
-            time.sleep(0.05)
-            process: Any = progress.process
-            if process is not None and process is not last and list(out.glob("runs/*/state.pt")):
-                if kills and "resuming" not in next(out.glob("cells/*.log")).read_text():
-                    continue
-                os.killpg(process.process.pid, signal.SIGKILL)
-                kills, last = kills + 1, process
-
-    thread = threading.Thread(target=killer)
-    thread.start()
-    sweeper.run()
-    thread.join()
-    (progress,) = sweeper.jobs.values()
-    assert (progress.status, progress.attempts) == ("failed", 2)
-    assert "killed by signal 9" in progress.reason
-    assert Store(out / "runs").runs() == ([], [])
-    assert "resuming after step" in next(out.glob("cells/*.log")).read_text()
-    assert "memory limit" in capsys.readouterr().err
 
 
 @pytest.mark.nightly

@@ -123,11 +123,3 @@ def test_an_axis_of_several_options_varies_them_together(tmp_path: Path) -> None
 def test_a_wrong_axis_of_several_options_is_named(tmp_path: Path, grid: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         jobs_of(tmp_path, changed("steps.pretrain.grid", grid))
-
-
-@pytest.mark.parametrize("name", ["ü", "pré", "学" * 90])
-def test_the_name_of_a_step_stands_in_those_of_its_cells(name: str, tmp_path: Path) -> None:
-    steps = {name: SWEEP["steps"]["pretrain"] | {"grid": {}}}
-    (job,) = jobs_of(tmp_path, {"about": "one", "steps": steps, "tiers": {"smoke": {}}})
-    assert job.name.startswith(name[:10])
-    (tmp_path / job.name).mkdir()  # within what file systems take, which is counted in bytes

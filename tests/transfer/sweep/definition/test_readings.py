@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import UsageError
-from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of
 from transfer.published.rows import rows_of, used_values
 from transfer.sweep.definition.grid import SweepJob, expand
 from transfer.sweep.definition.sweep_file import read_sweep
@@ -51,21 +50,3 @@ steps:
     path.write_text(text.replace("both", "boht"))
     with pytest.raises(UsageError, match="`readings` is one or both, not 'boht'; did you mean 'both'"):
         read_sweep(str(path), "full")
-
-
-@pytest.mark.parametrize(
-    ("table", "label", "step"),
-    [
-        ("3", "3Conv+3BN+3ReLU+1Proj, (2,2,2,2), warm-up 5", "deit"),
-        ("6", "TST, 5e-4, SAM", "finetune"),
-    ],
-)
-def test_a_run_of_either_reading_is_compared_and_says_which(tmp_path: Path, table: str, label: str, step: str) -> None:
-    printed = next(row[step]["lr"]["printed"] for row in rows_of("scaled_relu", table) if row["label"] == label)
-    runs = []
-    for used in (2 * printed, printed):
-        runs.append(run_of(cell_of(table, label, step, lr=used), tmp_path / str(used), 800))
-        assert line_of(runs[-1:], table, label)["reading"] == f"lr {used:g}, printed {printed:g}"
-    both = lines_of(runs, table, label)
-    assert len({line["reading"] for line in both}) == len(both) == 2
-    assert {line["not comparable because"] for line in both} == {""}

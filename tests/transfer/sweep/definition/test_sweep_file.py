@@ -112,17 +112,6 @@ def test_a_tier_is_laid_over_the_steps(tmp_path: Path) -> None:
     assert list(read_sweep(write(tmp_path, changed("tiers.smoke.reid", None)), "smoke").steps) == ["pretrain"]
 
 
-@pytest.mark.parametrize("key", ["map", "compare"])
-def test_what_a_report_does_not_show_may_stand_there_empty(tmp_path: Path, key: str) -> None:
-    name = write(tmp_path, changed("report", {key: None}))
-    assert read_sweep(name, "smoke").report == {"compare": [], "by": []}
-
-
-def test_empty_entries_are_none(tmp_path: Path) -> None:
-    name = write(tmp_path, changed("steps.reid.options", None))
-    assert read_sweep(name, "smoke", ("pretrain.epochs=2",)).steps["reid"].options == {"lr": 0.1}
-
-
 def test_a_step_takes_a_gpu_at_full_scale(tmp_path: Path) -> None:
     name = write(tmp_path, SWEEP)
     assert read_sweep(name, "full").steps["reid"].resources == {"gpus": 1}
