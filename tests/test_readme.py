@@ -65,7 +65,7 @@ def test_a_command_is_understood(
     for name, text in USERS_FILES.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "mine.yaml").write_text((ROOT / "configs" / "datasets" / "coco2017.yaml").read_text())
-    dry = [] if "--list" in arguments else ["--dry-run"]
+    dry = [] if "--list" in arguments else ["--dry-run", *(("--speed", "1") if module == "sweep" else ())]
     assert MAINS[module]([*arguments, *dry]) == 0, capfd.readouterr().err
 
 

@@ -26,6 +26,7 @@ from backbones.settings import parse
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 from transfer.cli.recipe_method import method_of
+from transfer.doctor.speed_memory import remember_speed
 from transfer.doctor.speed_rates import Rates, measure_rates
 from transfer.evaluation.environment import environment
 from transfer.evaluation.evaluator import make_context
@@ -90,6 +91,8 @@ def main(argv: list[str]) -> int:
     if images is not None:
         hours = images * epochs / rates.step / 3600
         tell(f"{epochs} epochs of {images:,} images at this rate: {hours:,.1f} hours on one such device")
+    if method.name == "supervised":  # one view of an image a step, whose operations the model's count gives
+        remember_speed(machine["device"], options.backbone, rates.step, context.cost.gflops)
     return 0
 
 

@@ -69,10 +69,13 @@ class SweepOptions:
     against: tuple[str, ...] = ()
     """The values of the same part that it is compared with."""
     dry_run: bool = False
-    """List the cells with their commands, build every model, and stop."""
+    """List the cells with their commands and predicted cost, build every model, and stop."""
+    speed: float | None = None
+    """The TFLOP/s that a device sustains, for the predicted hours; by default what `transfer.doctor speed` measured
+    on this machine."""
 
     def __post_init__(self) -> None:
-        for name, minimum in (("workers", 1), ("gpus", 0)):
+        for name, minimum in (("workers", 1), ("gpus", 0), ("speed", 1e-3)):
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise UsageError(f"--{name} {value}: must be at least {minimum}")
@@ -129,11 +132,11 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
     searches = Searches(sweep) if sweep.search else None
     jobs = searches.start() if searches else expand(sweep)
     if options.dry_run:
-        from transfer.sweep.dry_run import plan
+        from transfer.sweep.cost_estimate import plan
         from transfer.sweep.model_check import build_all
 
         built = build_all(jobs)
-        tell(plan(sweep, jobs, out, _extra(options), options.gpus, searches, built))
+        tell(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
         built.raise_if_any(sweep.name)
         return 0
     sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus)

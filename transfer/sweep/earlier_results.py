@@ -4,8 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from backbones.checkpoints import exports
@@ -14,7 +13,6 @@ from backbones.runtime.files import parse_json, write_atomic
 from transfer.records.store import Record, Store
 from transfer.sweep.data_state import data_state, path_state, paths_of_options, weights_states
 from transfer.sweep.definition.grid import SweepJob
-from transfer.sweep.definition.step import as_list
 
 
 @dataclass
@@ -28,10 +26,10 @@ class EarlierResults:
 
     out: Path
     extra: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        # the states when their first cell was looked at
-        self._data_state, self._path_state = cache(data_state), cache(path_state)
+    _data: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    """The states of the data sets when their first cell was looked at."""
+    _options: dict[str, str] = field(default_factory=dict)
+    """The same of files and folders that options name."""
 
     def key(self, job: SweepJob, parent: Record | None) -> str:
         """Return a digest of a job's command and of all files that it reads; its name covers users' files.
@@ -40,13 +38,7 @@ class EarlierResults:
             job: a cell. parent: the record of the cell that trains its weights.
         """
         weights = parent.export if parent else weights_states(job)
-        named = job.options.get("data", _value_of("--data", self.extra))
-        folder = None if named is None else Path(str(named))
-        data = [
-            self._data_state(str(name), folder) for name in (job.dataset, *as_list(job.options.get("test_dataset")))
-        ]
-        files = [self._path_state(Path(path)) for path in paths_of_options(job)]
-        parts = [job.argv(Path()), self.extra, data, weights, files]
+        parts = [job.argv(Path()), self.extra, self._data_state(job), weights, self._option_states(job)]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def find(self, job: SweepJob, parent: Record | None) -> Record | None:
@@ -71,6 +63,25 @@ class EarlierResults:
         folder = self.out / "weights" / job.name
         run_key = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
         return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key
+
+    def _data_state(self, job: SweepJob) -> list[str]:
+        """Return the states of the data set of a job, and of those on which it is scored besides."""
+        named = job.options.get("data", _value_of("--data", self.extra))
+        folder = None if named is None else str(named)
+        others = job.options.get("test_dataset") or ()
+        names = (job.dataset, *map(str, others if isinstance(others, list | tuple) else (others,)))
+        for key in ((name, folder) for name in names):
+            if key not in self._data:
+                self._data[key] = data_state(key[0], None if folder is None else Path(folder))
+        return [self._data[name, folder] for name in names]
+
+    def _option_states(self, job: SweepJob) -> list[str]:
+        """Return the states of files and folders that options of a job name, such as that of token labels."""
+        named = paths_of_options(job)
+        for path in named:
+            if path not in self._options:
+                self._options[path] = path_state(Path(path))
+        return [self._options[path] for path in named]
 
 
 def read_record(out: Path, runs: Sequence[str]) -> Record | None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from transfer.sweep.definition.grid import SweepJob
 from transfer.sweep.definition.step import BACKBONE_OPTIONS
 
 if TYPE_CHECKING:
+    from backbones.backbone import Backbone
     from backbones.spec import BackboneSpec
     from transfer.cli.command import Command
 
 Overrides = tuple[tuple[str, Any], ...]
 DETECT = "detect"
+PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
 
 
 @dataclass
@@ -88,8 +90,9 @@ def _reason(job: SweepJob) -> str:
     """Return why a job's model cannot be built; empty if it can."""
     try:
         if job.step.recipe != DETECT:
-            for size in sizes_of(recipe_of(job)):
-                _build_backbone(job.backbone, size, _overrides(job))
+            for size, _ in views_of(recipe_of(job)):
+                if _model(job.backbone, size, _overrides(job), padded=False).spec.files:
+                    operations_at(job, size)
         if job.step.kind == "run":
             _build_task_model(job)
     except UserError as error:
@@ -119,7 +122,7 @@ def _model_key(job: SweepJob) -> str:
 
     recipe, training = recipe_of(job), {item.name for item in fields(FitOptions)}
     detector = {name: value for name, value in recipe.items() if name not in training and name not in BACKBONE_OPTIONS}
-    shape = detector if job.step.recipe == DETECT else sizes_of(recipe)
+    shape = detector if job.step.recipe == DETECT else views_of(recipe)
     return json.dumps([job.step.recipe == DETECT, job.backbone, _overrides(job), shape], default=str)
 
 
@@ -135,17 +138,43 @@ def _overrides(job: SweepJob) -> Overrides:
     return tuple((name, value) for name, value in overrides.items() if name not in ("weights", "load"))
 
 
-@lru_cache(maxsize=256)
-def _build_backbone(backbone: str, size: tuple[int, int], overrides: Overrides) -> None:
-    """Build a backbone for images (height, width), and run an image through one with a user's code."""
-    from backbones.backbone import create
+def operations_at(job: SweepJob, size: Any) -> float:
+    """Return the operations of a forward pass of one image through a job's backbone.
+
+    Args:
+        size: the image size in pixels, or (height, width).
+
+    Raises whatever the backbone raises when it cannot be built or takes no image of this size.
+    """
+    return _operations(job.backbone, size, _overrides(job), padded=job.step.recipe == DETECT)
+
+
+@cache
+def _operations(backbone: str, size: Any, overrides: Overrides, *, padded: bool) -> float:
     from backbones.engine.flops import flops
+
+    model = _model(backbone, size, overrides, padded=padded)
+    height, width = _sides(size, model.spec, padded=padded)
+    operations = _on_meta(lambda: flops(model, (height, width))["total"], model.spec, makes_model=False)
+    return float(operations)
+
+
+@lru_cache(maxsize=256)
+def _model(backbone: str, size: Any, overrides: Overrides, *, padded: bool) -> "Backbone":
+    """Return a backbone for images of a size, usually on the meta device and so without memory for values."""
+    from backbones.backbone import create
     from backbones.spec import resolve
 
     spec = resolve(backbone, **{**dict(overrides), "weights": "random", "load": "strict"})
-    model = _on_meta(lambda: create(spec, img_size=size), spec)
-    if spec.files:
-        _on_meta(lambda: flops(model, size), spec, makes_model=False)
+    backbone_model: Backbone = _on_meta(lambda: create(spec, img_size=_sides(size, spec, padded=padded)), spec)
+    return backbone_model
+
+
+def _sides(size: Any, spec: "BackboneSpec", *, padded: bool) -> tuple[int, int]:
+    """Return the height and width of an image; with `padded`, rounded up as detectors pad images."""
+    height, width = size if isinstance(size, tuple) else (size, size)
+    step = spec.divisor if padded else 1
+    return -(-height // step) * step, -(-width // step) * step
 
 
 def _on_meta(make: Callable[[], Any], spec: "BackboneSpec", *, makes_model: bool = True) -> Any:
@@ -167,10 +196,17 @@ def _on_meta(make: Callable[[], Any], spec: "BackboneSpec", *, makes_model: bool
     return make()
 
 
-def sizes_of(recipe: dict[str, Any]) -> list[tuple[int, int]]:
-    """Return the (height, width) in pixels of the images that a recipe's backbone sees."""
-    sizes = [recipe.get("size") or 224, *([recipe["local_size"]] if "local_crops" in recipe else [])]
-    return [(size, size) if isinstance(size, int) else (size[0], size[1]) for size in sizes]
+def views_of(recipe: dict[str, Any]) -> list[tuple[Any, float]]:
+    """Return (image size, number of forward passes that cost the same) for each view of an image in an epoch."""
+    if "local_crops" not in recipe:
+        return [(side_of(recipe), PASSES)]
+    # the student trains on all crops; the teacher sees the two large ones without a backward pass
+    return [(recipe["size"], 2 * PASSES + 2), (recipe["local_size"], PASSES * recipe["local_crops"])]
+
+
+def side_of(recipe: dict[str, Any]) -> Any:
+    """Return the image size of a recipe in pixels, or as (height, width)."""
+    return hashable(recipe.get("size") or 224)
 
 
 def recipe_of(job: SweepJob) -> dict[str, Any]:

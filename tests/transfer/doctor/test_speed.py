@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from transfer.doctor.__main__ import main
+from transfer.doctor.speed_memory import recall_speed, remember_speed
+from transfer.sweep.cost_estimate import _measured
 
 
 @pytest.mark.parametrize("recipe", ["cifar_deit", pytest.param("dino", marks=pytest.mark.nightly)])
@@ -19,7 +21,19 @@ def test_it_measures_and_sweeps_know_it(
     assert out.startswith(f"tiny by {recipe} on ")
     assert ("pil " in out, "fast " in out) == (True, True)
     assert "whole step" in out
+    _, source = _measured()
+    assert ("`transfer.doctor speed` with tiny" in source) == (recipe == "cifar_deit")
     assert not [path for path in tmp_path.iterdir() if path.name != "vit-transfer"]
+
+
+def test_a_measured_speed_counts_three_forward_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert recall_speed("GPU") is None
+    remember_speed("GPU", "vit", 1000.0, 4.6)
+    measured = recall_speed("GPU")
+    assert measured is not None
+    assert (measured.device, measured.backbone, measured.tflops) == ("GPU", "vit", pytest.approx(13.8))
+    assert recall_speed("other") is None
 
 
 @pytest.mark.parametrize(

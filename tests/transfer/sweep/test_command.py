@@ -42,7 +42,7 @@ def test_wrong_words_are_named(words: list[str], says: str, capsys: pytest.Captu
 
 @pytest.mark.nightly
 def test_a_bench_runs_every_task_for_each_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["bench", "--tier", "smoke", "--stem", "xiao", "--against", "conv", "patchify", "--dry-run"]
+    words = ["bench", "--tier", "smoke", "--stem", "xiao", "--against", "conv", "patchify", "--dry-run", "--speed", "1"]
     assert main([*words, "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     for task in ("pretrain cifar_deit", "run reid", "run fewshot", "run detect"):
