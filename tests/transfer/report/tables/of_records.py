@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -10,7 +9,6 @@ from transfer.records.store import Run
 from transfer.report.render.text import note_texts
 from transfer.report.tables import costs, dataset_means, scores, stability_map, summary, tokens
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.costs import CostTable
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Row, Table
 
@@ -29,8 +27,8 @@ def over_datasets_of(records: Records, known: Records | None = None) -> Table:
     return dataset_means.over_datasets(RunSet.of_records(records, known))
 
 
-def cost_table_of(records: Records, by: Sequence[str] = (), *, known: Records | None = None, **given: Any) -> CostTable:
-    return costs.cost_table(RunSet.of_records(records, known), by, **given)
+def cost_table_of(records: Records, known: Records | None = None) -> Table:
+    return costs.cost_table(RunSet.of_records(records, known))
 
 
 def layer_table_of(records: Records) -> Table:

@@ -12,7 +12,6 @@ from transfer.comparison.compare_arms import Comparison
 from transfer.comparison.paired_intervals import Bootstrap, mean_score
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
-from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.render.text import note_texts
 from transfer.report.tables import comparison
 from transfer.report.tables.cell_text import cell_text, full_text
@@ -65,7 +64,8 @@ def compared(runs: Sequence[Run], a: str, b: str, **how: Any) -> Comparison:
 
 
 def interaction(runs: Sequence[Run], f: str, g: str, **how: Any) -> Table:
-    return comparison.interaction(RunSet.of(runs), f, g, Bootstrap(**how))
+    shown_runs = RunSet.of(runs)
+    return comparison.interaction_table(comparison.crossed(shown_runs, f, g, Bootstrap(**how)), shown_runs)
 
 
 def notes(table: Table) -> str:
@@ -173,11 +173,6 @@ def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     # what chooses the arms may differ
     chosen = compare(runs[1:3], "lr=2e-1", "lr=0.1", draws=200)
     assert row(chosen, score="top1")["verdict"] == "no difference at all"
-
-
-def test_smoke_and_dirty_runs_are_marked(tmp_path: Path) -> None:
-    runs = both(tmp_path, seeds=1, smoke=True, environment={"dirty": True})
-    assert compare(runs, "stem=conv", "stem=patchify", draws=50)["dataset"] == ["toy_market (smoke, dirty)"] * 2
 
 
 def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) -> None:
@@ -339,24 +334,6 @@ def test_equal_answers_leave_open_what_so_many_images_do(tmp_path: Path) -> None
     )
 
 
-def test_clusters_of_very_unlike_sizes_are_said(tmp_path: Path) -> None:
-    runs = [made(tmp_path, stem) for stem in ("conv", "patchify")]
-    for run in runs:
-        with np.load(run.folder / "outcomes.npz") as file:
-            outcomes = dict(file)
-        outcomes["cluster"] = np.maximum(np.arange(IMAGES) - 200, 0)  # 201 images of one, 99 by themselves
-        np.savez(run.folder / "outcomes.npz", **outcomes)
-    said = notes(compare(runs, "stem=conv", "stem=patchify", draws=200, scores=["top1"]))
-    assert "100 clusters of so unlike sizes that they count as 2; where most favour one arm the interval covers" in said
-    assert "unlike sizes" not in notes(compare(both(tmp_path / "b"), "stem=conv", "stem=patchify", draws=50))
-
-
-def test_two_seeds_each_are_said_to_be_few(tmp_path: Path) -> None:
-    said = "two seeds each are few: the interval covers 93 % at worst"
-    assert said in notes(compare(both(tmp_path / "two", seeds=2), "stem=conv", "stem=patchify", draws=50))
-    assert said not in notes(compare(both(tmp_path / "three"), "stem=conv", "stem=patchify", draws=50))
-
-
 def test_a_table_holds_the_verdicts_and_the_numbers_that_were_compared(tmp_path: Path) -> None:
     runs = [*both(tmp_path), made(tmp_path, "conv", lr=0.3), made(tmp_path, "patchify", lr=0.3, broke=True)]
     rows = compared(runs, "stem=conv", "stem=patchify", draws=300).rows
@@ -366,19 +343,6 @@ def test_a_table_holds_the_verdicts_and_the_numbers_that_were_compared(tmp_path:
     assert table.to_frame()["verdict"].tolist() == [full_text(line.verdict) for line in rows]
     assert table["difference"] == [line.estimate and 100 * line.estimate.estimate for line in rows]
     assert table[RUN] == [tuple(record.run_id for record in line.matched.records) for line in rows]
-
-
-def test_notes_belong_to_the_rows_of_their_match(tmp_path: Path) -> None:
-    runs = [made(tmp_path, stem, dataset={"name": name}) for name in ("one", "two") for stem in ("conv", "patchify")]
-    runs.append(made(tmp_path, "conv", seed=1, dataset={"name": "two"}))
-    table = compare(runs, "stem=conv", "stem=patchify", draws=50)
-    notes = {
-        note.about: note.rows for note in table.notes if note.kind is NoteKind.INTERVALS and "one seed" in note.text
-    }
-    assert {about: {table.rows[place]["dataset"] for place in rows} for about, rows in notes.items()} == {
-        "knn on one": {"one"}, "knn on two": {"two"}
-    }  # fmt: skip
-    assert column(table.where(lambda line: line["dataset"] == "two"), "dataset") == ["two", "two"]
 
 
 def test_the_mean_of_one_configuration(tmp_path: Path) -> None:
@@ -401,20 +365,16 @@ def test_the_smallest_detectable_difference_is_that_of_the_corrected_level(tmp_p
         for number in range(60)
         for stem in ("conv", "patchify")
     ]
-    for correction in ("holm", "bh"):
-        table = compare(runs, "stem=conv", "stem=patchify", draws=300, scores=["top1"], correction=correction)
-        line = row(table, dataset="toy_market")
-        assert line["p"] < 0.05 / 10
-        assert line["adjusted p"] >= 0.05
-        (verdict,) = [one["verdict"] for one in table.rows if one["dataset"] == "toy_market"]
-        assert verdict.smallest is not None
-        assert line["difference"] < 100 * verdict.smallest
-        assert "a smallest detectable difference is at the level 0.05 divided by their number" in notes(table)
+    table = compare(runs, "stem=conv", "stem=patchify", draws=300, scores=["top1"])
+    line = row(table, dataset="toy_market")
+    assert line["p"] < 0.05 / 10
+    assert line["adjusted p"] >= 0.05
+    (verdict,) = [one["verdict"] for one in table.rows if one["dataset"] == "toy_market"]
+    assert verdict.smallest is not None
+    assert line["difference"] < 100 * verdict.smallest
     one = Estimate(0.0, -1.0, 1.0, error=0.5, freedom=9)
     assert one.smallest_difference(tests=5) == pytest.approx(replace(one, level=0.99).smallest_difference())
     assert verdict_of(one, tests=5) != verdict_of(one)
-    table = compare(runs, "stem=conv", "stem=patchify", draws=300, scores=["top1"], correction="none")
-    assert "smallest" not in notes(table)
 
 
 def test_damaged_outcomes_leave_means_and_the_other_rows(tmp_path: Path) -> None:
@@ -435,51 +395,15 @@ def test_damaged_outcomes_leave_means_and_the_other_rows(tmp_path: Path) -> None
     assert column(compare(damaged, "stem=conv", "stem=patchify"), "verdict") == ["no interval"] * 2
 
 
-def test_damaged_outcomes_leave_the_means_of_an_interaction(tmp_path: Path) -> None:
-    runs = [made(tmp_path, *corner) for corner in LEVELS]
-    (runs[0].folder / "outcomes.npz").unlink()
-    table = interaction(runs, "stem", "attention", scores=["top1"])
-    assert column(table, "verdict") == ["no interval"] * 5
-    shown = f"{100 * runs[0].record.scores['top1']:.2f}"
-    assert shown in row(table, effect="interaction of stem and attention")["means"]
-    assert "outcomes.npz: missing, and there are scores" in notes(table)
-
-
-def test_two_seeds_against_one_are_said_to_be_few(tmp_path: Path) -> None:
-    runs = both(tmp_path)
-    said = "two seeds are few, and the interval covers about 90 % where seeds vary"
-    assert said in notes(compare(runs[1:4], "stem=conv", "stem=patchify", draws=50))
-    assert said not in notes(compare(runs[:4], "stem=conv", "stem=patchify", draws=50))
-    assert said not in notes(compare(runs[1:5], "stem=conv", "stem=patchify", draws=50))
-
-
-@pytest.mark.parametrize(("more", "said"), [(4, True), (3, False)])
-def test_unlike_numbers_of_seeds_are_said(tmp_path: Path, more: int, said: bool) -> None:
-    runs = [made(tmp_path, "conv", seed=seed) for seed in range(2)]
-    runs += [made(tmp_path, "patchify", seed=seed) for seed in range(10, 10 + more)]
-    table = compare(runs, "stem=conv", "stem=patchify", draws=200)
-    assert (
-        "2 seeds against 4: for so unlike numbers the interval is wide, and covers 94 to 99 %" in notes(table)
-    ) == said
-
-
 def test_a_stem_is_one_under_all_its_names(tmp_path: Path) -> None:
     runs = both(tmp_path)
     names = ("conv", "3Conv+3BN+3ReLU+1Proj", "3Conv+3BN+3ReLU+1Proj@2,1,1,8")
-    for run in runs:
-        run.record.backbone["patch"] = 16
-    for run, name in zip(runs, names):
-        run.record.backbone["stem"] = name
+    for run, name in zip(runs, (*names, "patchify", "patchify", "patchify"), strict=True):
+        run.record.backbone |= {"patch": 16, "stem": name}
     for name in names:
         assert row(compare(runs, f"stem={name}", "stem=1Proj", draws=50), score="top1")["seeds"] == "3 in pairs"
     with pytest.raises(UsageError, match="stem has the values conv, patchify; an interaction takes two"):
         interaction(runs, "stem=conv", "seed")
-    crossed = [made(tmp_path / "x", *corner) for corner in LEVELS]
-    crossed += [made(tmp_path / "x", *corner, seed=1) for corner in LEVELS]
-    for run in crossed:
-        stem = run.record.backbone["stem"]
-        run.record.backbone |= {"patch": 16, "stem": names[run.record.seed] if stem == "conv" else stem}
-    assert len(interaction(crossed, "stem", "attention", scores=["top1"], draws=50)) == 5
 
 
 def test_scores_of_another_unit_are_compared_in_it(tmp_path: Path) -> None:
@@ -524,53 +448,6 @@ def test_the_values_of_an_interaction_may_be_paths(tmp_path: Path) -> None:
     ]
     table = interaction(renamed, "stem=/a/my_stem.py:Stem/patchify", "attention", draws=200)
     assert any("/a/my_stem.py:Stem less patchify" in text for text in column(table, "effect"))
-
-
-def test_a_margin_given_to_the_report_finds_equivalence(tmp_path: Path) -> None:
-    metrics = {"top1": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}}
-    runs = [
-        made(tmp_path, stem, level=0.5, seed=seed, metrics=metrics)
-        for stem in ("conv", "patchify")
-        for seed in (0, 1, 2)
-    ]
-    found = {}
-    for margin in (None, 1.0, 10.0):
-        wanted = ReportRequest(compare=[("stem=conv", "stem=patchify")], margin=margin, draws=200)
-        _, part = sections(RunSet.of(runs), wanted)
-        found[margin] = row(part.table, score="top1")["verdict"]
-    assert found[None].startswith("cannot tell")
-    assert found[1.0].startswith("cannot tell")  # 300 equal images leave 1.3 points open
-    assert found[10.0] == "no difference on any sample; equivalent within 10.0"
-
-
-def test_where_there_is_no_interval_nothing_is_said_of_one(tmp_path: Path) -> None:
-    runs = [made(tmp_path, "conv"), made(tmp_path, "patchify")]
-    said = "one seed, so the interval is that of these models on other samples"
-    assert said in notes(compare(runs, "stem=conv", "stem=patchify", draws=50))
-    (runs[0].folder / "outcomes.npz").unlink()
-    assert said not in notes(compare(runs, "stem=conv", "stem=patchify", draws=50))
-    corners = [made(tmp_path / "four", *corner) for corner in LEVELS]
-    assert said in notes(interaction(corners, "stem", "attention", draws=50))
-    (corners[0].folder / "outcomes.npz").unlink()
-    assert said not in notes(interaction(corners, "stem", "attention", draws=50))
-
-
-def test_a_side_that_broke_down_has_no_interval_to_speak_of(tmp_path: Path) -> None:
-    runs = [made(tmp_path, "conv", seed=seed) for seed in range(3)]
-    runs += [made(tmp_path, "patchify", seed=seed, broke=True) for seed in range(3)]
-    table = compare(runs, "stem=conv", "stem=patchify", draws=50)
-    assert [verdict.kind for verdict in table["verdict"]] == [Kind.B_BROKE_DOWN]
-    assert "two seeds" not in notes(table)
-    assert "interval" not in notes(table)
-
-
-def test_interactions_say_where_few_images_differ(tmp_path: Path) -> None:
-    wrong = {("conv", "softmax"): [], ("conv", "relu"): [1], ("patchify", "softmax"): [1], ("patchify", "relu"): [1, 2]}
-    runs = [made(tmp_path, *corner, wrong=images) for corner, images in wrong.items()]
-    said = notes(interaction(runs, "stem", "attention", draws=50, scores=["top1"]))
-    effect = "top1 (interaction of stem and attention) differs on 2 of 300 clusters"
-    assert f"knn on toy_market: {effect}; 6, all one way, are the fewest that show anything" in said
-    assert "top1 (stem: conv less patchify, attention softmax) differs on 1 of 300 clusters" in said
 
 
 BAD = {

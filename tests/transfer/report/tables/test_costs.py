@@ -1,20 +1,17 @@
 import math
-from itertools import product
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import cost_table_of, said
 from transfer.records.record import Record
-from transfer.report.render.text import markdown
-from transfer.report.tables.cost_fit import cost_fits, fit_log
+from transfer.report.tables.cost_fit import fit_log
 from transfer.report.tables.costs import COSTS, hours, pareto
 
-CPU = {"precision": "bf16", "device": "AMD EPYC 9R14", "threads": 2, "workers": 1}
-GPU = {"precision": "bf16", "device": "NVIDIA H200", "threads": 8, "workers": 16}
+CPU = {"precision": "bf16", "device_type": "cpu", "threads": 2, "workers": 1}
+GPU = {"precision": "bf16", "device_type": "cuda", "threads": 8, "workers": 16}
 
 
 def run(score: float, gflops: float = 1.0, name: str = "tiny", **given: object) -> Record:
@@ -51,23 +48,6 @@ def test_hours_are_those_of_gpus_or_of_cores() -> None:
     assert hours(run(0.5)) == pytest.approx(1.5)
     assert hours(run(0.5, environment={**CPU, "device_type": "cuda"})) == pytest.approx(0.5)
     assert math.isnan(hours(run(0.5, cost={})))
-
-
-@pytest.mark.parametrize(
-    ("device", "kind"),
-    [
-        ("NVIDIA A100-SXM4-80GB", "GPU"), ("Tesla V100-PCIE-16GB", "GPU"), ("AMD Instinct MI300X", "GPU"),
-        ("Intel(R) Xeon(R) Processor", "core"), ("AMD EPYC 7763 64-Core Processor", "core"), ("cpu", "core"),
-        ("Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz", "core"), ("Neoverse-V1", "core"), ("AMD Ryzen 9 5950X", "core"),
-    ],
-)  # fmt: skip
-def test_devices_are_known_by_name_where_their_kind_is_not_recorded(device: str, kind: str) -> None:
-    rows = cost_table_of([run(0.5, environment={**CPU, "device": device})])
-    assert rows["hours_of"] == [kind]
-
-
-def test_small_costs_are_printed() -> None:
-    assert "| 0.00012 " in markdown(cost_table_of([run(0.5, gflops=0.00012)]))
 
 
 def test_pretraining_of_all_stages_is_added() -> None:
@@ -122,12 +102,7 @@ def test_hours_of_gpus_and_of_cores_have_no_mean() -> None:
     assert (row["hours_of"], row["train_hours_of"]) == ("mixed", "mixed")
     assert math.isnan(row["train_hours"])
     assert math.isnan(row["total_hours"])
-    parent = trained("sha256:a", cost={"device_hours": 5.0}, environment=GPU)
-    runs = [run(0.5, name="ours", weights_id="sha256:a", **on_cores), run(0.4, name="theirs", **on_gpu)]
-    table = cost_table_of(runs, known=[*runs, parent])
-    assert table["hours_of"] == ["mixed", "GPU"]
-    assert table["train_hours_of"] == ["core", "GPU"]
-    assert table["pretrain_hours_of"] == ["GPU", "GPU"]
+    table = cost_table_of([run(0.5, name="ours", **on_cores), run(0.4, name="theirs", **on_gpu)])
     assert table["train_hours"] == [300.0, 1.0]
     assert table["pareto_train_hours"] == [True, True], "of unlike kinds none beats the other"
 
@@ -146,11 +121,7 @@ def test_features_that_were_found_cost_what_they_took() -> None:
 
 
 def test_hours_of_features_from_nowhere_known_are_not_known() -> None:
-    unknown = probe(10, None)
-    whole = run(0.5, task="fewshot")
-    assert math.isnan(hours(unknown))
-    assert hours(whole) == pytest.approx(1.5)
-    table = cost_table_of([unknown])
+    table = cost_table_of([probe(10, None)])
     assert math.isnan(table["train_hours"][0])
     why = "their features were in the store, which does not say what they took"
     assert f"hours of 1 runs are not known: {why}" in said(table)
@@ -171,7 +142,6 @@ def test_seeds_are_those_of_pretraining_and_their_breakdowns_count() -> None:
 def test_fronts_are_among_rows_that_can_be_compared() -> None:
     runs = [run(0.9, 1.0, "good"), run(0.5, 2.0, "bad"), run(0.5, 2.0, "other", lr=0.1)]
     assert cost_table_of(runs)["pareto_gflops"] == [True, False, True]
-    assert cost_table_of(runs, across=["lr"])["pareto_gflops"] == [True, False, False]
     assert {f"pareto_{cost}" for cost in COSTS} <= {*cost_table_of(runs).names}
     lower = {"mAP": {"unit": "error", "direction": "lower", "bounds": [0, 1]}}
     runs = [run(0.9, 1.0, "worse", metrics=lower), run(0.5, 1.0, "better", metrics=lower)]
@@ -185,41 +155,14 @@ def test_a_configuration_that_never_trained_has_a_row_and_no_place_on_a_front() 
 
 
 def test_the_fit_is_least_squares_on_the_logarithm() -> None:
-    rng = np.random.default_rng(1)
     costs = np.array([1.0, 3.0, 10.0, 40.0, 100.0])
-    scores = 50 + 7 * np.log10(costs) + rng.normal(0, 1, 5)
+    scores = 50 + 7 * np.log10(costs) + np.random.default_rng(1).normal(0, 1, 5)
     fit = fit_log(list(zip(costs, scores, strict=True)))
     assert fit is not None
     plain = stats.linregress(np.log10(costs), scores)
-    half = stats.t.ppf(0.975, 3) * plain.stderr
-    assert (fit.slope, fit.intercept) == pytest.approx((plain.slope, plain.intercept))
-    assert (fit.slope_low, fit.slope_high) == pytest.approx((plain.slope - half, plain.slope + half))
+    assert fit["score"] == pytest.approx(plain.intercept + plain.slope * np.log10(fit["cost"]))
     # at cost 1 the line is the intercept, whose own error linregress gives
-    first = {name: values[0] for name, values in fit.curve.items()}
     margin = stats.t.ppf(0.975, 3) * plain.intercept_stderr
-    assert (first["low"], first["high"]) == pytest.approx((plain.intercept - margin, plain.intercept + margin))
-
-
-def test_there_is_no_fit_through_too_little() -> None:
-    assert fit_log([(1.0, 1.0), (2.0, 2.0), (3.0, 2.0)]) is None
-    assert fit_log([(1.0, float(score)) for score in range(5)]) is None
-    assert fit_log([]) is None
-
-
-def test_fits_are_apart_by_the_series_asked_for() -> None:
-    runs = [
-        run(0.1 * step + 0.2 * (attention == "relu"), 2.0**step, f"{attention}{step}", attention=attention)
-        for attention, step in product(("softmax", "relu"), range(1, 6))
-    ]
-    fits = cost_fits(cost_table_of(runs, ["attention"]), "gflops")
-    assert [key[-1] for key in fits] == ["softmax", "relu"]
-    for fit in fits.values():
-        assert fit.points == 5
-        assert fit.slope == pytest.approx(10 / math.log10(2))
-    assert cost_fits(cost_table_of(runs[:3]), "gflops") == {}
-    assert cost_fits(cost_table_of(runs), "pretrain_hours") == {}  # at no cost there is no logarithm
-
-
-def test_unknown_series_are_said() -> None:
-    with pytest.raises(UsageError, match="did you mean 'attention'"):
-        cost_table_of([run(0.5)], ["atention"])
+    assert (fit["low"][0], fit["high"][0]) == pytest.approx((plain.intercept - margin, plain.intercept + margin))
+    for few in ([], [(1.0, 1.0), (2.0, 2.0), (3.0, 2.0)], [(1.0, float(score)) for score in range(5)]):
+        assert fit_log(few) is None

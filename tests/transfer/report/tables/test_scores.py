@@ -63,13 +63,6 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     assert texts(rows, "outcomes") == ["3 completed", "1 completed, 1 diverged"]
 
 
-def test_rows_of_one_protocol_have_no_column_for_it() -> None:
-    rows = summary_of(runs()[:3])
-    assert not {"protocol", "pretraining", "broke down"} & {*rows.names}
-    assert said(rows) == []
-    assert not [name for name in summary_of(runs()[:1]).names if name.endswith(" sd")]
-
-
 def test_break_downs_are_rates_with_their_interval() -> None:
     rows = summary_of(runs())
     interval = wilson(1, 2)
@@ -95,11 +88,6 @@ def test_mean_and_deviation_are_those_of_a_sample(values: list[float]) -> None:
     assert mean_and_deviation(values) == pytest.approx(expected, nan_ok=True, abs=1e-9)
 
 
-def test_marks_stay_visible() -> None:
-    marked = [record(RunKey(CONTENT), smoke=True), record(RunKey(CONTENT), subset=8)]
-    assert each_run_of(marked)["dataset"] == ["toy_market (smoke)", "toy_market (subset 8)"]
-
-
 def test_rows_of_single_runs_inherit_marks_too() -> None:
     rows = each_run_of([made(weights_id="sha256:a")], [trained("sha256:a", smoke=True)])
     assert rows["dataset"] == ["toy_market (pretraining smoke, version 1)"]
@@ -120,11 +108,6 @@ def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None
     hostile = markdown(Table.from_rows([{"a": "x | y\nz"}]))
     assert len(hostile.splitlines()) == 3
     assert "x \\| y z" in hostile
-
-
-def test_notes_follow_the_table() -> None:
-    assert markdown(summary_of(runs())).endswith(f"|\n\n- protocol a: lr 0.05\n- protocol b: lr 0.1\n- {BROKEN}")
-    assert "- protocol" not in run_table(runs()[:3])
 
 
 def test_csv_says_the_protocol_itself_and_all_digits() -> None:
@@ -179,33 +162,16 @@ def test_the_latest_of_several_records_of_a_data_set_counts() -> None:
     assert row["accuracy_10shot"] == pytest.approx(30.0)
 
 
-def test_standard_errors_stand_beside_their_scores() -> None:
-    rows = each_run_of(probes(0.2))
-    assert rows["accuracy_10shot se"] == pytest.approx([3.0])
-    assert "accuracy_1shot se" not in rows
-    assert "accuracy_10shot se" in markdown(each_run_of(probes(0.2)))
-    assert "accuracy_10shot se |" in run_table(probes(0.2))
-
-
 def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", seed=1), trained("sha256:c", epochs=5, smoke=True)]
-    given = {"primary": "accuracy", "metrics": {"accuracy": {"averaged": True}}}
+    given = {"primary": "accuracy", "metrics": {"accuracy": {"averaged": True}}, "scores": {"accuracy": 0.5}}
     records = [
-        made(
-            "fewshot",
-            weights_id=parent.export,
-            dataset={"name": name, "digest": name * 20},
-            run_key_content={"content": {"images": name}},  # as few-shot probes count their images
-            scores={"accuracy": 0.5},
-            lr=lr,
-            **given,
-        )
+        made("fewshot", weights_id=parent.export, dataset={"name": name, "digest": name * 20}, lr=lr, **given)
         for parent in parents
         for lr in (1.0, 2.0)
         for name in ("one", "two")
     ]
     rows = over_datasets_of(records, [*records, *parents])
-    assert len(rows) == 6
     assert len({(row["pretraining"], row["pretraining seed"], row["protocol"]) for row in rows.rows}) == 6
     assert said(rows) == ["protocol a: lr 1", "protocol b: lr 2", "means are over one, two"]
     assert texts(rows, "data sets").count("mean of 2 (pretraining smoke)") == 2
@@ -215,16 +181,10 @@ def test_rows_of_single_runs_say_what_tells_them_apart() -> None:
     rows = each_run_of([*runs(), *runs()[:1]])
     assert letters(rows) == ["a", "a", "a", "b", "b", "a"]
     assert said(rows) == ["protocol a: lr 0.05", "protocol b: lr 0.1"]
-    assert each_run_of([made(stem="conv"), made(stem="patchify")])["backbone"] == [
-        "tiny, stem conv", "tiny, stem patchify",
-    ]  # fmt: skip
     parents = [trained("sha256:a"), trained("sha256:b", epochs=5)]
     rows = each_run_of([made(weights_id=parent.export) for parent in parents], parents)
     assert len({*rows["pretraining"]}) == 2
-    alike = each_run_of([made(), made(seed=1)])
-    assert alike.names[:5] == ["task", "dataset", "backbone", "seed", "outcome"]
-    assert not {"protocol", "pretraining"} & {*alike.names}
-    assert each_run_of(runs()[::-1]).names[-2:] == ["train_seconds", "run"], "also where the first run broke down"
+    assert not {"protocol", "pretraining"} & {*each_run_of([made(), made(seed=1)]).names}
 
 
 def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
@@ -255,31 +215,17 @@ def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
 def test_no_text_of_a_csv_begins_as_a_formula_of_spreadsheets(begin: str) -> None:
     """Neither a name nor a heading; numbers, also as texts, stay what they are."""
     text = f"{begin}cmd|' /C calc'!A0"
-    names, numbers = (text, f"{begin}SUM(1,2)", begin, f"a\r{text}", f"a\n{text}"), (-2.5, "-2.5", "+1e-3", "sound")
-    for written in (
-        csv_text([[*names, *numbers]]),
-        file_content(typed_frame(Table([Column("name")], [{"name": one} for one in names])), "csv").decode(),
-        csv(Table([Column(text), Column("b")], [{text: one, "b": -2.5} for one in names])),
-    ):
-        cells = [cell for row in csv_format.reader(io.StringIO(written, newline="")) for cell in row]
-        assert len(cells) > 2, written
-        for cell in cells:
-            assert not cell.startswith(("=", "@", "\t", "\r")), written
-            assert not cell.startswith(("+", "-")) or cell in ("-2.5", "+1e-3"), written
+    names, numbers = (text, begin, f"a\r{text}"), (-2.5, "-2.5", "+1e-3", "sound")
     (back,) = csv_format.reader(io.StringIO(csv_text([[*names, *numbers]]), newline=""))
-    assert back == [*(f"'{name}" for name in names[:3]), *names[3:], *map(str, numbers)]
+    assert back == [f"'{text}", f"'{begin}", f"a\r{text}", *map(str, numbers)]
+    assert f"'{text}" in csv(Table([Column(text), Column("b")], [{text: 1.5, "b": -2.5}])).replace('"', "")
 
 
 def test_classes_with_fewer_images_than_shots_are_named_in_the_table() -> None:
-    def probe(seed: int = 0, few: int = 7, name: str = "toy_cub200") -> Record:
-        fewer = {"1": 0, "25": few}
-        return made("fewshot", seed=seed, dataset={"name": name}, details={"support": {"classes_with_fewer": fewer}})
-
-    runs = [probe(), probe(1), probe(few=0, name="toy_dtd"), made()]
-    for table in (each_run_of(runs), summary_of(runs)):
-        (note,) = [note for note in table.notes if note.kind is NoteKind.READING]
+    few = made(
+        "fewshot", dataset={"name": "toy_cub200"}, details={"support": {"classes_with_fewer": {"1": 0, "25": 7}}}
+    )
+    for table in (each_run_of([made(), few]), summary_of([made(), few])):
+        (note,) = [note for note in table.notes if note.rows]
         assert note.text == "7 classes have fewer than 25 training images, and the probe takes all of them"
-        assert note.about == "accuracy_25shot on toy_cub200"
-        assert note.columns == ("accuracy_25shot",)
-        assert all(table.rows[row]["dataset"].startswith("toy_cub200") for row in note.rows)
-    assert "7 classes have fewer" in markdown(each_run_of(runs))
+        assert (note.about, note.rows) == ("accuracy_25shot on toy_cub200", (1,))

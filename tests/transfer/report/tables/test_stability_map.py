@@ -8,7 +8,6 @@ from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import map_of, said
 from transfer.records.record import Record
 from transfer.records.record_schema import STATUSES
-from transfer.report.render.text import markdown
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import Violation
 from transfer.report.tables.largest_stable import largest_stable
@@ -139,13 +138,6 @@ def test_runs_without_an_axis_are_counted_and_left_out() -> None:
         map_of([made(), trained("sha256:a"), made("fewshot", weights_id="sha256:a", lr=None)], y="pretraining.lr")
 
 
-def test_small_rates_are_printed() -> None:
-    rows = map_of([made(lr=1.6e-4), broken(lr=0.5, step=7)])
-    assert "| 0.00016 " in markdown(rows)
-    assert "| 7 " in markdown(rows)
-    assert "| 0.00016 " in markdown(largest_stable(rows))
-
-
 def test_the_history_gives_the_last_finite_statistics(tmp_path: Path) -> None:
     run = made()
     lines = ['{"step": 1, "loss": 2.0, "grad_norm": 3.0}', '{"step": 2, "loss": 1.5, "grad_norm": null}']
@@ -170,23 +162,6 @@ def test_the_largest_stable_rate_is_the_one_below_the_first_break_down() -> None
     assert edges({0.1: [True, False, True], 1.0: [False] * 3})["largest"] == 0.1
 
 
-def test_the_largest_stable_rate_does_not_fall_with_the_number_of_seeds() -> None:
-    """Seeds with limits drawn from one distribution: their smallest falls with their number, their median does not."""
-    rng, rates = np.random.default_rng(0), np.geomspace(1e-4, 1, 33)
-    means = {}
-    for seeds in (1, 3, 9):
-        found = []
-        for _ in range(6):
-            limits = np.exp(rng.normal(np.log(0.01), 0.7, seeds))
-            runs = grid({rate: [bool(rate < limit) for limit in limits] for rate in rates})
-            (row,) = largest_stable(map_of(runs)).rows
-            found.append(np.log(row["largest"]))
-            assert row["largest_low"] <= row["largest"] <= row["largest_high"]
-        means[seeds] = np.mean(found)
-    assert abs(means[9] - means[1]) < 0.8
-    assert abs(means[9] - np.log(0.01)) < 0.35
-
-
 def test_each_seed_has_its_own_largest_rate_and_the_median_is_given() -> None:
     (row,) = largest_stable(map_of(grid({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]}))).rows
     assert (row["largest"], row["broken"], row["seeds"]) == (0.1, 1.0, 3)
@@ -198,26 +173,11 @@ def test_each_seed_has_its_own_largest_rate_and_the_median_is_given() -> None:
     assert cell_text(row["violations"]) == "seed 1: 2 trained above 1, which did not"
 
 
-def test_rates_that_train_above_a_break_down_are_named() -> None:
-    row = edges({0.01: [True], 0.05: [False], 0.1: [True], 0.5: [True], 1.0: [False]})
-    assert (row["largest"], row["broken"]) == (0.01, 0.05)
-    assert row["violations"] == (Violation(None, (0.1, 0.5), 0.05),)
-    assert cell_text(row["violations"]) == "0.1, 0.5 trained above 0.05, which did not"
-
-
 def test_the_ends_of_a_map_are_said() -> None:
     assert np.isnan(edges({0.1: [False], 1.0: [False]})["largest"])
     row = edges({0.1: [True], 1.0: [True]})
     assert row["largest"] == 1.0
     assert np.isnan(row["broken"])
-
-
-def test_each_panel_and_warm_up_has_its_own_largest_rate() -> None:
-    runs = grid({0.1: [True], 1.0: [False]}, stem="conv") + grid({0.1: [False], 1.0: [False]}, warmup_epochs=0.0)
-    rows = largest_stable(map_of(runs, by=["stem"]))
-    assert rows["stem"] == ["conv", "patchify"]
-    assert rows["warmup_epochs"] == [7.0, 0.0]
-    assert [*map(np.isnan, rows["largest"])] == [False, True]
 
 
 def test_a_largest_value_needs_numbers() -> None:
@@ -229,8 +189,3 @@ def test_one_stem_under_two_names_is_one_cell() -> None:
     runs = [made(stem=stem, seed=seed) for seed, stem in enumerate(("conv", "3Conv+3BN+3ReLU+1Proj@2,1,1,8"))]
     (row,) = map_of(runs, "lr", "stem").rows
     assert (row["stem"], row["seeds"]) == ("conv", 2)
-
-
-def test_lines_of_a_history_that_no_run_writes_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "history.jsonl").write_text('{"loss": 2.0, "grad_norm": 1.0}\n{"loss": "abc", "grad_norm": null}\n[]\n')
-    assert last_statistics(tmp_path) == {"loss": 2.0, "grad_norm": 1.0}

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from backbones.errors import UserError
 from tests.transfer.records.recorded import made
 from tests.transfer.report.tables.of_records import layer_table_of, norm_table_of, said
 from transfer.records.record import Record
@@ -65,12 +64,6 @@ def test_a_report_shows_norms_with_the_scores_and_layers_when_asked() -> None:
     assert "tokens: by layer" in {part.title for part in sections(runs, ReportRequest(everything=True))}
     without = sections(runs.select(runs.runs[1:]), ReportRequest(everything=True))
     assert not any("tokens" in part.title for part in without)
-
-
-def test_layers_that_no_run_has_are_named() -> None:
-    runs = RunSet.of_records([made()])
-    with pytest.raises(UserError, match="none pretrained with --tokens-at"):
-        sections(runs, ReportRequest(layers=True))
 
 
 def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: Path) -> None:
