@@ -39,13 +39,6 @@ def test_a_pair_of_runs_stands_beside_the_published_cost(tmp_path: Path) -> None
     assert line["runs"].split() == [runs[1].record.run_id, runs[0].record.run_id]
 
 
-def test_each_activation_of_the_gate_has_its_line(tmp_path: Path) -> None:
-    runs = [timed(tmp_path, 200), *(timed(tmp_path, 220, gate=gate) for gate in ("sigmoid", "silu", "linear"))]
-    lines = cost_of(runs)
-    assert [line["not comparable because"] for line in lines] == [""] * 3
-    assert {line["reading"].split()[-4] for line in lines} == {"sigmoid,", "silu,", "linear,"}
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -57,7 +50,3 @@ def test_each_activation_of_the_gate_has_its_line(tmp_path: Path) -> None:
 def test_only_pairs_that_are_alike_are_compared(tmp_path: Path, given: dict[str, Any], reason: str | None) -> None:
     (line,) = cost_of([timed(tmp_path, 200), timed(tmp_path, 216, gate="sigmoid", **given)])
     assert (line["own"], line["not comparable because"]) == (("+8.0 %", reason) if reason else ("", ""))
-
-
-def test_seeds_are_paired(tmp_path: Path) -> None:
-    assert cost_of([timed(tmp_path, 200, seed=0), timed(tmp_path, 216, seed=1, gate="sigmoid")])[0]["own"] == ""

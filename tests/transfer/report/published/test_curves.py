@@ -44,49 +44,18 @@ def test_either_reading_of_the_rate_is_matched_and_named(tmp_path: Path) -> None
     assert all(line["own"] == "" for line in lines_of(runs, "convergence", "ViT_p"))
 
 
-def test_seeds_are_averaged_on_the_way_too(tmp_path: Path) -> None:
-    runs = [trained(tmp_path, "ViT_p", {5: 0.10 + 0.01 * seed}, seed=seed) for seed in range(3)]
-    line = lines_of(runs, "convergence", "ViT_p")[0]
-    assert (line["published"], line["own"]) == ("10.6", "11.0")
-
-
-@pytest.mark.parametrize("line", [["top1"], {"top1": 1, "epoch": [1]}, {"top1": "x", "epoch": 5}])
-def test_lines_that_no_run_writes_are_passed(tmp_path: Path, line: object) -> None:
-    run = trained(tmp_path, "ViT_c", MEASURED)
-    with (run.folder / "history.jsonl").open("a") as file:
-        file.write(json.dumps(line))
-    assert lines_of([run], "convergence", "ViT_c")[0]["own"] == "18.4"
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("[" * 100_000 + '"top1"', "nested too deeply"),
-        ('{"top1": 0.5, "epoch": 1' + "0" * 50 + "}", "an integer of 51 characters"),
-    ],
-)
-def test_json_that_is_made_to_do_harm_is_said(tmp_path: Path, line: str, reason: str) -> None:
-    run = trained(tmp_path, "ViT_c", MEASURED)
-    with (run.folder / "history.jsonl").open("a") as file:
-        file.write(line)
-    lines, notes = shown_table([run], "scaled_relu", "convergence")
-    assert f"history.jsonl: cannot be read: {reason}" in f"{lines}{notes}"
-
-
-@pytest.mark.parametrize("content", [None, "{broken top1", json.dumps({"step": 1, "epoch": 7, "top1": 0.1})])
+@pytest.mark.parametrize("content", [None, '{"broken "top1"', json.dumps({"step": 1, "epoch": 7, "top1": 0.1})])
 def test_a_history_without_the_epoch_is_said(tmp_path: Path, content: str | None) -> None:
     run = trained(tmp_path, "ViT_c", MEASURED)
     path = run.folder / "history.jsonl"
     path.unlink()
     if content is not None:
-        path.write_text(content.replace("broken top1", 'broken "top1"'))
+        path.write_text(content)
     lines, notes = shown_table([run], "scaled_relu", "convergence")
-    lines = [line for line in lines if line["row"] == "ViT_c"]
-    assert {line["interval"] for line in lines} == {"none"}
-    assert {line["verdict"] for line in lines} == {"no interval"}
+    assert {line["verdict"] for line in lines if line["row"] == "ViT_c"} == {"no interval"}
     (note,) = [note for note in notes if note.startswith("ViT_c, imagenet1k, top1 at epoch 20: no interval, since ")]
     assert str(path) in note
-    assert ("--validate-at 20" in note) is (content is not None and "broken" not in content)
+    assert "--validate-at 20" in note
 
 
 @pytest.mark.parametrize(("tier", "measured"), [("full", [5, 20, 50]), ("reduced", [5, 20, 50]), ("smoke", [5, 20])])

@@ -1,6 +1,5 @@
 """What a published number was made with, where that is a download, or left open by the paper."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,40 +8,12 @@ import pytest
 from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of
 from transfer.published.rows import read_paper, table_of
 from transfer.report.published.matching import Matcher
-from transfer.report.published.texts import reason_text
 from transfer.sweep.definition.step import step_options
 
 VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"
 SAM = "ViT_p, 5e-4, SAM, warm-up 5"
-CONV = "ViT_c, 5e-4, AdamW, warm-up 5"
 SHARE = "10 % of the labels"
 LABELS = {"token_labels": "/data/maps"}
-
-
-def test_a_run_with_token_labels_is_compared_and_one_without_is_not(tmp_path: Path) -> None:
-    cell = cell_of("2", VOLO, "volo")
-    found = {
-        (labels, folder): line_of([run_of(cell, tmp_path / folder, 841, changed={"token_labels": labels})], "2", VOLO)
-        for labels, folder in (("/a/maps", "here"), ("/b/maps", "there"), (None, "here alone"), (None, "there alone"))
-    }
-    for (labels, _), line in found.items():
-        assert line["own"] == "84.1"
-        if labels:
-            assert line["not comparable because"] == ""
-            assert line["verdict"].startswith("cannot tell, of these models (1 seed)")
-        else:
-            assert line["not comparable because"] == "no token labels"
-            assert line["verdict"] == "not comparable"
-
-
-def test_the_same_token_labels_in_two_folders_are_one_configuration(tmp_path: Path) -> None:
-    cell = cell_of("2", VOLO, "volo")
-    runs = [
-        run_of(replace(cell, seed=seed), tmp_path, 840 + seed, changed={"token_labels": f"/{seed}/maps"})
-        for seed in range(2)
-    ]
-    line = line_of(runs, "2", VOLO)
-    assert (len(line["runs"].split()), line["others"]) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -57,20 +28,16 @@ def test_every_volo_row_expects_token_labels(tmp_path: Path, paper: str, table: 
         for labels, told in ((None, ["no token labels"]), ("/data/maps", [])):
             run = run_of(cell, tmp_path / f"{number}-{bool(labels)}", 800, changed={"token_labels": labels})
             matcher = Matcher(full(found.sweep), read_paper(paper), {}, [run.record])
-            assert [
-                reason_text(reason) for match in matcher.matches(row, row.values[0]) for reason in match.reasons
-            ] == told
+            found_reasons = [reason for match in matcher.matches(row, row.values[0]) for reason in match.reasons]
+            assert list(map(str, found_reasons)) == told
 
 
 OPEN: list[tuple[str, str, str, dict[str, Any], dict[str, Any], str]] = [
     # table, row and step; what is expected there; another value, and what a run of it is told
     ("1", SAM, "deit", {"sam_rho": 0.05}, {"sam_rho": 0.1}, "sam_rho 0.1 (0.05 taken, not stated)"),
-    ("1", SAM, "deit", {"sam_sync": False}, {"sam_sync": True}, "sam_sync yes (no taken, not stated)"),
-    ("1", CONV, "deit", {"sync_bn": False}, {"sync_bn": True}, "sync_bn yes (no taken, not stated)"),
     ("2", VOLO, "volo", {}, LABELS | {"sync_bn": True}, "sync_bn yes (no taken, not stated)"),
     ("2", VOLO, "volo", {}, {"token_labels": None}, "no token labels"),
     ("2", VOLO, "volo", {}, {"token_labels": "/elsewhere"}, ""),
-    ("7", SHARE, "finetune", {"fraction_seed": 0}, {"fraction_seed": 1}, "fraction_seed 1 (0 taken, not stated)"),
     ("7", SHARE, "finetune", {"epochs": 300}, {"epochs": 100}, "epochs 100 (300 taken, not stated)"),
 ]
 
@@ -85,11 +52,6 @@ def test_what_another_value_of_an_open_option_is_told(
         line = line_of([run_of(cell, tmp_path / str(number), 790, changed=changed)], table, label)
         assert line["own"] == "79.0"
         assert line["not comparable because"] == said
-
-
-def test_any_seed_is_that_of_the_paper_which_states_none(tmp_path: Path) -> None:
-    cell = replace(cell_of("1", CONV, "deit"), seed=41)
-    assert line_of([run_of(cell, tmp_path, 816)], "1", CONV)["not comparable because"] == ""
 
 
 def test_other_weights_before_a_second_stage_are_told_that_the_paper_names_none(tmp_path: Path) -> None:

@@ -1,16 +1,12 @@
-import io
 import math
-from collections import Counter
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from backbones.errors import UsageError
 from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of, shown_table
-from transfer.published.rows import PublishedTable, paper_names, read_paper, table_of
+from transfer.published.rows import PublishedTable, paper_names, read_paper
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.cells import COLUMNS
@@ -23,12 +19,6 @@ FIGURES = [figure for name in paper_names() for figure in read_paper(name).figur
 SWEEP = attrgetter("sweep")
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
 CRASH = "ViT_p, 1e-3, AdamW, warm-up 5"
-
-
-@pytest.mark.parametrize(("paper", "table"), [("scaled_rely", "1"), ("scaled_relu", "8"), ("pointwise", "1")])
-def test_an_unknown_table_is_said(paper: str, table: str) -> None:
-    with pytest.raises(UsageError, match="there are"):
-        shown_table([], paper, table)
 
 
 @pytest.mark.parametrize("table", [*TABLES, *FIGURES], ids=SWEEP)
@@ -48,9 +38,7 @@ def test_without_own_runs_the_published_column_stands_alone(table: PublishedTabl
     ("right", "verdict"),
     [
         (798, "cannot tell, of these models (1 seed): differences up to 2.5 points not excluded"),
-        (815, "cannot tell, of these models (1 seed): differences up to 4.0 points not excluded"),
         (700, "lower, of these models (1 seed)"),
-        (900, "higher, of these models (1 seed)"),
     ],
 )
 def test_a_comparable_score_has_a_verdict(tmp_path: Path, right: int, verdict: str) -> None:
@@ -65,14 +53,6 @@ def test_a_comparable_score_has_a_verdict(tmp_path: Path, right: int, verdict: s
     assert (high - low) / 2 == pytest.approx(1.96 * error, abs=0.25)
     assert line["reading"] == "lr 0.001, printed 0.0005"
     assert line["device_hours"] == "2 core"
-
-
-def test_seeds_are_averaged(tmp_path: Path) -> None:
-    cell = cell_of("1", BASELINE, "deit")
-    runs = [run_of(replace(cell, seed=seed), tmp_path, right) for seed, right in enumerate((790, 800, 804))]
-    line = line_of(runs, "1", BASELINE)
-    assert (line["own"], line["device_hours"], line["others"]) == ("79.8", "6 core", 0)
-    assert len(line["runs"].split()) == 3
 
 
 def test_breakdowns_meet_published_crashes_in_each_reading(tmp_path: Path) -> None:
@@ -107,7 +87,8 @@ def test_many_reasons_stand_in_a_note(tmp_path: Path) -> None:
     lines, notes = shown_table([run], "scaled_relu", "1")
     assert [line["not comparable because"] for line in lines if line["row"] == BASELINE] == ["smoke; 5 options: a"]
     assert notes[-1].startswith("a: ")
-    assert {f"{name} {value} (" in notes[-1] for name, value in {**changed, "clip_grad": 1}.items()} == {True}
+    for text in (notes[-1], csv(paper_table(RunSet.of([run]), "scaled_relu", "1"))):
+        assert all(f"{name} {value} (" in text for name, value in {**changed, "clip_grad": 1}.items())
 
 
 def test_a_stem_matches_by_what_it_is(tmp_path: Path) -> None:
@@ -116,17 +97,6 @@ def test_a_stem_matches_by_what_it_is(tmp_path: Path) -> None:
     for stem, there in (("3Conv+3BN+3ReLU+1Proj@2,1,1,8", True), ("conv_2222", False), ("xiao", False)):
         other = Run(run.folder, replace(run.record, backbone=run.record.backbone | {"stem": stem}))
         assert (line_of([other], "1", label)["verdict"] != "") is there
-
-
-def test_the_most_comparable_configuration_counts_and_others_are_counted(tmp_path: Path) -> None:
-    cell = cell_of("1", BASELINE, "deit")
-    runs = [
-        run_of(cell, tmp_path, 100, smoke=True, changed={"epochs": 5}),
-        run_of(cell, tmp_path, 798),
-        run_of(cell, tmp_path, 200, changed={"epochs": 5}),
-    ]
-    line = line_of(runs, "1", BASELINE)
-    assert (line["own"], line["others"], line["not comparable because"]) == ("79.8", 2, "")
 
 
 def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Path) -> None:
@@ -196,13 +166,6 @@ def test_a_cell_in_doubt_is_never_compared(tmp_path: Path) -> None:
     assert lines["rank1"]["not comparable because"] == ""
 
 
-def test_models_of_another_family_stay_apart(tmp_path: Path) -> None:
-    label = "VOLO-d1, 1Proj, 1.6e-3, AdamW, warm-up 20"
-    volo = run_of(cell_of("2", label, "volo"), tmp_path, 834)
-    lines, _ = shown_table([volo], "scaled_relu", "2")
-    assert Counter(line["row"] for line in lines if line["own"]) == {label: 1}
-
-
 def test_damaged_outcomes_cost_the_interval_alone(tmp_path: Path) -> None:
     labels = (BASELINE, "ViT_c, 1e-3, AdamW, warm-up 5")
     runs = [run_of(cell_of("1", label, "deit"), tmp_path, 798) for label in labels]
@@ -223,19 +186,3 @@ def test_two_seeds_are_said_to_be_few(tmp_path: Path) -> None:
         (line,) = [line for line in lines if line["row"] == BASELINE]
         assert line["interval"].endswith("(2 seeds)") is (count == 2)
         assert any("covers about 90 %" in note for note in notes) is (count == 2)
-
-
-def test_letters_are_written_out_in_csv(tmp_path: Path) -> None:
-    changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip_grad": 1.0}
-    run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
-    back = pd.read_csv(io.StringIO(csv(paper_table(RunSet.of([run]), "scaled_relu", "1"))))
-    (text,) = back.loc[back["row"] == BASELINE, "not comparable because"]
-    assert text.startswith("smoke; ")
-    assert {f"{name} {value} (" in text for name, value in {**changed, "clip_grad": 1}.items()} == {True}
-    assert "options: a" not in text
-
-
-def test_linear_anchors_are_those_of_the_best_epoch() -> None:
-    linear = [v for row in table_of("anchors", "classification").rows for v in row.values if "linear" in v.step]
-    assert {value.metric for value in linear} == {"best_top1"}
-    assert sorted(value.printed for value in linear) == ["74.0", "76.0", "77.0"]
