@@ -62,12 +62,6 @@ def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
     assert "failed" in said.err
 
 
-def test_the_folder_of_a_sweep_stands_for_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store(tmp_path / "runs", made())
-    assert main([str(tmp_path), "--format", "csv"]) == 0
-    assert "toy_market" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("flags", [(), ("--each",)])
 def test_programs_read_the_runs_of_several_tasks(tmp_path: Path, flags: tuple[str, ...]) -> None:
     probe = {"scores": {"accuracy_10shot": 0.25}, "primary": "accuracy_10shot"}
@@ -106,15 +100,23 @@ def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.Captur
 def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, says in (
         (["--paper", "scaled_relu"], "--paper and --table belong together"),
-        (["--bootstrap-samples", "3"], "between 100 and"),
-        (["--bootstrap-samples", "99999999999"], "between 100 and"),
-        (["--by", "stem"], "--by: has an effect only with --map"),
-        (["--pictures"], "only with --format html"),
+        (["--paper", "pointwise", "--figure", "4", "--table", "4"], "--table and --figure exclude each other"),
+        (["--paper", "pointwise", "--figure", "5"], "no figure 5 (there are figure 1, figure 2, figure 3, figure 4)"),
+        (["--bootstrap-samples", "3", "--compare", "a", "b"], "between 100 and"),
+        (["--bootstrap-samples", "500"], "--bootstrap-samples: needs --compare"),
+        (["--margin", "0", "--compare", "a", "b"], "--margin: a difference in points, above 0"),
+        (["--margin", "1"], "--margin: needs --compare"),
+        (["--correction", "bh"], "--correction: needs --compare"),
+        (["--by", "stem"], "--by: needs --map"),
+        (["--pictures"], "--pictures: needs --format html"),
+        (["--style", "s"], "--style: needs --figures"),
         (["--format", "parquet"], "name it with --output"),
         (["--output", "x.parquet", "--format", "csv"], "x.parquet: .parquet is a file of --format parquet"),
         (["--output", "x.xls"], "no format has the suffix .xls; end it in .md, .csv, .jsonl, .parquet, .tex, .html"),
-        (["--output", "x.csv.gz"], "reports are not compressed"),
-        (["--bundle", "x", "--compare", "a", "b"], "none of --bundle"),
+        (["--card", "a", "--bundle", "b.zip"], "--bundle and --card exclude each other"),
+        (["--bundle", "x", "--compare", "a", "b"], "--bundle: shows no tables"),
+        (["--import", "b.zip", "--output", "x"], "--output: has no effect with --import"),
+        (["--figures", "f", "--format", "html"], "--format: has no effect with --figures"),
     ):
         assert main([str(tmp_path), *words]) == 2
         assert says in capsys.readouterr().err
@@ -159,42 +161,3 @@ def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.startswith("---\n")
     assert main([runs, "--card", "reid-none"]) == 1
     assert "there is no run 'reid-none'" in capsys.readouterr().err
-
-
-def test_a_map_over_words_has_no_largest_stable_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = store(tmp_path / "runs", made(lr=0.01), made(lr=0.1, stem="conv"))
-    assert main([runs, "--map", "stem", "lr"]) == 0
-    said = capsys.readouterr().out
-    assert "- no largest stable stem, which is not a number in every run" in said
-    assert "## Stability map: largest stable" not in said
-
-
-def test_each_run_says_what_tells_it_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = store(tmp_path / "runs", made(stem="conv"), made(lr=0.1))
-    assert main([runs, "--each"]) == 0
-    said = capsys.readouterr().out
-    assert "tiny, stem conv" in said
-    assert "- protocol a: lr 0.05" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--card", "a", "--bundle", "b.zip"], "--bundle and --card exclude each other"),
-        (["--import", "b.zip", "--output", "x"], "--output: has no effect with --import"),
-        (["--bootstrap-samples", "500"], "--bootstrap-samples: has an effect only with --compare"),
-        (["--margin", "1"], "--margin: has an effect only with --compare"),
-        (["--margin", "0", "--compare", "a", "b"], "--margin 0: a difference in points, above 0"),
-        (["--layers"], "--layers: no run of the task tokens"),
-    ],
-)
-def test_flags_that_do_nothing_are_refused(
-    tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([store(tmp_path / "runs", made()), *words]) != 0
-    assert says in capsys.readouterr().err
-
-
-def test_a_report_that_cannot_be_written_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([store(tmp_path / "runs", made()), "--output", str(tmp_path)]) == 1
-    assert "choose another file with --output" in capsys.readouterr().err

@@ -9,7 +9,6 @@ import pytest
 from backbones.errors import UserError
 from tests.transfer.report.tables.test_comparison import both
 from transfer.records.run_set import RunSet
-from transfer.report.__main__ import main
 from transfer.report.figures.svg import styled
 from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
@@ -40,15 +39,6 @@ def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in write_figures(draw("again"), tmp_path / "figures")} == again
 
 
-def test_a_page_drawn_after_its_files_is_as_before(tmp_path: Path) -> None:
-    runs, request = RunSet.of(both(tmp_path)), ReportRequest(everything=True, draws=300)
-    (plot,) = [part.plot for part in sections(runs, request) if part.slug == NAME]
-    assert plot is not None
-    size = plot.figure.get_size_inches().tolist()
-    list(plot.paper_files("x"))
-    assert plot.figure.get_size_inches().tolist() == size
-
-
 def test_the_users_style_is_taken(tmp_path: Path) -> None:
     (tmp_path / "paper.mplstyle").write_text("font.size: 17  # large\n")
     runs, request = RunSet.of(both(tmp_path / "runs")), ReportRequest(everything=True, draws=300)
@@ -63,23 +53,9 @@ def test_the_users_style_is_taken(tmp_path: Path) -> None:
 
 
 def test_bad_styles_and_nothing_to_draw(tmp_path: Path) -> None:
-    (tmp_path / "bad.mplstyle").write_text("no.such.key: 1\n")
+    (tmp_path / "bad.mplstyle").write_text("font.size: large-ish\n")
     for name in ("bad.mplstyle", "missing.mplstyle"):
         with pytest.raises(UserError, match=rf"--style .*{name}: cannot be read"), styled(tmp_path / name):
             pass
     with pytest.raises(UserError, match="--figures: these runs give no figure"):
         write_figures(lambda: [Section(title="t")], tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--figures", "f", "--output", "x.md"], "--output: has no effect with --figures"),
-        (["--figures", "f", "--format", "html"], "--format: has an effect only with none of"),
-        (["--figures", "f", "--bundle", "b"], "--bundle and --figures exclude each other"),
-        (["--style", "s"], "--style: has an effect only with --figures"),
-    ],
-)
-def test_words_that_exclude_each_other(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    assert said in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What every table of a report has in common: typed values, notes of a kind, and numbers that survive their CSV."""
+"""What every table of a report has in common: typed values, and numbers that survive their CSV."""
 
 import io
 from pathlib import Path
@@ -12,10 +12,9 @@ from tests.transfer.report.tables.test_scores import probes
 from tests.transfer.report.tables.test_tokens import tokens
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.formats import typed_frame
 from transfer.report.page.sections import ReportRequest, sections
-from transfer.report.render.text import csv, markdown, note_texts
-from transfer.report.tables.table import NoteKind, Table, is_missing, is_number
+from transfer.report.render.text import csv, markdown
+from transfer.report.tables.table import Table, is_missing, is_number
 
 # Columns of texts in which a published number stands as it is printed, or a run's own beside it.
 PRINTED = {"published", "own", "difference", "row"}
@@ -80,17 +79,6 @@ def _is_number_text(text: str) -> bool:
     return True
 
 
-def test_every_note_has_a_kind_and_belongs_to_what_is_there(tables: dict[str, Table]) -> None:
-    notes = [(table, note) for table in tables.values() for note in table.notes]
-    kinds = {note.kind for _, note in notes}
-    assert {NoteKind.COMPARABILITY, NoteKind.BREAKDOWNS, NoteKind.MEANS, NoteKind.MULTIPLICITY} <= kinds
-    for table, note in notes:
-        assert isinstance(note.kind, NoteKind)
-        assert all(row < len(table) for row in note.rows), note
-        assert note_texts([note])[0].strip()
-        assert (note.group is not None) == (note.group is not None)
-
-
 def test_numbers_come_back_from_csv(tables: dict[str, Table]) -> None:
     for title, table in tables.items():
         back = pd.read_csv(io.StringIO(csv(table)))
@@ -100,8 +88,3 @@ def test_numbers_come_back_from_csv(tables: dict[str, Table]) -> None:
             if numbers and all(map(is_number, numbers)):
                 assert back[name].dropna().tolist() == pytest.approx(numbers, rel=1e-15), (title, name)
         assert len(markdown(table).partition("\n\n")[0].splitlines()) == len(table) + 2
-
-
-def test_whole_numbers_beyond_64_bits_are_floats_in_a_data_frame() -> None:
-    frame = typed_frame(Table.from_rows([{"images": 10**30}, {"images": 5}]))
-    assert frame["images"].tolist() == [1e30, 5.0]

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.transfer.report.tables.test_comparison import both, compared, made
+from transfer.records.run_set import RunSet
 from transfer.report.figures.forest import UNDECIDED, forest_plot
 from transfer.report.figures.svg import COLOURS
 
 
 def test_rows_intervals_and_sides(tmp_path: Path) -> None:
-    comparison = compared(both(tmp_path), "stem=conv", "stem=patchify", draws=400)
-    plot = forest_plot(comparison)
+    runs = both(tmp_path)
+    comparison = compared(runs, "stem=conv", "stem=patchify", draws=400)
+    plot = forest_plot(comparison, RunSet.of(runs))
     assert plot is not None
     for text in ("knn top1 on toy_market", "← stem patchify better", "stem conv better →", "points of a percent"):
         assert text in plot.svg
@@ -27,16 +29,13 @@ def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     assert [float(drawn[name]) for name in ("difference", "low", "high")] == pytest.approx(
         [100 * value for value in (row.estimate.estimate, row.estimate.low, row.estimate.high)]
     )
-    everything = forest_plot(comparison, primary=False)
-    assert everything is not None
-    assert "top5" in everything.svg
 
 
 def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", seed=seed, level=0.5) for seed in range(2)]
     runs += [made(tmp_path, "patchify", seed=seed, level=0.51) for seed in (5, 6)]
     runs.append(made(tmp_path, "patchify", seed=7, broke=True))
-    plot = forest_plot(compared(runs, "stem=conv", "stem=patchify", draws=400))
+    plot = forest_plot(compared(runs, "stem=conv", "stem=patchify", draws=400), RunSet.of(runs))
     assert plot is not None
     assert UNDECIDED in plot.svg
     assert COLOURS[0] not in plot.svg
@@ -47,7 +46,7 @@ def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_
     metrics = {"top1": {"direction": "lower", "bounds": [0, 1]}}
     runs = [made(tmp_path, stem, seed=seed, metrics=metrics) for stem in ("conv", "patchify") for seed in range(2)]
     comparison = compared(runs, "stem=conv", "stem=patchify", draws=400)
-    plot = forest_plot(comparison)
+    plot = forest_plot(comparison, RunSet.of(runs))
     assert plot is not None
     assert COLOURS[1] in plot.svg, "the second arm is better"
     (drawn,) = csv.DictReader(io.StringIO(plot.csv))
@@ -57,4 +56,4 @@ def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_
 
 def test_nothing_to_draw(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv"), made(tmp_path, "patchify", broke=True)]
-    assert forest_plot(compared(runs, "stem=conv", "stem=patchify")) is None
+    assert forest_plot(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)) is None

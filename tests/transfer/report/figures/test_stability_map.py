@@ -1,7 +1,5 @@
 """The map of what broke down: every cell where its axes say, with its ending or its score."""
 
-from dataclasses import replace
-
 from tests.transfer.records.recorded import broken, made
 from tests.transfer.report.figures.plots import cells, words
 from tests.transfer.report.page.pages import stability_rows
@@ -44,19 +42,3 @@ def test_a_cell_that_some_seeds_did_not_complete_is_drawn_as_partly_broken() -> 
     assert 'band-0-0-0"' in drawn.svg
     assert ENDINGS["at_chance"][0] in drawn.svg
     assert "band-" not in heat_map(map_of(whole)).svg
-
-
-def test_a_map_without_scores_and_with_values_of_any_kind() -> None:
-    table = stability_rows()
-    for row, warmup in zip(table.rows, [None, "long"] * 6, strict=True):
-        row |= {"score": None, "warmup_epochs": warmup}
-    text = words(heat_map(table))
-    assert {"completed", "long", "none"} <= {*text}
-    assert cells(heat_map(replace(stability_rows(), rows=[]))) == {}
-
-
-def test_a_cell_that_was_not_run_stays_empty() -> None:
-    rows_of = stability_rows().rows
-    found = cells(heat_map(replace(stability_rows(), rows=[*rows_of[:3], *rows_of[4:]])))
-    assert "0-1-1" not in found
-    assert len(found) == 11

@@ -7,14 +7,13 @@ from tests.transfer.report.page.pages import make_run, write_history
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import LINES
 from transfer.report.figures.training_curves import POINTS, training_curves
-from transfer.report.tables.stability_map import last_statistics
 
 BROKEN = {"status": "nonfinite", "reason": "", "step": 3}
 
 
 def history_runs(folder: Path) -> RunSet:
     write_history(folder / "a", [5.0, 4.0, 3.0])
-    write_history(folder / "b", [5.0, 50.0, 5e6, None, float("nan")])
+    write_history(folder / "b", [5.0, 50.0, 5e6, None])
     return RunSet.of([make_run(0, folder / "a"), make_run(1, folder / "b", outcome=BROKEN)])
 
 
@@ -26,14 +25,6 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
     assert len(table) == POINTS
     assert (table["step"].iloc[0], table["step"].iloc[-1]) == (1, 5000)
     assert ((table["loss"] - table["step"]) == 0).all()
-
-
-def test_lines_that_no_run_writes_are_left_out(tmp_path: Path) -> None:
-    runs = history_runs(tmp_path)
-    with (tmp_path / "a" / "history.jsonl").open("a") as file:
-        file.write('{"step": 9, "loss": 1' + "0" * 400 + '}\n{"step": [1], "loss": "x"}\n["loss"]\n' + "[" * 100_000)
-    assert rows(training_curves(runs)).groupby("status")["loss"].last()["completed"] == 3.0
-    assert last_statistics(tmp_path / "a")["loss"] == 3.0
 
 
 def test_what_is_not_drawn_is_said(tmp_path: Path) -> None:

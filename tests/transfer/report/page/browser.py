@@ -88,15 +88,8 @@ class Browser:
 
     def open(self, path: Path) -> None:
         """Loads a file and waits until it is there."""
-        self._load("Page.navigate", url=path.as_uri())
-
-    def reload(self) -> None:
-        """Loads the page again, with its address as it stands, and waits until it is there."""
-        self._load("Page.reload")
-
-    def _load(self, method: str, **parameters: Any) -> None:
         self.events.clear()
-        self.call(method, **parameters)
+        self.call("Page.navigate", url=path.as_uri())
         while not self.seen("Page.loadEventFired"):
             self._note(self._next())
 

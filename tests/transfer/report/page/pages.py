@@ -21,7 +21,7 @@ HOSTILE = (
     "' onmouseover='alert(1)",
     "</style></textarea></template></title><svg/onload=alert(1)>",
     "javascript:alert(1)",
-    "$\\frac{1$ ${x} %s \\ & &lt; \x00\x07 \ud800 \u202e\n<b>牛",
+    "$\\frac{1$ ${x} %s \\ & &lt; \x00\x07 \u202e\n<b>牛",
 )
 
 
@@ -60,7 +60,7 @@ def ranked_run(folder: Path, *, draw: int = 0) -> Run:
     query = [(f"query/{name}.png", run_key, 1) for name, run_key in (("a", 1), ("b", 2), ("c", 3))]
     gallery = [(f"gallery/{place}.png", place % 4, 2) for place in range(6)]
     nearest = np.array([[1, 0, 5, 2], [0, 2, 1, -1], [5, 4, 3, -1]])
-    RankedLists.from_ranking(nearest, query, gallery).save(folder / RANKED)
+    RankedLists.from_ranking(nearest, query, gallery, np.full(nearest.shape, 0.5, np.float32)).save(folder / RANKED)
     names = np.array([name for name, _, _ in query])
     np.savez(folder / "outcomes.npz", ap=np.array([0.75, np.nan, 0.5]), sample=names)
     if draw:

@@ -2,16 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from tests.transfer.report.page.browser import Browser, find_browser
+from tests.transfer.report.page.browser import Browser
 from tests.transfer.report.page.pages import make_run, ranked_run, stability_rows, table_of
 from tests.transfer.report.page.test_html import HOSTILE, hostile_page
 from transfer.records.run_set import RunSet
@@ -22,6 +20,7 @@ from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import Table
 
+pytestmark = pytest.mark.nightly
 ROWS = 500
 SHOWN = "[...document.querySelectorAll('#part-0 tbody tr')]"
 HASHES = f"{SHOWN}.map(row => row.querySelector('a').textContent)"
@@ -29,16 +28,6 @@ OPEN = "document.querySelector('dialog h2')?.textContent.endsWith(%r) && documen
 CLOSED = "!document.querySelector('dialog').open && !location.hash"
 VALUES = f"{SHOWN}.map(row => row.cells[2].textContent)"
 MARKUP = "document.querySelectorAll('script, img, iframe, object, textarea, b').length"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip("no chromium on PATH (apt-get install chromium)")
-    driven = Browser(program, tmp_path_factory.mktemp("profile"))
-    yield driven
-    driven.close()
 
 
 def many_runs() -> list[Run]:
@@ -103,14 +92,6 @@ def test_columns_sort_numbers_as_numbers_and_back_again(opened: Browser) -> None
     assert opened.js("document.querySelectorAll('#part-0 th[aria-sort=ascending]').length") == 1
 
 
-def test_empty_cells_stand_last_in_both_directions(opened: Browser) -> None:
-    opened.click("#part-0 .more")
-    for _ in range(2):
-        click_head(opened, "mAP")
-        assert opened.js(VALUES)[-10:] == [""] * 10
-        assert "" not in opened.js(VALUES)[:-10]
-
-
 def test_tables_are_filtered_by_words_and_by_choices(opened: Browser) -> None:
     count = "document.querySelector('#part-0 output').value"
     assert opened.js(count) == f"{ROWS} of {ROWS} rows"
@@ -154,16 +135,6 @@ def test_a_click_on_a_run_shows_its_record_and_escape_closes_it(opened: Browser)
     opened.until(CLOSED)
 
 
-def test_only_what_differs_can_be_shown(opened: Browser) -> None:
-    opened.click("#part-0 tbody tr:nth-child(2) a")
-    opened.until(OPEN % "reid-toy-tiny-000000000001")
-    visible = "[...document.querySelectorAll('dialog dt')].filter(it => it.offsetHeight).map(it => it.textContent)"
-    assert {"seed", "lr", "primary"} <= {*opened.js(visible)}
-    opened.click("dialog input")
-    assert "seed" in opened.js(visible)
-    assert "primary" not in opened.js(visible)
-
-
 def test_an_address_names_a_record_and_the_keyboard_is_enough(opened: Browser) -> None:
     opened.js("location.hash = '#run=reid-toy-tiny-000000000005'")
     opened.until(OPEN % "reid-toy-tiny-000000000005")
@@ -176,11 +147,6 @@ def test_an_address_names_a_record_and_the_keyboard_is_enough(opened: Browser) -
         opened.js(f"new Promise(done => {{ addEventListener('hashchange', done); location.hash = '#run={address}'; }})")
         assert not opened.js("document.querySelector('dialog').open")
     assert opened.seen("Runtime.exceptionThrown") == []
-
-
-def test_the_plots_data_can_be_saved(opened: Browser) -> None:
-    address = opened.js("document.querySelector('#part-1 a[download]').getAttribute('href')")
-    assert unquote(address.partition(",")[2]) == heat_map(stability_rows()).csv
 
 
 def commonest(image: Image.Image, box: dict[str, float]) -> tuple[int, ...]:
@@ -218,15 +184,6 @@ def test_the_page_as_it_looks(opened: Browser, dark: bool) -> None:
     assert sorted(scores, key=sum, reverse=True) == scores, "the higher the score, the darker"
     text = opened.js("getComputedStyle(document.querySelector('#part-1 svg')).color")
     assert (text == "rgb(228, 233, 239)") == dark
-
-
-def test_nothing_is_wider_than_a_phone_but_what_scrolls_in_itself(opened: Browser) -> None:
-    opened.screenshot(390, 800)
-    assert opened.js("document.documentElement.scrollWidth") <= 390
-    opened.js("document.querySelector('.galleries').scrollIntoView({behavior: 'instant'})")
-    assert len(opened.screenshot(390, 800).getcolors(1 << 24)) > 50
-    assert opened.js("[...document.images].every(image => image.naturalWidth > 100)")
-    assert opened.js("[...document.querySelectorAll('.places .right')].length") == 3
 
 
 def test_the_page_asks_for_nothing_and_runs_nothing_else(opened: Browser) -> None:

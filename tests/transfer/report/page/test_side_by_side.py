@@ -18,13 +18,13 @@ from transfer.report.page.side_by_side import EACH_WAY, side_by_side
 from transfer.report.tables.comparison import compared
 
 
-def with_lists(run: Run, *, first_right: bool, distances: bool = True) -> Run:
+def with_lists(run: Run, *, first_right: bool) -> Run:
     """A run that has kept two places of each query, of which the first is of its identity or not."""
     names = [f"{place:04d}_c1s1_000151_00.jpg" for place in range(IDENTITIES)]
     people = [(name, place, 1) for place, name in enumerate(names)]
     own, other = np.arange(IDENTITIES), (np.arange(IDENTITIES) + 1) % IDENTITIES
     nearest = np.stack([own, other] if first_right else [other, own], axis=1)
-    values = np.tile(np.array([0.25, 1.5], np.float32), (IDENTITIES, 1)) if distances else None
+    values = np.tile(np.array([0.25, 1.5], np.float32), (IDENTITIES, 1))
     RankedLists.from_ranking(nearest, people, people, values).save(run.folder / RANKED)
     return run
 
@@ -34,7 +34,7 @@ def runs(tmp_path: Path) -> RunSet:
     return RunSet.of(
         [
             with_lists(reid_run(tmp_path, stem="conv", signal=2.0), first_right=True),
-            with_lists(reid_run(tmp_path, stem="patchify", signal=0.5), first_right=False, distances=False),
+            with_lists(reid_run(tmp_path, stem="patchify", signal=0.5), first_right=False),
         ]
     )
 
@@ -55,7 +55,6 @@ def test_lists_of_both_arms_for_the_queries_that_differ_most(runs: RunSet) -> No
         assert [image.right for image in second.images] == [False, True]
         assert first.images[0].about.endswith("distance 0.25")
         assert first.images[1].about.endswith("distance 1.5")
-        assert "distance" not in second.images[0].about, "an older file has none"
         place = table["sample"].index(query)
         assert f"AP {table['a'][place]:.1f} %" in first.about
     assert 'class="galleries pairs"' in page("t", [section], runs)
