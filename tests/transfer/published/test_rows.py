@@ -55,13 +55,6 @@ def test_a_table_has_a_sweep_that_runs_each_of_its_cells(table: PublishedTable) 
     assert len(labels) >= len(runnable) - 1
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=SWEEP)
-def test_the_sweep_of_a_figure_names_it(figure: PublishedTable) -> None:
-    sweep = read_sweep(figure.sweep, "smoke")
-    assert sweep.paper == (figure.paper, figure.name)
-    assert not {row["label"] for row in sweep.rows} & {cost.claim for cost in figure.costs}, "rows of its own"
-
-
 @pytest.mark.parametrize("table", TABLES, ids=SWEEP)
 def test_stems_and_rates_of_rows(table: PublishedTable) -> None:
     for row in table.rows:

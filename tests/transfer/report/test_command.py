@@ -145,15 +145,6 @@ def test_published_numbers_stand_alone_where_nothing_was_run(
     assert "did you mean 'scaled_relu'" in capsys.readouterr().err
 
 
-def test_bundles_go_out_and_come_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs, file = store(tmp_path / "runs", broken(), broken(seed=1)), tmp_path / "runs.zip"
-    assert main([runs, "--bundle", str(file)]) == 0
-    other = tmp_path / "other"
-    assert main([str(other), "--import", str(file)]) == 0
-    assert "2 runs added" in capsys.readouterr().out
-    assert main([str(other)]) == 0
-
-
 def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = made()
     runs = store(tmp_path / "runs", record)

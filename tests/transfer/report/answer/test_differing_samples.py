@@ -6,10 +6,8 @@ import pytest
 
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.compare_arms import ComparedScore
-from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.answer.differing_samples import EACH_WAY, differing_samples
-from transfer.report.page.sections import ReportRequest, sections
 
 
 def primary(runs: list[Run]) -> ComparedScore:
@@ -41,13 +39,3 @@ def test_outcomes_that_cannot_be_read_give_no_rows(tmp_path: Path, broken: str) 
     file = runs[0].folder / "outcomes.npz"
     file.unlink() if broken == "missing" else file.write_bytes(b"no archive")
     assert len(differing_samples(primary(runs))) == 0
-
-
-def test_the_page_has_them_folded(tmp_path: Path) -> None:
-    runs = RunSet.of([made(tmp_path, "conv", wrong=[1]), made(tmp_path, "patchify", wrong=[2])])
-    parts = sections(runs, ReportRequest(everything=True, draws=300))
-    (part,) = [part for part in parts if part.title.startswith("Where arms differ most")]
-    assert part.title == "Where arms differ most: knn top1 on toy_market, stem conv against stem patchify"
-    assert part.folded
-    assert part.table is not None
-    assert part.table["sample"] == ["2.png", "1.png"]

@@ -70,18 +70,6 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         lambda root: arms(root, seeds(2, 0.8), seeds(2, 0.5), smoke=True),
         [rf"^Toy result of smoke runs\. {HEAD}: better"],
     ),
-    "subset": (
-        lambda root: arms(root, seeds(2, 0.8), seeds(2, 0.5), subset=100),
-        [rf"^{HEAD}: better", r"^On subsets of the data \(--subset 100\): no result on the whole\.$"],
-    ),
-    "changed files": (
-        lambda root: arms(root, seeds(2, 0.8), seeds(2, 0.5), environment={"dirty": True}),
-        ["^Made with changed files of the suite"],
-    ),
-    "mixed protocols": (
-        lambda root: arms(root, seeds(2, 0.8), [*seeds(2, 0.5), {"seed": 0, "lr": 0.3, "level": 0.5}]),
-        [r"^Not everything is compared \(1 exclusion\)"],
-    ),
     "outcomes are gone": (
         lambda root: without_outcomes(arms(root, seeds(2, 0.8), seeds(2, 0.5))),
         [rf"^{HEAD}: no interval \(", r"^No interval: knn top1 on toy_market \(\d+\.\d against \d+\.\d\)\.$"],
@@ -156,17 +144,6 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
         str(answer(comparison, RunSet.of([]))),
         re.MULTILINE,
     )
-
-
-def test_of_many_scores_the_first_are_told_and_the_others_counted(tmp_path: Path) -> None:
-    runs = []
-    for number in range(11):
-        data = {"name": f"set{number}", "digest": str(number)}
-        runs += arms(tmp_path / str(number), seeds(1, 0.9), seeds(1, 0.4), dataset=data)
-    told = answer(compared(runs, "stem=conv", "stem=patchify", draws=400), RunSet.of(runs))
-    assert told.headline == f"{HEAD}: better in 11 of 11 scores of 1 task, 1 seed."
-    assert told.effects[0].count("knn top1") == 8
-    assert told.effects[0].endswith("; and 3 more.")
 
 
 def test_arms_are_named_without_folders() -> None:

@@ -1,8 +1,6 @@
 """Drives a headless Chromium by the DevTools protocol over a pipe (https://chromedevtools.github.io/devtools-protocol)."""
 
-import base64
 import fcntl
-import io
 import json
 import os
 import select
@@ -11,8 +9,6 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
-
-from PIL import Image
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WORDS = (
@@ -127,14 +123,6 @@ class Browser:
             code = {"Enter": 13, "Escape": 27, "Tab": 9}[name]
             extra = {"text": "\r"} if name == "Enter" and kind == "keyDown" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **extra)
-
-    def screenshot(self, width: int, height: int, dark: bool = False) -> Image.Image:
-        """The page in a window of this size in pixels."""
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        shot = self.call("Page.captureScreenshot", format="png")["data"]
-        return Image.open(io.BytesIO(base64.b64decode(shot))).convert("RGB")
 
     def close(self) -> None:
         """Ends the browser, by force if it must be."""

@@ -1,20 +1,17 @@
 """The page in a real browser: sorting, filters, records, what it looks like, and that hostile names do nothing."""
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image, ImageColor
 
 from tests.transfer.report.page.browser import Browser
 from tests.transfer.report.page.pages import make_run, ranked_run, stability_rows, table_of
 from tests.transfer.report.page.test_html import HOSTILE, hostile_page
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.figures.stability_map import ENDINGS, heat_map
+from transfer.report.figures.stability_map import heat_map
 from transfer.report.page.galleries import picture_sections
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
@@ -133,57 +130,6 @@ def test_a_click_on_a_run_shows_its_record_and_escape_closes_it(opened: Browser)
     opened.until(OPEN % "pretrain-dino-toy-000000000000")
     opened.key("Escape")
     opened.until(CLOSED)
-
-
-def test_an_address_names_a_record_and_the_keyboard_is_enough(opened: Browser) -> None:
-    opened.js("location.hash = '#run=reid-toy-tiny-000000000005'")
-    opened.until(OPEN % "reid-toy-tiny-000000000005")
-    opened.key("Enter")  # on the button that closes
-    opened.until(CLOSED)
-    opened.js("document.querySelector('#part-0 th:nth-child(4) button').focus()")
-    opened.key("Enter")
-    assert opened.js("document.querySelector('#part-0 th:nth-child(4)').ariaSort") == "ascending"
-    for address in ("nobody", "%"):
-        opened.js(f"new Promise(done => {{ addEventListener('hashchange', done); location.hash = '#run={address}'; }})")
-        assert not opened.js("document.querySelector('dialog').open")
-    assert opened.seen("Runtime.exceptionThrown") == []
-
-
-def commonest(image: Image.Image, box: dict[str, float]) -> tuple[int, ...]:
-    """The colour that most of a box has."""
-    corners = (box["x"] + 2, box["y"] + 2, box["x"] + box["width"] - 2, box["y"] + box["height"] - 2)
-    pixels = np.asarray(image.crop(tuple(map(round, corners)))).reshape(-1, 3)  # type: ignore[arg-type]
-    return Counter(map(tuple, pixels.tolist())).most_common(1)[0][0]
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_page_as_it_looks(opened: Browser, dark: bool) -> None:
-    opened.screenshot(1200, 900, dark)
-    opened.js("document.querySelector('#part-1').scrollIntoView({behavior: 'instant'})")
-    image = opened.screenshot(1200, 900, dark)
-    assert image.size == (1200, 900)
-    paper = image.getpixel((2, 450))
-    assert (max(paper) < 60) if dark else (min(paper) > 240)  # type: ignore[arg-type]
-    assert len(image.getcolors(1 << 24)) > 100, "not blank"
-    boxes = opened.js(
-        "Object.fromEntries([...document.querySelectorAll('[id*=cell-]')].map(cell => {"
-        "const box = cell.querySelector('path').getBoundingClientRect();"
-        "return [cell.id.match(/cell-(.*)/)[1], {x: box.x, y: box.y, width: box.width, height: box.height}]; }))"
-    )
-    assert len(boxes) == 12
-    assert all(box["width"] > 40 and box["height"] > 20 for box in boxes.values())
-    for place, ending in {
-        "0-0-1": "diverged",
-        "0-1-0": "nonfinite",
-        "0-2-0": "at_chance",
-        "0-2-1": "collapsed",
-    }.items():
-        assert commonest(image, boxes[place]) == ImageColor.getrgb(ENDINGS[ending][0])
-    scores = [commonest(image, boxes[f"1-{column}-{row}"]) for column in range(3) for row in range(2)]
-    assert len(set(scores)) == 6
-    assert sorted(scores, key=sum, reverse=True) == scores, "the higher the score, the darker"
-    text = opened.js("getComputedStyle(document.querySelector('#part-1 svg')).color")
-    assert (text == "rgb(228, 233, 239)") == dark
 
 
 def test_the_page_asks_for_nothing_and_runs_nothing_else(opened: Browser) -> None:

@@ -51,25 +51,6 @@ def figure(browser: Browser, title: str) -> str:
     return f"#{name} figure.plot"
 
 
-def test_a_curve_says_run_seed_and_value_and_a_click_opens_its_record(charts: Browser, runs: RunSet) -> None:
-    place = figure(charts, "reid: training")
-    told = charts.js(
-        f"[...document.querySelectorAll('{place} [data-run]')]"
-        ".map(part => [part.dataset.run, part.querySelector('title').textContent])"
-    )
-    assert len(told) == len(runs)
-    for run, text in told:
-        record = next(record for record in runs.records if record.run_id == run)
-        assert text == f"{run}: seed {record.seed}, loss {1 + record.seed} at step 3"
-    run = told[0][0]
-    charts.js(f"document.querySelector('{place} [data-run]').dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
-    charts.until(
-        f"document.querySelector('dialog').open && document.querySelector('dialog h2').textContent.endsWith('{run}')"
-    )
-    charts.key("Escape")
-    charts.until("!document.querySelector('dialog').open")
-
-
 def test_buttons_hide_and_show_an_arm(charts: Browser) -> None:
     place = figure(charts, "reid: training")
     shown = (

@@ -56,7 +56,7 @@ def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
     good, bad = ranked_run(tmp_path / "good"), ranked_run(tmp_path / "bad")
     bad = Run(bad.folder, make_run(0, options={"lr": 9}).record)
     (bad.folder / RANKED).write_bytes(b"")
-    with pytest.raises(UserError, match="no ranked lists"):
+    with pytest.raises(UserError, match="cannot be read"):
         galleries(bad, pictures=False)
     (section,) = picture_sections([good, bad], pictures=False)
     assert {gallery.run_id for gallery in section.galleries} == {good.record.run_id}

@@ -13,7 +13,7 @@ from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.figures.svg import Plot
-from transfer.report.page.embedded_records import LONGEST, marks_of, run_facts
+from transfer.report.page.embedded_records import marks_of, run_facts
 from transfer.report.page.html import page
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import Column, Note, Table
@@ -97,19 +97,6 @@ def test_columns_of_one_value_are_said_once_above_the_table() -> None:
     assert Parsed(text).cells == ["1", "conv", "1", "", "1", "conv"]
 
 
-def test_the_answer_leads_and_folded_parts_show_their_titles_alone() -> None:
-    parts = [
-        Section(title="The answer", note="yes\n<b>no", reading="so", lead=True),
-        Section(title="More", folded=True),
-    ]
-    text = page("t", parts, RunSet.of([]))
-    assert '<section id="part-0" aria-labelledby="part-0-title" class=lead>' in text
-    assert '<p>yes</p>\n<p>&lt;b&gt;no</p>\n<p class="soft">How to read this: so</p>' in text
-    assert '<details><summary><h2 id="part-1-title">More</h2></summary>' in text
-    links = text.partition("<nav")[2].partition("</nav>")[0]
-    assert links.index("#part-0") < links.index("<details>") < links.index("#part-1")
-
-
 def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:
     table = table_of({f"column {number}": range(1000) for number in range(10)})
     text = page("t", [Section(title=title, table=table) for title in "ab"], RunSet.of([]))
@@ -144,13 +131,6 @@ def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:
     assert facts["backbone", "parts stem"] == "conv"
     assert ("options", "size") not in facts
     assert ("scores", "mAP") not in facts_of(content, pretraining.record.run_id)
-
-
-def test_long_facts_are_left_to_the_record() -> None:
-    run = make_run(details={"layers": [{"place": "stem"}] * LONGEST, "short": [1, 2]})
-    facts = facts_of(run_facts([run]), run.record.run_id)
-    assert facts["details", "layers"] == f"{LONGEST} entries, in record.json"
-    assert facts["details", "short"] == "[1, 2]"
 
 
 def test_marks_say_what_a_reader_must_know() -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.transfer.report.page.browser import Browser
-from tests.transfer.report.tables.test_comparison import both, compared, made
+from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.answer.sentences import answer
 from transfer.report.page.html import page
-from transfer.report.page.plain_formats import as_markdown
 from transfer.report.page.sections import ReportRequest, sections
 
 COST = {"gflops": 4.0, "images_per_second": 100.0, "params": 5e6, "device_hours": 0.5}
@@ -59,13 +58,6 @@ def test_one_arm_is_told_what_is_missing_and_arms_by_name_replace_those_found(tm
     named = titles(tmp_path / "more", compare=[("stem=patchify", "stem=conv")])
     assert "Effects of stem patchify against stem conv" in dict(named)
     assert "Effects of stem conv against stem patchify" not in dict(named)
-
-
-def test_a_comparison_in_the_terminal_begins_with_its_answer(tmp_path: Path) -> None:
-    request = ReportRequest(compare=[("stem=conv", "stem=patchify")], draws=300)
-    text = as_markdown(sections(RunSet.of(both(tmp_path)), request))
-    assert text.startswith("## The answer\n\nstem conv against stem patchify: better (")
-    assert text.index("Better: ") < text.index("## stem=conv against stem=patchify")
 
 
 @pytest.mark.nightly

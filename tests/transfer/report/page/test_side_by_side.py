@@ -69,11 +69,3 @@ def test_pictures_are_embedded_where_a_query_has_one(runs: RunSet) -> None:
     (section,) = side_by_side(comparison, pictures=True)
     assert all(gallery.picture is not None for gallery in section.galleries)
     assert page("t", [section], runs).count("data:image/jpeg") == len(section.galleries)
-
-
-def test_nothing_where_an_arm_has_kept_no_lists_or_damaged_ones(runs: RunSet) -> None:
-    comparison = compared(runs, "stem=conv", "stem=patchify", Bootstrap(200))
-    (runs[1].folder / RANKED).write_bytes(b"no archive")
-    assert not list(side_by_side(comparison, pictures=False))
-    (runs[1].folder / RANKED).unlink()
-    assert not list(side_by_side(comparison, pictures=False))

@@ -40,14 +40,6 @@ def test_a_run_from_the_weights_that_a_row_names_is_comparable(
     assert line["verdict"] not in NO_VERDICT
 
 
-def test_other_weights_do_not_stand_in_the_row_of_released_ones(tmp_path: Path) -> None:
-    label = "DeiT-S, released weights (README_deit.md: 79.854, 94.968)"
-    cell = cell_of("classification", label, "classify", "anchors")
-    for other in ("timm:deit_small_distilled_patch16_224.fb_in1k", "sha256:dd", "random"):
-        (line, _) = lines_of([run_of(cell, tmp_path, 790, weights_id=other)], "classification", label, "anchors")
-        assert line["own"] == ""
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -76,15 +68,6 @@ def test_what_keeps_numbers_apart_is_said(tmp_path: Path, given: dict[str, Any],
     line = line_of([run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, **given)], "1", BASELINE)
     assert line["not comparable because"] == reason
     assert (line["own"], line["verdict"]) == ("79.8", "not comparable")
-
-
-def test_a_recipe_in_fp32_is_compared_in_fp32_alone(tmp_path: Path) -> None:
-    label = "DINO ViT-S/16, released weights after 800 epochs (README of its repository)"
-    cell = cell_of("classification", label, "released_linear", "anchors")
-    for precision, reason in (("fp32", ""), ("bf16", "precision bf16 (fp32)")):
-        run = run_of(cell, tmp_path, 770, scores={"best_top1": 0.77}, environment={"precision": precision})
-        (line,) = [one for one in lines_of([run], "classification", label, "anchors") if one["own"]]
-        assert line["not comparable because"] == reason
 
 
 @pytest.mark.parametrize(("version", "reason"), [("V1", ""), ("V2", "msmt17 version V2 (V1)")])

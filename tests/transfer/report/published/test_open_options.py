@@ -61,18 +61,6 @@ def test_other_weights_before_a_second_stage_are_told_that_the_paper_names_none(
     assert line["not comparable because"] == f"starts from weights sha256:dd ({released})"
 
 
-def test_the_batch_of_reid_is_told_to_be_open(tmp_path: Path) -> None:
-    label = "1Proj, 1.6e-3"
-    dino = run_of(cell_of("4", label, "dino"), tmp_path, 1, export="sha256:dd")
-    cell = cell_of("4", label, "reid")
-    changed = {"num_identities": 32, "warmup_epochs": 20, "epochs": 60}
-    run = run_of(cell, tmp_path, 841, weights_id="sha256:dd", changed=changed, scores={"mAP": 0.841, "rank1": 0.93})
-    lines = [line for line in lines_of([dino, run], "4", label) if line["own"]]
-    (told,) = {line["not comparable because"] for line in lines}
-    values = ("num_identities 32 (16", "epochs 60 (120", "warmup_epochs 20 (5")
-    assert told == "; ".join(f"{value} taken, not stated)" for value in values)
-
-
 @pytest.mark.parametrize("paper", ["scaled_relu", "anchors"])
 def test_open_and_needed_options_are_options_of_the_steps(paper: str) -> None:
     about = read_paper(paper)

@@ -65,22 +65,6 @@ def test_breakdowns_meet_published_crashes_in_each_reading(tmp_path: Path) -> No
     assert line_of(runs, "1", BASELINE)["own"] == "79.8", "the second reading is the baseline's run"
 
 
-def test_breakdowns_where_the_paper_has_a_score(tmp_path: Path) -> None:
-    cell = cell_of("1", BASELINE, "deit")
-    broken = [run_of(replace(cell, seed=seed), tmp_path) for seed in (1, 2)]
-    assert line_of(broken, "1", BASELINE)["verdict"] == "breaks down here only"
-    line = line_of([*broken, run_of(cell, tmp_path, 798)], "1", BASELINE)
-    assert line["own"] == "79.8, nonfinite 2/3; with these at chance 26.7", "chance is a thousandth"
-    assert line["verdict"] == (
-        "cannot tell among survivors, of these models (1 seed): differences up to 2.5 points not excluded; "
-        "breaks down in 2 of 3 here"
-    )
-    half = [
-        run_of(replace(cell_of("1", CRASH, "deit", lr=2e-3), seed=s), tmp_path, r) for s, r in ((0, None), (1, 700))
-    ]
-    assert lines_of(half, "1", CRASH)[0]["verdict"] == "breaks down in 1 of 2 here"
-
-
 def test_many_reasons_stand_in_a_note(tmp_path: Path) -> None:
     changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip_grad": 1.0}
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
@@ -140,16 +124,6 @@ def test_seeds_whose_pretraining_broke_down_are_told(tmp_path: Path) -> None:
     assert hidden["own"] == "73.4", "of runs that are left out no breakdown is counted"
 
 
-def test_weights_that_a_step_names_are_those_of_the_table(tmp_path: Path) -> None:
-    label = "TST, 1e-4, AdamW"
-    cell = cell_of("6", label, "finetune")
-    released = run_of(cell, tmp_path, 812)
-    assert released.record.weights_id == "timm:vit_small_patch16_224.dino"
-    assert line_of([released], "6", label)["not comparable because"] == ""
-    own = run_of(cell, tmp_path, 812, weights_id="sha256:dd")
-    assert "starts from weights sha256:dd (timm:vit" in line_of([own], "6", label)["not comparable because"]
-
-
 def test_a_cell_in_doubt_is_never_compared(tmp_path: Path) -> None:
     label = "1Proj+1BN+1ReLU, 5e-2"
     dino = run_of(cell_of("4", label, "dino"), tmp_path, 1, export="sha256:dd")
@@ -176,13 +150,3 @@ def test_damaged_outcomes_cost_the_interval_alone(tmp_path: Path) -> None:
     assert " to " in whole["interval"]
     note = next(note for note in notes if str(runs[0].folder / "outcomes.npz") in note)
     assert note.startswith(f"{BASELINE}, imagenet1k, top1: no interval, since ")
-
-
-def test_two_seeds_are_said_to_be_few(tmp_path: Path) -> None:
-    cell = cell_of("1", BASELINE, "deit")
-    runs = [run_of(replace(cell, seed=seed), tmp_path, 780 + 10 * seed) for seed in range(3)]
-    for count in (1, 2, 3):
-        lines, notes = shown_table(runs[:count], "scaled_relu", "1")
-        (line,) = [line for line in lines if line["row"] == BASELINE]
-        assert line["interval"].endswith("(2 seeds)") is (count == 2)
-        assert any("covers about 90 %" in note for note in notes) is (count == 2)

@@ -60,16 +60,6 @@ def test_a_table_that_fits_is_whole() -> None:
     assert terminal(table) == ("| stem     |   mAP |\n|:---------|------:|\n| conv     | 41.23 |\n| patchify |  7.00 |")
 
 
-def test_details_go_before_what_readers_look_for() -> None:
-    columns = [Column("stem"), Column("mAP"), Column("se of samples " * 3, detail=3), Column("p", detail=1)]
-    row = {"stem": "conv " * 8, "mAP": 1.0, "se of samples " * 3: "of_samples_and_of_seeds" * 4, "p": 0.5}
-    other = {name: f"{value}, too" if isinstance(value, str) else value for name, value in row.items()}
-    shown = terminal(Table.from_rows([row, other], columns), width=60)
-    assert "mAP" in shown
-    assert " p |" in shown
-    assert "Not shown in 60 columns: se of samples" in shown
-
-
 def test_runs_are_named_in_full_below_where_their_column_is_short() -> None:
     ids = [f"reid-toy_market-tiny-{number:012x}" for number in range(2)]
     rows = [{"stem": "conv " * 12, "mAP": 1.0, RUN: (run,)} for run in ids]

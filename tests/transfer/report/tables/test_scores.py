@@ -10,7 +10,7 @@ import pytest
 
 from tests.transfer.records.recorded import made, trained
 from tests.transfer.records.test_store import CONTENT, record
-from tests.transfer.report.tables.of_records import each_run_of, letters, over_datasets_of, said, summary_of, texts
+from tests.transfer.report.tables.of_records import each_run_of, over_datasets_of, said, summary_of, texts
 from transfer.records.store import Record, RunKey
 from transfer.report.formats import file_content, typed_frame
 from transfer.report.page.plain_formats import as_one_table
@@ -88,17 +88,6 @@ def test_mean_and_deviation_are_those_of_a_sample(values: list[float]) -> None:
     assert mean_and_deviation(values) == pytest.approx(expected, nan_ok=True, abs=1e-9)
 
 
-def test_rows_of_single_runs_inherit_marks_too() -> None:
-    rows = each_run_of([made(weights_id="sha256:a")], [trained("sha256:a", smoke=True)])
-    assert rows["dataset"] == ["toy_market (pretraining smoke, version 1)"]
-
-
-def test_the_printed_table_has_means_only_over_several_seeds() -> None:
-    assert "mAP sd" not in run_table(runs()[:1])
-    assert "mAP sd" in run_table(runs())
-    assert "| 50.00 " in markdown(each_run_of(runs()))
-
-
 def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None:
     rows = Table.from_rows(
         [{"a": "x", "number": 1.0, "n": 1, "none": None}, {"a": "longer text", "number": np.nan, "n": 2, "none": "y"}]
@@ -108,12 +97,6 @@ def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None
     hostile = markdown(Table.from_rows([{"a": "x | y\nz"}]))
     assert len(hostile.splitlines()) == 3
     assert "x \\| y z" in hostile
-
-
-def test_csv_says_the_protocol_itself_and_all_digits() -> None:
-    rows = pd.read_csv(io.StringIO(csv(summary_of(runs()))))
-    assert rows["protocol"].tolist() == ["lr 0.05", "lr 0.1"]
-    assert rows["mAP"][0] == pytest.approx(60.0)
 
 
 def probes(*scores: float | None, **given: Any) -> list[Record]:
@@ -145,15 +128,6 @@ def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
     assert "mean of 3" in run_table(probes(0.2, 0.4, 0.9))
 
 
-def test_no_mean_over_other_options_over_one_set_or_over_a_break_down() -> None:
-    assert not over_datasets_of(probes(0.2)).rows
-    assert not over_datasets_of([*probes(0.2), *probes(0.3, l2=[1.0])]).rows
-    assert not over_datasets_of(runs()).rows
-    (row,) = over_datasets_of(probes(0.2, None)).rows
-    assert cell_text(row["data sets"]) == "mean of 2, but 1 broke down"
-    assert row.get("accuracy_10shot") is None
-
-
 def test_the_latest_of_several_records_of_a_data_set_counts() -> None:
     old, new, other = probes(0.1)[0], probes(0.2)[0], probes(0.0, 0.4)[1]
     old.environment["started"], new.environment["started"] = "2026-01-01", "2026-01-02"
@@ -175,16 +149,6 @@ def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
     assert len({(row["pretraining"], row["pretraining seed"], row["protocol"]) for row in rows.rows}) == 6
     assert said(rows) == ["protocol a: lr 1", "protocol b: lr 2", "means are over one, two"]
     assert texts(rows, "data sets").count("mean of 2 (pretraining smoke)") == 2
-
-
-def test_rows_of_single_runs_say_what_tells_them_apart() -> None:
-    rows = each_run_of([*runs(), *runs()[:1]])
-    assert letters(rows) == ["a", "a", "a", "b", "b", "a"]
-    assert said(rows) == ["protocol a: lr 0.05", "protocol b: lr 0.1"]
-    parents = [trained("sha256:a"), trained("sha256:b", epochs=5)]
-    rows = each_run_of([made(weights_id=parent.export) for parent in parents], parents)
-    assert len({*rows["pretraining"]}) == 2
-    assert not {"protocol", "pretraining"} & {*each_run_of([made(), made(seed=1)]).names}
 
 
 def test_the_tables_of_a_report_are_one_table_for_programs() -> None:

@@ -11,7 +11,7 @@ from transfer.records.record_schema import STATUSES
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import Violation
 from transfer.report.tables.largest_stable import largest_stable
-from transfer.report.tables.stability_map import PANEL, last_statistics
+from transfer.report.tables.stability_map import last_statistics
 from transfer.statistics.intervals import wilson
 
 
@@ -73,29 +73,6 @@ def test_seeds_of_a_map_are_those_of_pretraining() -> None:
     (row,) = over.rows
     assert (row["seeds"], row["nonfinite"], row["lost"], row["outcome"]) == (5, 3, 0, "nonfinite")
     assert row["breakdown_rate"] == pytest.approx(0.6)
-
-
-def test_fine_tunings_that_broke_down_like_others_of_their_pretraining_are_one_seed() -> None:
-    parents = [trained(f"sha256:{seed}", seed=seed) for seed in (0, 1)]
-    runs = [broken(weights_id="sha256:0", seed=seed) for seed in (0, 1)] + [made(weights_id="sha256:1")]
-    (row,) = map_of(runs, known=[*runs, *parents]).rows
-    assert (row["seeds"], row["diverged"], row["completed"], row["outcome"]) == (2, 1, 1, "diverged")
-
-
-def test_there_is_a_row_for_each_cell_in_order() -> None:
-    runs = [made(lr=lr, warmup_epochs=warm) for warm in (5.0, 0.0) for lr in (0.1, 0.002, 0.01)]
-    rows = map_of(runs)
-    assert [(row["warmup_epochs"], row["lr"]) for row in rows.rows] == [
-        (warm, lr) for warm in (0.0, 5.0) for lr in (0.002, 0.01, 0.1)
-    ]
-    assert rows["outcome"] == ["completed"] * 6
-    assert rows["first_bad_step"] == [None] * 6
-    assert len({tuple(row[name] for name in PANEL) for row in rows.rows}) == 1
-
-
-def test_options_that_an_axis_makes_idle_do_not_tear_a_map() -> None:
-    runs = [made(warmup_epochs=0.0, idle=("sam_rho", "size")), made(warmup_epochs=5.0)]
-    assert map_of(runs)["protocol"] == [None, None]
 
 
 def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
@@ -178,14 +155,3 @@ def test_the_ends_of_a_map_are_said() -> None:
     row = edges({0.1: [True], 1.0: [True]})
     assert row["largest"] == 1.0
     assert np.isnan(row["broken"])
-
-
-def test_a_largest_value_needs_numbers() -> None:
-    with pytest.raises(UsageError, match="not a number"):
-        largest_stable(map_of([made(), made(optimizer="adamw")], "optimizer", "lr"))
-
-
-def test_one_stem_under_two_names_is_one_cell() -> None:
-    runs = [made(stem=stem, seed=seed) for seed, stem in enumerate(("conv", "3Conv+3BN+3ReLU+1Proj@2,1,1,8"))]
-    (row,) = map_of(runs, "lr", "stem").rows
-    assert (row["stem"], row["seeds"]) == ("conv", 2)

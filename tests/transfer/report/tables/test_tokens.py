@@ -12,7 +12,6 @@ from tests.transfer.report.tables.of_records import layer_table_of, norm_table_o
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.plain_formats import as_markdown
 from transfer.report.page.sections import ReportRequest, sections
 
 
@@ -51,19 +50,6 @@ def test_norms_have_their_deviation_over_seeds() -> None:
     assert (line["balance"], line["balance sd"]) == (0.5, 0)
     assert any("1 / s_c" in note for note in said(table))
     assert not norm_table_of([tokens(0.1)]).rows, "a stem without a last activation has none"
-
-
-def test_a_report_shows_norms_with_the_scores_and_layers_when_asked() -> None:
-    runs = RunSet.of_records([tokens(0.25, pearson=0.5), made()])
-    text = as_markdown(sections(runs, ReportRequest()))
-    assert "stem proj" in text
-    assert "block 1" not in text
-    asked = sections(runs, ReportRequest(layers=True))
-    assert [part.title for part in asked] == ["tokens: by layer"]
-    assert "| 0.25 " in as_markdown(asked)
-    assert "tokens: by layer" in {part.title for part in sections(runs, ReportRequest(everything=True))}
-    without = sections(runs.select(runs.runs[1:]), ReportRequest(everything=True))
-    assert not any("tokens" in part.title for part in without)
 
 
 def test_trainings_that_were_looked_at_have_rows_and_curves_by_epoch(tmp_path: Path) -> None:
