@@ -3,9 +3,7 @@ from typing import Any
 
 import pytest
 
-from backbones.archs import ARCHS
 from backbones.errors import UsageError
-from backbones.stems import find_stem
 from transfer.published.rows import PublishedTable, paper_names, parse_paper, read_paper, rows_of, used_values
 from transfer.sweep.definition.grid import expand
 from transfer.sweep.definition.sweep_file import TIERS, read_sweep, sweep_names
@@ -53,19 +51,6 @@ def test_a_table_has_a_sweep_that_runs_each_of_its_cells(table: PublishedTable) 
     labels = {cell.label for cell in expand(sweep)}
     # a reading of one row may be the run of another
     assert len(labels) >= len(runnable) - 1
-
-
-@pytest.mark.parametrize("table", TABLES, ids=SWEEP)
-def test_stems_and_rates_of_rows(table: PublishedTable) -> None:
-    for row in table.rows:
-        for step, options in row.steps.items():
-            patch, arch = (8, "volo_d1") if step == "volo" else (16, "vit_s")
-            if "stem" in options:
-                assert find_stem(options["stem"]).layers(ARCHS[arch].dim, patch)
-            if table.paper != "scaled_relu" or step not in ("deit", "finetune") or table.name == "convergence":
-                continue
-            printed, used = options["lr"]["printed"], options["lr"]["used"]
-            assert used == pytest.approx([2 * printed, printed]), "the flag, then the rate itself"
 
 
 @pytest.mark.parametrize("table", [table for table in [*TABLES, *FIGURES] if table.paper != "anchors"], ids=SWEEP)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of, shown_table
-from transfer.published.reasons import Reason
 from transfer.published.rows import Value
 from transfer.published.verdicts import MARGIN, Counts, PublishedKind, judged
 from transfer.records.store import Run
@@ -80,16 +79,6 @@ def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, kin
     assert published_verdict_text(verdict) == words
 
 
-def test_no_kind_is_without_a_sentence_and_what_cannot_be_compared_has_its_reasons() -> None:
-    verdict = judged(SCORE, Counts(1), estimate(79.8, 0.6, 0.5), reasons=(Reason("smoke"),))
-    assert (verdict.kind, verdict.reasons, published_verdict_text(verdict)) == (
-        PublishedKind.NOT_COMPARABLE,
-        (Reason("smoke"),),
-        "not comparable",
-    )
-    assert all(published_verdict_text(replace(verdict, kind=kind, margin=1.0)) for kind in PublishedKind)
-
-
 @pytest.mark.parametrize(("printed", "slack"), [("79.8", 0.05), ("79.854", 0.0005), ("80", 0.5)])
 def test_the_rounding_of_the_printed_number_counts_either_way(printed: str, slack: float) -> None:
     value = Value("deit", "imagenet1k", "top1", printed)
@@ -100,19 +89,6 @@ def test_the_rounding_of_the_printed_number_counts_either_way(printed: str, slac
     for more, shown in ((-1e-6, False), (1e-6, True)):
         near = estimate(number + 3 + slack + more, 3.0, 2.5)
         assert (judged(value, Counts(3), near).kind is PublishedKind.HIGHER) is shown
-
-
-def test_many_images_and_like_seeds_agree_and_a_wider_margin_is_stated(tmp_path: Path) -> None:
-    cell = cell_of("1", BASELINE, "deit")
-    rights = (39850, 39910, 39960, 39870, 39900)
-    runs = [run_of(replace(cell, seed=seed), tmp_path, right, 50000) for seed, right in enumerate(rights)]
-    lines, notes = shown_table(runs, "scaled_relu", "1")
-    (line,) = [line for line in lines if line["row"] == BASELINE]
-    assert line["verdict"] == "agrees within 1"
-    assert notes[-1].startswith("agrees within 1: the interval of own - published at 90 %")
-    narrow = line_of(runs, "1", BASELINE, margin=0.2)["verdict"]
-    assert narrow.startswith("cannot tell: differences up to 0.")
-    assert line_of(runs, "1", BASELINE, margin=2.5)["verdict"] == "agrees within 2.5"
 
 
 def test_every_comparable_configuration_has_a_row_that_says_what_tells_it_apart(tmp_path: Path) -> None:

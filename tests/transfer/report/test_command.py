@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from tests.transfer.records.recorded import broken, made
@@ -60,27 +59,6 @@ def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
     assert "schema 99" in said.err
     assert "update" in said.err
     assert "failed" in said.err
-
-
-@pytest.mark.parametrize("flags", [(), ("--each",)])
-def test_programs_read_the_runs_of_several_tasks(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    probe = {"scores": {"accuracy_10shot": 0.25}, "primary": "accuracy_10shot"}
-    probe["metrics"] = {"accuracy_10shot": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}}
-    runs = store(tmp_path / "runs", made(), made(seed=1), made("fewshot", **probe))
-    frames = []
-    for name, read in (("x.csv", pd.read_csv), ("x.parquet", pd.read_parquet), ("x.jsonl", read_lines)):
-        assert main([runs, "--output", str(tmp_path / name), *flags]) == 0
-        frames.append(read(tmp_path / name))
-    for frame in frames:
-        assert {*frame["task"]} == {"reid", "fewshot"}
-        assert list(frame.columns) == list(frames[0].columns)
-        assert len(frame) == len(frames[0]) == (5 if flags else 2)
-    assert main([runs, "--output", str(tmp_path / "x.tex")]) == 0
-    assert (tmp_path / "x.tex").read_text().count(r"\toprule") == 2
-
-
-def read_lines(path: Path) -> pd.DataFrame:
-    return pd.read_json(path, lines=True)
 
 
 def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,17 +41,6 @@ def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) ->
     assert "--save-pictures 12" in section.note
 
 
-def test_a_run_with_its_lists_stands_for_its_configuration(tmp_path: Path) -> None:
-    with_lists = ranked_run(tmp_path / "run")
-    config_digest = with_lists.record.config_digest
-    without = make_run(1, config_digest=config_digest)
-    (section,) = picture_sections([without, with_lists], pictures=False)
-    assert {gallery.run_id for gallery in section.galleries} == {with_lists.record.run_id}
-    (section,) = picture_sections([without], pictures=False)
-    assert not section.galleries
-    assert f"without a run that has a file {RANKED}: 1" in section.note
-
-
 def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
     good, bad = ranked_run(tmp_path / "good"), ranked_run(tmp_path / "bad")
     bad = Run(bad.folder, make_run(0, options={"lr": 9}).record)

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from tasks.ranking.galleries import RANKED, RankedLists, picture_name
-from tasks.task import PICTURES
+from tasks.ranking.galleries import RANKED, RankedLists
 from tests.transfer.report.reid_runs import IDENTITIES, reid_run
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.records.run_set import RunSet
@@ -58,14 +56,3 @@ def test_lists_of_both_arms_for_the_queries_that_differ_most(runs: RunSet) -> No
         place = table["sample"].index(query)
         assert f"AP {table['a'][place]:.1f} %" in first.about
     assert 'class="galleries pairs"' in page("t", [section], runs)
-
-
-def test_pictures_are_embedded_where_a_query_has_one(runs: RunSet) -> None:
-    comparison = compared(runs, "stem=conv", "stem=patchify", Bootstrap(200))
-    for run in runs:
-        (run.folder / PICTURES).mkdir()
-        for place in range(IDENTITIES):
-            Image.new("RGB", (8, 8)).save(run.folder / PICTURES / picture_name(place))
-    (section,) = side_by_side(comparison, pictures=True)
-    assert all(gallery.picture is not None for gallery in section.galleries)
-    assert page("t", [section], runs).count("data:image/jpeg") == len(section.galleries)

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from backbones.settings import CONFIGS
-from backbones.volo import FFN_REPLACED
-from tests.backbones.test_volo import tiny
 from tests.transfer.report.published.runs import shown_table
 from transfer.published.rows import PublishedTable, paper_names, read_paper, table_of
 from transfer.report.__main__ import main
@@ -56,22 +54,3 @@ def test_the_report_shows_the_notes_of_a_figure(tmp_path: Path, capsys: pytest.C
     assert "pointwise, figure 4" in said
     for text in (*read_paper("pointwise").notes, *table_of("pointwise", "figure4").notes, "+9.3 %"):
         assert escape(text) in said
-
-
-def test_the_blocks_of_volo_that_rows_replace_are_those_of_the_constant(monkeypatch: pytest.MonkeyPatch) -> None:
-    (note,) = [note for note in table_of("scaled_relu", "5").notes if "FFN_REPLACED" in note]
-    kinds = {"outlooker": "the outlookers", "transformer": "the transformer blocks", "class attention": "the class att"}
-    here, _, not_here = note.partition(", not those of ")
-    for kind, words in kinds.items():
-        assert words in (here if kind in FFN_REPLACED else not_here)
-    assert _replaced() == {"outlooker", "transformer"} == {*FFN_REPLACED}
-    monkeypatch.setattr("backbones.volo.FFN_REPLACED", ("class attention",))
-    assert _replaced() == {"class attention"}
-
-
-def _replaced() -> set[str]:
-    """The kinds of blocks whose FFN has ReLU."""
-    names = {"Outlooker": "outlooker", "Transformer": "transformer", "ClassBlock": "class attention"}
-    model = tiny(ffn="relu", classes=3)
-    blocks = [one for one in model.modules() if type(one).__name__ in names]
-    return {names[type(one).__name__] for one in blocks if type(one.mlp.act).__name__ == "ReLU"}

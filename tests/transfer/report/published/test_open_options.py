@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of
+from tests.transfer.report.published.runs import cell_of, full, line_of, run_of
 from transfer.published.rows import read_paper, table_of
 from transfer.report.published.matching import Matcher
 from transfer.sweep.definition.step import step_options
@@ -52,13 +52,6 @@ def test_what_another_value_of_an_open_option_is_told(
         line = line_of([run_of(cell, tmp_path / str(number), 790, changed=changed)], table, label)
         assert line["own"] == "79.0"
         assert line["not comparable because"] == said
-
-
-def test_other_weights_before_a_second_stage_are_told_that_the_paper_names_none(tmp_path: Path) -> None:
-    cell = cell_of("7", SHARE, "finetune")
-    (line,) = lines_of([run_of(cell, tmp_path, 678, weights_id="sha256:dd")], "7", SHARE)
-    released = "timm:vit_small_patch16_224.dino taken, not stated"
-    assert line["not comparable because"] == f"starts from weights sha256:dd ({released})"
 
 
 @pytest.mark.parametrize("paper", ["scaled_relu", "anchors"])

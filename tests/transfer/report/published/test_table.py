@@ -138,15 +138,3 @@ def test_a_cell_in_doubt_is_never_compared(tmp_path: Path) -> None:
     assert lines["rank1"]["published"] == "88.6 (in doubt)"
     assert (lines["rank1"]["own"], lines["rank1"]["verdict"], lines["rank1"]["difference"]) == ("50.0", "", "")
     assert lines["rank1"]["not comparable because"] == ""
-
-
-def test_damaged_outcomes_cost_the_interval_alone(tmp_path: Path) -> None:
-    labels = (BASELINE, "ViT_c, 1e-3, AdamW, warm-up 5")
-    runs = [run_of(cell_of("1", label, "deit"), tmp_path, 798) for label in labels]
-    (runs[0].folder / "outcomes.npz").write_bytes(b"PK damaged")
-    lines, notes = shown_table(runs, "scaled_relu", "1")
-    lost, whole = (next(line for line in lines if line["row"] == label) for label in labels)
-    assert (lost["own"], lost["interval"], lost["verdict"]) == ("79.8", "none", "no interval")
-    assert " to " in whole["interval"]
-    note = next(note for note in notes if str(runs[0].folder / "outcomes.npz") in note)
-    assert note.startswith(f"{BASELINE}, imagenet1k, top1: no interval, since ")

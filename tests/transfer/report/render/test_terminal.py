@@ -2,6 +2,7 @@
 
 import random
 import re
+from itertools import product
 
 import pytest
 
@@ -69,24 +70,13 @@ def test_runs_are_named_in_full_below_where_their_column_is_short() -> None:
 
 
 def test_colours_stand_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = Table.from_rows(
-        [{"verdict": ShortVerdict(Verdict(Kind.A_BETTER))}, {"verdict": ShortVerdict(Verdict(Kind.CANNOT_TELL))}]
-    )
+    table = Table.from_rows([{"verdict": ShortVerdict(Verdict(kind))} for kind in (Kind.A_BETTER, Kind.CANNOT_TELL)])
     plain, coloured = terminal(table), terminal(table, colour=True)
     assert "\x1b" not in plain
     assert "\x1b[32ma better" in coloured
-    assert "\x1b[33mcannot tell" in coloured
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    assert shows_colours()
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not shows_colours()
-    monkeypatch.setenv("NO_COLOR", "")
-    assert shows_colours(), "an empty value counts as none (no-color.org)"
-    monkeypatch.setenv("TERM", "dumb")
-    assert not shows_colours()
-    monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    assert not shows_colours()
+    for is_terminal, no_color, term in product((True, False), ("", "1"), ("xterm", "dumb")):
+        monkeypatch.setattr("sys.stdout.isatty", lambda shown=is_terminal: shown, raising=False)
+        monkeypatch.setenv("NO_COLOR", no_color)  # an empty value counts as none (no-color.org)
+        monkeypatch.setenv("TERM", term)
+        assert shows_colours() == (is_terminal and not no_color and term == "xterm")

@@ -33,13 +33,6 @@ def test_nothing_is_bold_where_the_next_is_as_good(tmp_path: Path) -> None:
     assert not with_best(summary(runs), runs, Bootstrap(500)).emphasised
 
 
-def test_other_protocols_are_no_rivals(tmp_path: Path) -> None:
-    runs = RunSet.of(
-        [*runs_of(tmp_path, conv=2.5), *(reid_run(tmp_path, stem="gelu", signal=0.3, lr=0.1, seed=s) for s in (0, 1))]
-    )
-    assert not with_best(summary(runs), runs, Bootstrap(500)).emphasised
-
-
 def test_a_comparison_prints_the_better_arm_in_bold(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, conv=2.5, patchify=0.5)
     table = compare(runs, "stem=patchify", "stem=conv", Bootstrap(500))

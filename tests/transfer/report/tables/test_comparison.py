@@ -166,15 +166,6 @@ def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) 
     assert "the arms differ in attention, qk_norm" in notes(by_attention)
 
 
-def test_a_side_that_mixes_backbones_is_not_compared(tmp_path: Path) -> None:
-    mixed = [made(tmp_path, "patchify", attention) for attention in ("softmax", "relu")]
-    for run, alpha in zip(mixed, (1.0, 2.0)):
-        run.record.backbone |= {"attention": "mine.py:Gate", "qk_norm": False, "alpha": alpha}
-    mixed.append(made(tmp_path, "conv"))
-    with pytest.raises(UserError, match=r"the runs of 'stem=patchify' differ in .*alpha.*; narrow it"):
-        compare(mixed, "stem=conv", "stem=patchify")
-
-
 def pretraining(root: Path, stem: str, seed: int, **given) -> Run:
     """One that left weights, or with `broke` none."""
     export = None if given.get("broke") else f"sha256:{stem}{seed}"
@@ -182,25 +173,6 @@ def pretraining(root: Path, stem: str, seed: int, **given) -> Run:
     found.record.task, found.record.options = "pretrain-dino", {"epochs": 5}
     found.record.scores = {}
     return found
-
-
-def test_several_pretraining_runs_are_the_seeds(tmp_path: Path) -> None:
-    runs, tuned = [], []
-    for stem in ("conv", "patchify"):
-        for seed in range(3):
-            runs.append(pretraining(tmp_path, stem, seed))
-            weights = f"sha256:{stem}{seed}"
-            tuned += [made(tmp_path, stem, seed=again, weights_id=weights) for again in (0, 1)]
-    table = compare(tuned, "stem=conv", "stem=patchify", known=[*runs, *tuned], draws=200)
-    assert row(table, score="top1")["seeds"] == "3 in pairs"
-    assert "nothing is known of pretraining's seeds" not in notes(table)
-    one = [run for run in tuned if run.record.weights_id.endswith("0")]
-    said = notes(compare(one, "stem=conv", "stem=patchify", draws=50))
-    assert "2 runs of a count as 1, since seeds change nothing here" in said
-    assert "one seed, so the interval is that of these models" in said
-    assert "besides, the arms have weights sha256:conv0 against weights sha256:patchify0" in said
-    by_field = compare([*runs, *tuned], "pretraining.seed=0,stem=conv", "pretraining.seed=0,stem=patchify", draws=50)
-    assert row(by_field, score="top1")["seeds"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -413,18 +385,3 @@ def test_input_of_which_nothing_can_be_concluded_gives_no_p(tmp_path: Path, what
     assert column(table, "verdict") == ["no interval"] * 2
     assert "p" not in table
     assert says in notes(table)
-
-
-def test_a_score_that_cannot_be_paired_leaves_the_others_their_intervals(tmp_path: Path) -> None:
-    runs = [made(tmp_path, "conv", wrong=[]), made(tmp_path, "patchify", wrong=range(150))]
-    for place, run in enumerate(runs):
-        values = np.linspace(0.1, 0.9, IMAGES)
-        values[: 2 * place] = np.nan
-        run.record.scores["similarity"] = float(np.nanmean(values))
-        with np.load(run.folder / "outcomes.npz") as file:
-            np.savez(run.folder / "outcomes.npz", **dict(file), similarity=values)
-    table = compare(runs, "stem=conv", "stem=patchify", draws=200)
-    assert row(table, score="top1")["verdict"] == "a better"
-    assert row(table, score="similarity")["verdict"] == "no interval"
-    assert "no interval of similarity, since " in notes(table)
-    assert "2 of 300 samples count in one of them alone (0.png, 1.png)" in notes(table)

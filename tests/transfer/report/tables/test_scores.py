@@ -128,14 +128,6 @@ def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
     assert "mean of 3" in run_table(probes(0.2, 0.4, 0.9))
 
 
-def test_the_latest_of_several_records_of_a_data_set_counts() -> None:
-    old, new, other = probes(0.1)[0], probes(0.2)[0], probes(0.0, 0.4)[1]
-    old.environment["started"], new.environment["started"] = "2026-01-01", "2026-01-02"
-    (row,) = over_datasets_of([new, old, other]).rows
-    assert row["data sets"] == DatasetMean(2)
-    assert row["accuracy_10shot"] == pytest.approx(30.0)
-
-
 def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", seed=1), trained("sha256:c", epochs=5, smoke=True)]
     given = {"primary": "accuracy", "metrics": {"accuracy": {"averaged": True}}, "scores": {"accuracy": 0.5}}

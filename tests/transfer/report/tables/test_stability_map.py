@@ -105,16 +105,6 @@ def test_wrong_axes_are_said(words: tuple[str, str], message: str) -> None:
         map_of([made()], *words)
 
 
-def test_runs_without_an_axis_are_counted_and_left_out() -> None:
-    probe = made("fewshot")
-    del probe.options["lr"]
-    rows = map_of([made(), probe])
-    assert rows["task"] == ["reid"]
-    assert said(rows) == ["runs without lr or warmup_epochs, left out: 1"]
-    with pytest.raises(UsageError, match=r"no run has both 'lr' and 'pretraining\.lr'"):
-        map_of([made(), trained("sha256:a"), made("fewshot", weights_id="sha256:a", lr=None)], y="pretraining.lr")
-
-
 def test_the_history_gives_the_last_finite_statistics(tmp_path: Path) -> None:
     run = made()
     lines = ['{"step": 1, "loss": 2.0, "grad_norm": 3.0}', '{"step": 2, "loss": 1.5, "grad_norm": null}']
