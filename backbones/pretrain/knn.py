@@ -20,14 +20,11 @@ from backbones.engine.extract import extract
 from backbones.errors import UserError
 from backbones.runtime.dist import broadcast_object
 from backbones.runtime.finite import check_finite, check_varied
-from backbones.runtime.precision import full_float32
 
 TOP = 5
-BLOCK_ELEMENTS = 2**27  # similarities held at a time when no block is given: half a GiB
-SPARE = 32  # samples besides the k nearest by float32 among which the k nearest are found
+BLOCK_ELEMENTS = 2**26  # similarities held at a time when no block is given: half a GiB
+SPARE = 32  # samples besides the k nearest by matrix products, whose last bits depend on their sizes
 ROWS = 4096  # samples normalised at a time
-Centred = tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]
-"""What `_centre` returns."""
 
 
 def knn_class_ranks(
@@ -102,11 +99,9 @@ def weighted_knn(
     """Return the classes that the k nearest training samples vote for, each with weight exp(cosine similarity /
     temperature).
 
-    Which samples are nearest is found by products of normalised features less the training samples' mean, which moves
-    all similarities of a test sample alike, in float32, and in float64 for test samples where float32 may leave out a
-    neighbour; similarities and votes are then computed in float64, on the device of `train`. The result is the same on
-    every run: of equally near samples the earlier ones count as nearer, of classes with equally many votes the lower
-    number comes first. Votes are held by their logarithms, so that none underflows at any temperature.
+    Similarities and votes are computed in float64, on the device of `train`. The result is the same on every run: of
+    equally near samples the earlier ones count as nearer, of classes with equally many votes the lower number comes
+    first. Votes are held by their logarithms, so that none underflows at any temperature.
 
     Args:
         train: [M, D], normalised here.
@@ -129,54 +124,20 @@ def weighted_knn(
     if wrong:
         raise UserError(f"k-NN with k = {wrong[0]}: k must lie between 1 and the {samples} training images")
     labels, candidates = labels.to(train.device), min(max(k) + SPARE, samples)
-    centred = _centre(train)
     largest = max(samples, 4 * classes, 16 * candidates * channels)
     classes_of_k: dict[int, list[Tensor]] = {number: [] for number in k}
-    with full_float32():
-        for rows in test.split(block or max(1, BLOCK_ELEMENTS // largest)):
-            unit = _normalise(rows.to(train.device))
-            similarity, nearest = _rerank_in_float64(
-                unit, train, _candidates(unit, train, centred, candidates, max(k)), max(k)
-            )
-            for number, ranked in _rank_classes(similarity, labels[nearest], k, temperature, classes):
-                classes_of_k[number].append(ranked[:, :top].cpu())
+    for rows in test.split(block or max(1, BLOCK_ELEMENTS // largest)):
+        unit = _normalise(rows.to(train.device))
+        similarity, nearest = _rerank(unit, train, _candidates(unit, train, candidates), max(k))
+        for number, ranked in _rank_classes(similarity, labels[nearest], k, temperature, classes):
+            classes_of_k[number].append(ranked[:, :top].cpu())
     empty = torch.empty(0, min(top, classes), dtype=torch.int64)
     return {number: torch.cat(parts) if parts else empty for number, parts in classes_of_k.items()}
 
 
-def _candidates(unit: Tensor, train: Tensor, centred: Centred, count: int, k: int) -> Tensor:
-    """Return places [B, count] of training samples that include the k nearest of each test sample.
-
-    By float32, unless the last candidate is so close to the k-th that the error of a product, as in
-    `tasks.ranking.distances.Distances`, may have kept a nearer one out.
-    """
-    mean, near, offsets, (longest, most) = centred
-    rows = (unit - mean).float()
-    values, places = _top_k(torch.addmm(offsets, rows, near.T), count)
-    if count == len(train):
-        return places
-    product = rows.norm(dim=1) * longest
-    error = (near.shape[1] ** 0.5 + 10) * product + 2 * (most + product)
-    unsure = (values[:, k - 1] - values[:, -1] <= torch.finfo(torch.float32).eps * error).nonzero().flatten()
-    for some in unsure.split(max(1, BLOCK_ELEMENTS // (2 * len(train)))):
-        exact = torch.cat([unit[some] @ _normalise(part).T for part in train.split(ROWS)], dim=1)
-        places[some] = _top_k(exact, count)[1]
-    return places
-
-
-def _centre(train: Tensor) -> Centred:
-    """Return the mean [D] of the normalised samples (float64), the samples less it (float32), and offsets of
-    similarities [M].
-
-    a b = (a - m) (b - m) + m b + a m - m m, where the last two are the same for all b, and m b = (|b|^2 + |m|^2 -
-    |b - m|^2) / 2, whose first two terms are the same for all b of length 1.
-    """
-    mean = torch.stack([_normalise(part).sum(0) for part in train.split(ROWS)]).sum(0) / len(train)
-    near = torch.cat([(_normalise(part) - mean).float() for part in train.split(ROWS)])
-    zero = torch.cat([(part == 0).all(1) for part in train.split(ROWS)])  # these alone are not of length 1
-    added = torch.cat([-part.double().square().sum(1) / 2 for part in near.split(ROWS)])
-    offsets = (added - zero / 2).float()
-    return mean, near, offsets, (near.norm(dim=1).max(), offsets.abs().max())
+def _candidates(unit: Tensor, train: Tensor, count: int) -> Tensor:
+    """Return places [B, count] of the training samples nearest to each test sample, by products in float64."""
+    return _top_k(torch.cat([unit @ _normalise(part).T for part in train.split(ROWS)], dim=1), count)[1]
 
 
 def _normalise(features: Tensor) -> Tensor:
@@ -203,7 +164,7 @@ def _sort(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     return values, places.gather(1, order_of_values)
 
 
-def _rerank_in_float64(unit: Tensor, train: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _rerank(unit: Tensor, train: Tensor, places: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return float64 similarities and places [B, k] of the k nearest among the candidates at `places` [B, k']."""
     similarity, places = _sort((_normalise(train[places]) * unit[:, None]).sum(2), places)
     return similarity[:, :k], places[:, :k]

@@ -61,24 +61,10 @@ def test_ties_on_the_edge_of_the_neighbourhood_among_nearer_samples() -> None:
     assert found[2].tolist() == [[1, 0, 2, 3]]
 
 
-def test_length_of_features_does_not_count() -> None:
-    generator = torch.Generator().manual_seed(2)
-    train, test = (torch.randn(count, 4, generator=generator) for count in (25, 9))
-    labels = torch.randint(3, (25,), generator=generator)
-    one = weighted_knn(train, labels, test, k=[5], temperature=0.07, classes=3)
-    scaled = train * torch.rand(25, 1, generator=generator).add(0.1)
-    assert torch.equal(one[5], weighted_knn(scaled, labels, test * 100, k=[5], temperature=0.07, classes=3)[5])
-
-
 @pytest.mark.parametrize("k", [0, 5])
 def test_an_impossible_number_of_neighbours_is_said(k: int) -> None:
     with pytest.raises(UserError, match=f"k = {k}: k must lie between 1 and the 4 training images"):
         weighted_knn(torch.eye(4), torch.arange(4), torch.eye(4), k=[1, k], temperature=0.07, classes=4)
-
-
-def test_no_test_images_give_no_answers() -> None:
-    found = weighted_knn(torch.eye(4), torch.arange(4), torch.empty(0, 4), k=[1], temperature=0.07, classes=4)
-    assert found[1].shape == (0, 4)
 
 
 def test_places_of_the_true_class() -> None:
