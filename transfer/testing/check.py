@@ -15,30 +15,14 @@ if TYPE_CHECKING:
     from transfer.testing.subject import Subject
 
 
-def check_backbone(
-    factory: "Factory",
-    *,
-    size: int | None = None,
-    divisor: int | None = None,
-    only: Collection[str] = (),
-    skip: Collection[str] = (),
-    seed: int = 0,
-    on_result: Callable[[Result], None] | None = None,
-    **parts: Any,
-) -> Report:
+def check_backbone(factory: "Factory", *, on_result: Callable[[Result], None] | None = None, **options: Any) -> Report:
     """Run the conformance test of a backbone, or of a part inside one, on the CPU.
 
     Args:
         factory: a name, a YAML file or `file.py:Class`, as `--backbone` takes them; a live `nn.Module`; or a class or
             function without required parameters that returns one. Names get random weights; a module is copied.
-        size: side of the square image in pixels. By default 4 patches; 224 where the patch is not known.
-        divisor: what heights and widths must be multiples of, where the model does not say so.
-        only: names of the checks to run, by default all.
-        skip: names of checks to leave out.
-        seed: of weights and images.
         on_result: called with each result when its check ends.
-        parts: the backbone's fields, as `stem="my_stem.py:Stem"`, `attention=`, `ffn=`, `depth=2`. A class or function
-            at the top of a file will do for these three parts.
+        options: those of `backbone_checks`.
 
     Returns:
         The report; `report.ok`, `report.raise_if_failed()`, `print(report)`.
@@ -46,15 +30,7 @@ def check_backbone(
     Raises:
         UsageError: an unknown name of a backbone, a field or a check.
     """
-    checks = backbone_checks(
-        factory,
-        size=size,
-        divisor=divisor,
-        only=only,
-        skip=skip,
-        seed=seed,
-        **parts,
-    )
+    checks = backbone_checks(factory, **options)
     results: list[Result] = []
     for check in checks:
         broken = bool(results) and results[0].name == "builds" and results[0].state == "failed"
@@ -82,7 +58,18 @@ def backbone_checks(
         def test_my_model(check):
             check()
 
-    Args and Raises: as `check_backbone`.
+    Args:
+        factory: see `check_backbone`.
+        size: side of the square image in pixels. By default 4 patches; 224 where the patch is not known.
+        divisor: what heights and widths must be multiples of, where the model does not say so.
+        only: names of the checks to run, by default all.
+        skip: names of checks to leave out.
+        seed: of weights and images.
+        parts: the backbone's fields, as `stem="my_stem.py:Stem"`, `attention=`, `ffn=`, `depth=2`. A class or function
+            at the top of a file will do for these three parts.
+
+    Raises:
+        UsageError: see `check_backbone`.
     """
     names = _chosen(only, skip)
     shared = _Shared(factory, parts, {"size": size, "divisor": divisor, "seed": seed})
@@ -160,8 +147,6 @@ def _chosen(only: Collection[str], skip: Collection[str]) -> list[str]:
 
     known = [*CATALOGUE]
     for option, names in (("only", only), ("skip", skip)):
-        if isinstance(names, str):
-            raise UsageError(f"{option}={names!r}: give a list of names of checks")
         for name in names:
             if name not in known:
                 raise UsageError(
