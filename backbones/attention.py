@@ -13,9 +13,10 @@ from timm.layers import Attention as TimmAttention
 from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
-from backbones import spec_values, user_code
+from backbones import user_code
 from backbones.attention_functions import linear_is_cheaper, normalised_pointwise, pointwise, softmax, without_autocast
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError
+from backbones.initialisation import make_users
 
 if TYPE_CHECKING:
     from backbones.token_shards import Shards
@@ -103,14 +104,11 @@ class Attention(TimmAttention):
         core: Callable[..., Tensor],
         *,
         qk_norm: bool = False,
-        gate: str | bool = "off",
+        gate: str = "off",
         alpha: float | str = 1.0,
         length: str = "tokens",
         train_tokens: int | None = None,
     ) -> None:
-        gate = spec_values.gate_name(gate)
-        if gate not in (*GATES, "off"):
-            raise UsageError(f"`gate: {gate}` is none of off, {', '.join(GATES)}")
         super().__init__(dim, heads, qkv_bias=True, qk_norm=qk_norm, gated=gate != "off", norm_layer=HeadNorm)
         if gate != "off":
             self.gating = GATES[gate]
@@ -227,19 +225,13 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
         UsageError: an unknown name, or an option that this attention does not take.
     """
     user_code.check_name("attention", name)
+    if alpha != 1 and (name == "softmax" or name.endswith("_sum") or user_code.is_user_part(name)):
+        raise UsageError(f"`alpha: {alpha}` has no effect on the attention '{name}': it does not divide by the length")
     if not user_code.is_user_part(name):
-        core = ATTENTIONS[name]
-        if alpha != 1 and (core is softmax or name.endswith("_sum")):
-            raise UsageError(f"`alpha: {alpha}` has no effect on the attention '{name}', whose weights sum to 1")
-        return Attention(dim, heads, core, alpha=alpha, **options)
-    if alpha != 1:
-        raise UsageError(f"`alpha: {alpha}` has no effect on a user's attention ({name})")
+        return Attention(dim, heads, ATTENTIONS[name], alpha=alpha, **options)
     part = user_code.load(name)
     if not isinstance(part, type):
         return Attention(dim, heads, UserFunction(part, user_code.has_parameter(name, "scale")), **options)
-    body = part(dim, heads)
-    if not isinstance(body, nn.Module):
-        raise UserError(f"{name}: an attention is an nn.Module class Name(dim, heads) or a function (q, k, v)")
-    if spec_values.gate_name(options.get("gate", "off")) != "off" or options.get("qk_norm"):
+    if options.get("gate", "off") != "off" or options.get("qk_norm"):
         raise UsageError(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
-    return UserAttention(body)
+    return UserAttention(make_users(name, "an attention Name(dim, heads)", dim, heads))

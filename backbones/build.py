@@ -14,6 +14,7 @@ from backbones import archs, user_code
 from backbones.checkpoints import exports
 from backbones.checkpoints.classifier import Classes, Head, check_classes, no_trained_classifier
 from backbones.errors import UsageError, UserError
+from backbones.initialisation import make_users
 from backbones.positions import set_resampling
 from backbones.runtime.user_imports import or_its_imports
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
@@ -118,8 +119,6 @@ def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
             f"backbone {spec.name}: {describe_divisor(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)"
         )
     options = {key: getattr(spec, key) for key in archs.default_fields(spec.arch) if key != "patch"}
-    # None: an older record did not know the field
-    options = {key: value for key, value in options.items() if value is not None}
     return timm.create_model(
         spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **options
     )
@@ -132,10 +131,7 @@ def describe_divisor(spec: BackboneSpec) -> str:
 
 
 def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    made = user_code.load(spec.arch)()
-    if not isinstance(made, nn.Module):
-        raise UserError(f"{spec.arch}: a model is an nn.Module class Name(), or a function that returns one")
-    model: Any = made
+    model: Any = make_users(spec.arch, "a model Name()")
     if hasattr(model, "reset_classifier"):
         model.reset_classifier(0)
     if not hasattr(model, "num_features"):

@@ -10,7 +10,7 @@ from timm.layers import GELUTanh, Mlp
 from torch import Tensor, nn
 
 from backbones import user_code
-from backbones.errors import UserError
+from backbones.initialisation import make_users
 
 
 class ConvFFN(nn.Module):
@@ -54,9 +54,4 @@ def make_ffn(name: str, dim: int, hidden: int) -> nn.Module:
     user_code.check_name("ffn", name)
     if not user_code.is_user_part(name):
         return FFNS[name](dim, hidden)
-    module = user_code.load(name)(dim, hidden)
-    if not isinstance(module, nn.Module):
-        raise UserError(
-            f"{name}: an FFN is an nn.Module class Name(dim, hidden); this returned {type(module).__name__}"
-        )
-    return module
+    return make_users(name, "an FFN Name(dim, hidden)", dim, hidden)

@@ -8,6 +8,9 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from backbones import user_code
+from backbones.errors import UserError
+
 _TRUNCATED = 0.87962566103423978
 "standard deviation of the normal distribution cut off at 2 of its own"
 
@@ -23,6 +26,21 @@ def make_on(device: Any, dtype: torch.dtype | None, make: Callable[[], Part]) ->
     with nullcontext() if device is None else torch.device(device):
         part = make()
     return part.to(device=device, dtype=dtype)
+
+
+def make_users(text: str, form: str, *arguments: Any) -> nn.Module:
+    """Return what a user's class or function `file.py:Name` makes of these arguments.
+
+    Args:
+        form: what it has to be, for the error.
+
+    Raises:
+        UserError: it is no module.
+    """
+    made = user_code.load(text)(*arguments)
+    if not isinstance(made, nn.Module):
+        raise UserError(f"{text}: {form} is an nn.Module class; this returned {type(made).__name__}")
+    return made
 
 
 def reset_parts(model: nn.Module) -> None:

@@ -15,7 +15,6 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from backbones.attention_functions import without_autocast
-from backbones.errors import UsageError
 
 Grid = tuple[int, int]
 RESAMPLINGS: dict[str, dict[str, Any]] = {
@@ -97,13 +96,6 @@ def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -
         first = torch.cat([positions.new_zeros(1, prefix_tokens - prefix, positions.shape[2]), first], dim=1)
     patches = resample_positions(patches.unflatten(1, old_grid), grid, way).flatten(1, 2)
     return state | {"pos_embed": torch.cat([first[:, :prefix_tokens], patches], dim=1)}
-
-
-def check_resampling(way: str) -> str:
-    """Return the name of a way of resampling. Raises UsageError for an unknown one."""
-    if way not in RESAMPLINGS:
-        raise UsageError(f"`pos_resample: {way}` is none of {', '.join(RESAMPLINGS)}")
-    return way
 
 
 def resampling_of(model: Any) -> str:

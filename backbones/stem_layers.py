@@ -13,8 +13,8 @@ from timm.layers.format import nchw_to
 from torch import Tensor, nn
 
 from backbones import user_code
-from backbones.errors import UsageError, UserError
-from backbones.initialisation import make_on
+from backbones.errors import UserError
+from backbones.initialisation import make_on, make_users
 from backbones.stems import ConvLayer, find_stem
 
 # what asks for the values of sizes is one node of an FX graph, or tracing would end there
@@ -91,9 +91,9 @@ class StemEmbed(PatchEmbed):
         self.post = nn.Identity()
         device, dtype = options.get("device"), options.get("dtype")
         if self.user:
-            if in_chans != 3:
-                raise UsageError(f"{stem}: a user's stem takes images of 3 channels, not of {in_chans}")
-            self.conv = make_on(device, dtype, lambda: _user_stem(stem, embed_dim, patch_size))
+            self.conv = make_on(
+                device, dtype, lambda: make_users(stem, "a stem Name(dim, patch)", embed_dim, patch_size)
+            )
             self.proj = nn.Identity()
             return
         layers, bias = find_stem(stem).layers(embed_dim, patch_size, in_chans), self.proj.bias is not None
@@ -156,10 +156,3 @@ def _check_maps(maps: Tensor, images: Tensor, stem: str, dim: int, rows: int, co
             f"[B, {dim}, {height // rows}, {width // columns}]"
         )
     return maps
-
-
-def _user_stem(stem: str, dim: int, patch: int) -> nn.Module:
-    module = user_code.load(stem)(dim, patch)
-    if not isinstance(module, nn.Module):
-        raise UserError(f"{stem}: a stem is an nn.Module class Name(dim, patch); this returned {type(module).__name__}")
-    return module

@@ -143,78 +143,52 @@ def parse(text: str) -> StemSpec:
         UsageError: with the place of what does not parse.
     """
     body, *suffixes = text.split("@")
-    items = _items(text, body)
-    names = [name for name, _ in items]
-    if names.count("Proj") != 1:
-        raise UsageError(f"stem '{text}': exactly one Proj must stand in it")
-    place = names.index("Proj")
-    convs = names.count("Conv")
-    norms, activations = _split_norms(text, items[convs:place])
-    post_norm, post_activation = _split_norms(text, items[place + 1 :])
-    for kind, found, most in (
-        ("norms", norms, convs),
-        ("activations", activations, convs),
-        ("norms after Proj", post_norm, 1),
-        ("activations after Proj", post_activation, 1),
-    ):
-        if len(found) > most:
-            raise UsageError(f"stem '{text}': {len(found)} {kind}, but only {most} can be placed")
+    names = _components(text, body)
+    norm, activation = "|".join(NORMS), "|".join(ACTIVATIONS)
+    form = rf"((?:Conv )*)((?:(?:{norm}) )*)((?:(?:{activation}) )*)Proj ((?:(?:{norm}) )?)((?:(?:{activation}) )?)"
+    match = re.fullmatch(form, "".join(f"{name} " for name in names))
+    before, norms, activations, *after = [part.split() for part in match.groups()] if match else [[]] * 5
+    convs = len(before)
+    if not match or max(len(norms), len(activations)) > convs:
+        raise UsageError(
+            f"stem '{text}': its parts are Conv, norms and activations, no more of each than Conv, then one Proj, and "
+            "after it a norm and an activation at most, in this order"
+        )
     stem = StemSpec(
-        norms=("",) * (convs - len(norms)) + norms + (post_norm or ("",)),
-        activations=("",) * (convs - len(activations)) + activations + (post_activation or ("",)),
+        norms=("",) * (convs - len(norms)) + (*norms, *(after[0] or [""])),
+        activations=("",) * (convs - len(activations)) + (*activations, *(after[1] or [""])),
     )
     return _with_suffixes(text, stem, suffixes, convs)
 
 
-def _items(text: str, body: str) -> list[tuple[str, int]]:
-    """Return (component, place) for every component of the part before the first @, repetitions spelled out."""
-    items: list[tuple[str, int]] = []
-    start = 0
+def _components(text: str, body: str) -> list[str]:
+    """Return every component of the part before the first @, repetitions spelled out."""
+    names: list[str] = []
     for word in body.split("+"):
         match = re.fullmatch(r"\s*([1-9]\d?)?([A-Za-z]+)\s*", word)
-        where = f"stem '{text}', character {start + 1}"
-        if not match:
-            raise UsageError(f"{where}: '{word}' is not a count and a component such as 3Conv")
-        count, name = int(match[1] or 1), match[2]
-        if name not in COMPONENTS:
+        if not match or match[2] not in COMPONENTS:
             raise UsageError(
-                f"{where}: unknown component '{name}'{did_you_mean(name, COMPONENTS)} (known: {', '.join(COMPONENTS)})"
+                f"stem '{text}': '{word}' is not a count and a component such as 3Conv"
+                f"{did_you_mean(match[2] if match else word, COMPONENTS)} (known: {', '.join(COMPONENTS)})"
             )
-        if name == "Conv" and any(known != "Conv" for known, _ in items):
-            raise UsageError(f"{where}: Conv stands first")
-        items += [(name, start + 1)] * count
-        start += len(word) + 1
-    return items
-
-
-def _split_norms(text: str, items: list[tuple[str, int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split into norms and activations, which stand in this order in every layer."""
-    norms = tuple(name for name, _ in items if name in NORMS)
-    for name, place in items[: len(norms)]:
-        if name not in NORMS:
-            raise UsageError(f"stem '{text}', character {place}: norms stand before activations")
-    return norms, tuple(name for name, _ in items[len(norms) :])
+        names += [match[2]] * int(match[1] or 1)
+    return names
 
 
 def _with_suffixes(text: str, stem: StemSpec, suffixes: list[str], convs: int) -> StemSpec:
     counts = {"strides": convs + 1, "kernels": convs + 1, "widths": convs}
     for suffix in suffixes:
         if suffix == "bias":
-            if stem.bias or all(stem.norms[:-1]):
-                why = "twice" if stem.bias else "though no convolution is without a norm, whose shift it would repeat"
-                raise UsageError(f"stem '{text}': @bias is given {why}")
+            if all(stem.norms[:-1]):
+                raise UsageError(f"stem '{text}': @bias has no effect, as no convolution is without a norm")
             stem = replace(stem, bias=True)
             continue
         kind = {"k": "kernels", "w": "widths"}.get(suffix[:1], "strides")
         values = re.sub(r"[()\s]", "", suffix if kind == "strides" else suffix[1:]).split(",")
         pattern = r"D(/[1-9]\d*)?|[1-9]\d*" if kind == "widths" else r"[1-9]\d*"
-        bad = next((value for value in values if not re.fullmatch(pattern, value)), None)
-        if bad is not None:
-            raise UsageError(f"stem '{text}', '@{suffix}': '{bad}' is not a number for the {kind}")
-        if len(values) != counts[kind]:
-            raise UsageError(f"stem '{text}', '@{suffix}': {len(values)} {kind} for {counts[kind]} layers")
-        if getattr(stem, kind):
-            raise UsageError(f"stem '{text}': the {kind} are given twice")
+        fits = len(values) == counts[kind] and all(re.fullmatch(pattern, value) for value in values)
+        if not fits or getattr(stem, kind):
+            raise UsageError(f"stem '{text}', '@{suffix}': give the {kind} once, {counts[kind]} numbers")
         parsed: Any = tuple(values) if kind == "widths" else tuple(map(int, values))
         stem = replace(stem, **{kind: parsed})
     return stem

@@ -19,7 +19,7 @@ from backbones.attention import make_attention
 from backbones.checkpoints.exports import export, image_size
 from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision, make_on, reset_parts
-from backbones.positions import add_positions, check_resampling, fit_positions, resize_positions, sincos2d
+from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed, configured
 
@@ -74,7 +74,7 @@ class ViT(VisionTransformer):
         rep_size: bool = False,
         init: str = "deit",
         qk_norm: bool | None = None,
-        gate: str | bool = "off",
+        gate: str = "off",
         alpha: float | str = 1.0,
         length: str = "tokens",
         train_size: int | tuple[int, int] = 224,
@@ -90,7 +90,7 @@ class ViT(VisionTransformer):
         super().__init__(img_size, patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads, **options)
         height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
-        self.pos, self.init, self.pos_resample = pos, init, check_resampling(pos_resample)
+        self.pos, self.init, self.pos_resample = pos, init, pos_resample
         dense = make_on(device, dtype, lambda: _dense(embed_dim))  # always, so that a seed draws the same other weights
         self.pre_logits = dense if rep_size else nn.Identity()
         qk_norm = default_qk_norm(attention) if qk_norm is None else qk_norm

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from backbones.archs import VOLOS
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
 from backbones.initialisation import make_on, reset_parts
-from backbones.positions import check_resampling, fit_positions, resample_positions
+from backbones.positions import fit_positions, resample_positions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stem_layers import StemEmbed, configured
 
@@ -77,7 +77,7 @@ class VOLO(TimmVOLO):
             dtype=dtype,
             **options,
         )
-        self.pos_resample = check_resampling(pos_resample)
+        self.pos_resample = pos_resample
         self.patch_embed = StemEmbed(
             stem,
             img_size=img_size,

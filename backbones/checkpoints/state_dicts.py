@@ -40,15 +40,13 @@ def read_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
         # released DINO and DeiT files hold the options of their command beside the tensors
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:  # torch's advice is to run what it holds
-        raise UserError(
-            f"{path}: cannot be read as weights: damaged, or it holds Python objects, which are not run"
-        ) from error
+        if not isinstance(content, Mapping):
+            raise TypeError(f"it holds a {type(content).__name__}, not a dictionary of tensors")
     except Exception as error:  # what a damaged file raises depends on where the damage is
-        lines = str(error).strip().splitlines() or [repr(error)]
-        raise UserError(f"{path}: cannot be read as weights: {lines[0]}") from error
-    if not isinstance(content, Mapping):
-        raise UserError(f"{path}: holds a {type(content).__name__}, not a dictionary of tensors")
+        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        if isinstance(error, pickle.UnpicklingError):  # torch's advice is to run what it holds
+            reason = "damaged, or it holds Python objects, which are not run"
+        raise UserError(f"{path}: cannot be read as weights: {reason}") from error
     return dict(content)
 
 

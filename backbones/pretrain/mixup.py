@@ -8,7 +8,6 @@ import torch
 from timm.data.mixup import Mixup, mixup_target
 from torch import Tensor
 
-from backbones.errors import UsageError
 from backbones.pretrain.options import MixOptions
 from backbones.runtime.seeding import key_seed, seeded
 
@@ -29,19 +28,11 @@ def mix(
         options: what is mixed.
         seed: the seed of the run; the same in every process.
         step: the step of the run; the same in every process.
-
-    Raises:
-        UsageError: timm's mixing of an odd batch, where the middle image would have no partner.
     """
     if not options.mixes:
         return images, mixup_target(labels, classes, smoothing=options.smoothing)
     if options.mixing == "bigvision":
         return _mix_with_next(images, labels, classes, options, mixup_share(options.mixup, seed, step))
-    if len(images) % 2:
-        raise UsageError(
-            f"--mixup and --cutmix pair the images of a batch, and {len(images)} in one process is odd: give a batch "
-            "that every process cuts into even parts, or `--mixup 0 --cutmix 0`"
-        )
     mixer = Mixup(
         options.mixup,
         options.cutmix,

@@ -35,15 +35,46 @@ class Supervised(SupervisedFacts):
     """A classifier, scored by its accuracy on the validation split."""
 
     def check(self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
-        """Check as the function `check` does."""
-        check(spec, data, options, context)
+        """Check the backbone and the size, the batch and its parts, the number of images, and the label maps.
+
+        Raises:
+            UsageError: the words do not fit each other.
+            UserError: the data does not fit them.
+        """
+        check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
+        if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
+            raise UsageError(
+                f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; take "
+                f"one of {', '.join(VOLOS)}, or --dense-weight 0"
+            )
+        train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+        _check_batch(options, context)
+        split = _training_split(data)
+        images = epoch_images(len(split), options)
+        if images < options.batch:
+            raise UserError(f"{data.name}: {images} training images an epoch, but a step takes --batch {options.batch}")
+        if len(data.classes) < 2:
+            raise UserError(f"{data.name}: a classifier needs two classes; there is {len(data.classes)}")
+        if options.token_labels is not None:
+            LabelMaps(options.token_labels, split, len(data.classes))
 
     def run(
         self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
         """Train on the training split, score the validation split, and export."""
-        learner = train(spec, data, options, context)
-        if context.outcome.training_failed:
+        learner, loader = self.prepare_training(spec, data, options, context)
+        if data.val is None:
+            context.note(f"{data.name} has no validation split: nothing is scored")
+
+        def scores_after(epoch: int) -> dict[str, Any]:
+            try:
+                outcomes = validate(learner.scored_backbone, data, options, context) if options.validates(epoch) else {}
+            except NotFinite as broken:
+                context.note(f"epoch {epoch + 1} has no scores: {broken}")
+                outcomes = {}
+            return context.observe(learner.scored_backbone, epoch) | self.rescore(outcomes)
+
+        if fit(learner, loader, options, context, scores_after).training_failed:
             return {}, {}
         start = time.monotonic()
         try:
@@ -68,37 +99,23 @@ class Supervised(SupervisedFacts):
     def prepare_training(
         self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
     ) -> tuple[SupervisedLearner, RunLoader]:
-        """Prepare as the function `prepare_training` does."""
-        return prepare_training(spec, data, options, context)
+        """Return the classifier that is trained, from the weights that `spec` names, and the loader of its batches."""
+        seed_torch(context.seed)
+        spec = with_train_size(spec, options.size)
+        backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
+        if context.on_gpu:
+            backbone.to(memory_format=torch.channels_last)
+        context.note_backbone(
+            backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.grad_accum_steps)
+        )
+        split = _training_split(data)
+        counts = np.bincount(split.labels, minlength=len(data.classes))
+        learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
+        return learner, train_loader(split, backbone, options, context)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
         return accuracies(outcomes) if outcomes else {}
-
-
-def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
-    """Check the backbone and the size, the batch and its parts, the number of images, and the label maps.
-
-    Raises:
-        UsageError: the words do not fit each other.
-        UserError: the data does not fit them.
-    """
-    check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
-    if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
-        raise UsageError(
-            f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; take "
-            f"one of {', '.join(VOLOS)}, or --dense-weight 0"
-        )
-    train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    _check_batch(options, context)
-    split = _training_split(data)
-    images = epoch_images(len(split), options)
-    if images < options.batch:
-        raise UserError(f"{data.name}: {images} training images an epoch, but a step takes --batch {options.batch}")
-    if len(data.classes) < 2:
-        raise UserError(f"{data.name}: a classifier needs two classes; there is {len(data.classes)}")
-    if options.token_labels is not None:
-        LabelMaps(options.token_labels, split, len(data.classes))
 
 
 def _check_batch(options: SupervisedOptions, context: Context) -> None:
@@ -121,44 +138,6 @@ def _training_split(data: ClassificationData) -> Split:
     if data.train is None:
         raise UserError(f"{data.name}: has no training split")
     return data.train
-
-
-def train(
-    spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
-) -> SupervisedLearner:
-    """Train a classifier from the weights that `spec` names; `context.outcome` says how it ended."""
-    learner, loader = prepare_training(spec, data, options, context)
-    if data.val is None:
-        context.note(f"{data.name} has no validation split: nothing is scored")
-
-    def scores(epoch: int) -> dict[str, Any]:
-        try:
-            outcomes = validate(learner.scored_backbone, data, options, context) if options.validates(epoch) else {}
-        except NotFinite as broken:
-            context.note(f"epoch {epoch + 1} has no scores: {broken}")
-            outcomes = {}
-        return context.observe(learner.scored_backbone, epoch) | (accuracies(outcomes) if outcomes else {})
-
-    fit(learner, loader, options, context, scores)
-    return learner
-
-
-def prepare_training(
-    spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
-) -> tuple[SupervisedLearner, RunLoader]:
-    """Return the classifier that is trained, from the weights that `spec` names, and the loader of its batches."""
-    seed_torch(context.seed)
-    spec = with_train_size(spec, options.size)
-    backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
-    if context.on_gpu:
-        backbone.to(memory_format=torch.channels_last)
-    context.note_backbone(
-        backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.grad_accum_steps)
-    )
-    split = _training_split(data)
-    counts = np.bincount(split.labels, minlength=len(data.classes))
-    learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
-    return learner, train_loader(split, backbone, options, context)
 
 
 def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, context: Context) -> RunLoader:
