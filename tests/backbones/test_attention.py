@@ -17,7 +17,6 @@ from backbones.attention import (
     softmax,
 )
 from backbones.errors import UsageError, UserError
-from backbones.spec import resolve
 
 # the h of arXiv 2309.08586, Figure 2, on one number; of GELU both forms
 SCALAR = {
@@ -114,25 +113,6 @@ def test_doubled_tokens_leave_the_output_at_alpha_1(h):
     torch.testing.assert_close(doubled, pointwise(q, k, v, h=h))
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
-def test_autocast_computes_in_its_own_precision(name):
-    q, k, v = (x.float() for x in qkv(64, 64, 32, scale=1.0))
-    dtypes = []
-
-    class Spy(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, arguments=(), options=None):
-            result = function(*arguments, **(options or {}))
-            if isinstance(result, torch.Tensor) and result.shape[-2:] == (64, 64):
-                dtypes.append(result.dtype)
-            return result
-
-    with torch.autocast("cpu", torch.bfloat16), Spy():
-        out = ATTENTIONS[name](q, k, v, alpha=1.0, length=None)
-    assert out.dtype == torch.bfloat16
-    assert set(dtypes) <= {torch.bfloat16}
-    torch.testing.assert_close(out.float(), ATTENTIONS[name](q, k, v, alpha=1.0, length=None), atol=0.05, rtol=0.05)
-
-
 def test_qk_norm_is_a_layer_norm_without_bias():
     norm = HeadNorm(8)
     nn.init.normal_(norm.weight)
@@ -145,7 +125,7 @@ def test_qk_norm_is_a_layer_norm_without_bias():
 @pytest.mark.parametrize(
     ("name", "qk_norm", "gate"),
     [
-        *(("relu", qk_norm, gate) for qk_norm in (False, True) for gate in ("off", "sigmoid", "silu", "linear", True)),
+        *(("relu", qk_norm, gate) for qk_norm in (False, True) for gate in ("off", "sigmoid", "silu", "linear")),
         ("softmax", True, "silu"),
         ("sigmoid_sum", True, "silu"),
     ],
@@ -196,11 +176,6 @@ def test_alpha_without_effect_is_refused(name):
         make_attention(name, 8, 2, alpha=0.5)
 
 
-def test_masks_are_refused():
-    with pytest.raises(ValueError, match="mask"):
-        make_attention("relu", 8, 2)(torch.randn(1, 3, 8), is_causal=True)
-
-
 USERS = """
 import torch
 from torch import nn
@@ -235,12 +210,7 @@ def test_a_users_attention(tmp_path):
     with pytest.raises(UsageError, match=r"`alpha: 0\.5` has no effect"):
         make_attention(f"{tmp_path}/mine.py:linear", 8, 2, alpha=0.5)
     with pytest.raises(UsageError, match="do not reach"):
-        make_attention(f"{tmp_path}/mine.py:Mean", 8, 2, gate=True)
-
-
-def test_an_unknown_name():
-    with pytest.raises(UsageError, match="did you mean 'relu'"):
-        make_attention("reluu", 8, 2)
+        make_attention(f"{tmp_path}/mine.py:Mean", 8, 2, gate="sigmoid")
 
 
 @pytest.mark.parametrize("name", ["relu", "sigmoid", "softplus_sum", "gelu_sum", "softmax"])
@@ -259,40 +229,6 @@ def test_padded_keys_are_no_tokens(name, dtype):
         torch.testing.assert_close(out, torch.cat(alone), atol=2e-2 if dtype == torch.bfloat16 else 1e-9, rtol=2e-2)
 
 
-def test_padding_and_a_given_length():
-    q, k, v = qkv()
-    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    out = pointwise(q, k, v, length=100, alpha=0.5, key_mask=mask)
-    torch.testing.assert_close(out[1:], pointwise(q[1:], k[1:, :, :3], v[1:, :, :3], alpha=0.0) / 10)
-    nothing = pointwise(q, k, v, h="sigmoid", key_mask=torch.zeros(2, 5, dtype=torch.bool))
-    assert torch.equal(nothing, torch.zeros_like(q))
-
-
-def test_learned_alpha_with_padding():
-    q, k, v = (x.requires_grad_() for x in qkv(2, 3, 2))
-    mask = torch.tensor([[True, True, False], [True, True, True]])
-    alpha = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    torch.testing.assert_close(
-        pointwise(q, k, v, alpha=alpha, key_mask=mask), pointwise(q, k, v, alpha=0.7, key_mask=mask)
-    )
-    assert torch.autograd.gradcheck(lambda *x: pointwise(*x[:3], alpha=x[3], key_mask=mask), (q, k, v, alpha))
-
-
-@pytest.mark.parametrize("name", ["relu", "identity", "relu_sum"])
-@pytest.mark.parametrize(("queries", "keys"), [(0, 5), (3, 0), (1, 1)])
-def test_few_tokens(name, queries, keys):
-    q, k, v = (x.requires_grad_() for x in qkv(queries, keys))
-    out = ATTENTIONS[name](q, k, v)
-    assert out.shape == q.shape
-    out.sum().backward()
-    if keys == 0:
-        assert not out.any()
-    if queries * keys == 1 and name == "relu":
-        scores = (q * k).sum(-1, keepdim=True).relu() / 2
-        torch.testing.assert_close(out, scores * v)
-    assert all(torch.isfinite(x.grad).all() for x in (q, k, v))
-
-
 @pytest.mark.parametrize("name", ["relu", "relu_sum", "softmax"])
 def test_tensors_that_do_not_fit(name):
     q, k, v = qkv()
@@ -303,38 +239,6 @@ def test_tensors_that_do_not_fit(name):
     for wrong in (k[0], k[:1], k[:, :1], k[..., :2]):
         with pytest.raises(ValueError, match=r"not \(2, 2, 3, 4\)"):
             ATTENTIONS[name](q, wrong, v)
-
-
-@pytest.mark.parametrize(
-    "wrong", [torch.ones(2, 1, dtype=torch.bool), torch.ones(5, dtype=torch.bool), torch.ones(2, 5)]
-)
-@pytest.mark.parametrize("name", ["relu", "relu_sum", "softmax"])
-def test_masks_that_do_not_fit(name, wrong):
-    with pytest.raises(ValueError, match=r"key_mask is bool \[B, L\], here \(2, 5\), not"):
-        ATTENTIONS[name](*qkv(), key_mask=wrong)
-
-
-def test_tensors_that_are_no_numbers():
-    with pytest.raises(ValueError, match=r"floating-point tensors, not torch\.int64"):
-        pointwise(*(x.long() for x in qkv()))
-    with pytest.raises(ValueError, match="length = -5"):
-        pointwise(*qkv(), length=-5)
-
-
-@pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf])
-def test_an_alpha_that_is_not_finite(alpha):
-    with pytest.raises(ValueError, match=f"alpha = {alpha} is not finite"):
-        pointwise(*qkv(), alpha=alpha)
-    with pytest.raises(UsageError, match=f"`alpha: {alpha}`"):
-        resolve("tiny", attention="relu", alpha=alpha)
-    assert pointwise(*qkv(), alpha=torch.tensor(alpha)).isnan().all()  # a training is told by its numbers
-
-
-def test_an_alpha_beyond_all_numbers():
-    with pytest.raises(ValueError, match=r"alpha = -4000.0: 5\^4000.0 is larger than any number"):
-        pointwise(*qkv(), alpha=-4000.0)
-    with pytest.raises(UsageError, match="between -8 and 8"):
-        resolve("tiny", attention="relu", alpha=-400)
 
 
 @pytest.mark.parametrize("name", ["relu", "relu_sum", "softplus_sum", "softmax", "sigmoid"])
@@ -348,16 +252,6 @@ def test_half_precision_does_not_overflow_where_the_result_does_not(name):
         torch.testing.assert_close(out.double(), exact, rtol=5e-3, atol=1.0)
 
 
-@pytest.mark.parametrize("tokens", [8, 1800])
-def test_forward_mode_differentiation(tokens):
-    """As long as finite differences say, also where the operator would have no forward mode of its own."""
-    q = torch.randn(1, 1, tokens, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    _, tangent = torch.func.jvp(lambda q: pointwise(q, q, q, h="gelu").sum(), (q,), (torch.ones_like(q),))
-    step = 1e-6
-    plus, minus = (pointwise(q + s, q + s, q + s, h="gelu").sum() for s in (step, -step))
-    assert float(tangent) == pytest.approx(float(plus - minus) / (2 * step), rel=1e-5)
-
-
 def test_few_scores_and_many_agree(monkeypatch):
     """torch's own operations and the operator, whichever a size would get."""
     for h in SCALAR:
@@ -369,46 +263,3 @@ def test_few_scores_and_many_agree(monkeypatch):
             found.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
         for one, other in zip(*found):
             torch.testing.assert_close(one, other)
-
-
-def test_an_h_that_there_is_not():
-    with pytest.raises(ValueError, match="did you mean 'relu'"):
-        pointwise(*qkv(), h="relu3")
-
-
-# E h(z) for z ~ N(0, 1): relu 1 / sqrt(2 pi), gelu 1 / (2 sqrt(pi)), the others by integration
-EXPECTED = {"relu": 0.39894, "gelu": 0.28209, "softplus": 0.80606, "relu6": 0.39894, "sigmoid": 0.5, "identity": 0.0}
-
-
-def mean_weight(name, tokens, gain=1.0):
-    """Mean of alpha_ij at initialisation, qk-norm on, from an attention whose values are all 1."""
-    torch.manual_seed(0)
-    module = make_attention(name, 128, 2, qk_norm=True)
-    module.q_norm.weight.data.fill_(gain)
-    module.k_norm.weight.data.fill_(gain)
-    x = torch.randn(1, tokens, 128, generator=torch.Generator().manual_seed(tokens))
-    q, k, _ = module.qkv(x).view(1, tokens, 3, 2, 64).permute(2, 0, 3, 1, 4)
-    with torch.no_grad():
-        sums = module.core(module.q_norm(q), module.k_norm(k), torch.ones_like(k))
-    return float(sums.double().mean()) / tokens
-
-
-@pytest.mark.parametrize("h", EXPECTED)
-def test_weights_are_of_order_one_over_L_at_initialisation(h):
-    """arXiv 2309.08586, section 4, footnote 2: E alpha_ij = O(1/L) for every h but relu2, from 49 to 4,096 tokens."""
-    lengths = (49, 196, 784, 4096)
-    scaled = [mean_weight(h, tokens) * tokens for tokens in lengths]
-    for found in scaled:
-        assert found == pytest.approx(EXPECTED[h], abs=0.1 * EXPECTED[h] + 0.03)
-    # queries and keys twice as large, so scores four times: no h grows faster than its argument
-    doubled = [mean_weight(h, tokens, gain=2.0) * tokens for tokens in lengths]
-    assert max(doubled) < 4.2 * max(EXPECTED[h], 0.4)
-
-
-def test_squared_relu_is_the_exception():
-    """At unit scores its weights are 1/(2 L) too, but they grow with the fourth power of queries and keys."""
-    for tokens in (49, 784):
-        unit, doubled = (mean_weight("relu2", tokens, gain) * tokens for gain in (1.0, 2.0))
-        assert unit == pytest.approx(0.5, rel=0.15)
-        assert doubled == pytest.approx(16 * unit, rel=1e-3)
-        assert mean_weight("relu", tokens, 2.0) == pytest.approx(4 * mean_weight("relu", tokens), rel=1e-3)

@@ -6,10 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import backbones
-from backbones.backbone import Backbone, create
+from backbones.backbone import create
 from backbones.errors import UsageError, UserError
-from backbones.spec import resolve
 
 IMAGES = torch.rand(2, 3, 64, 32, generator=torch.Generator().manual_seed(0))
 
@@ -17,12 +15,6 @@ IMAGES = torch.rand(2, 3, 64, 32, generator=torch.Generator().manual_seed(0))
 def tiny(**options):
     torch.manual_seed(0)
     return create("tiny", **({"img_size": (64, 32)} | options)).eval()
-
-
-def test_the_package_offers_it():
-    assert backbones.create is create
-    assert backbones.Backbone is Backbone
-    assert backbones.resolve is resolve
 
 
 def test_what_it_says_of_itself():
@@ -101,15 +93,6 @@ def test_the_fingerprint_is_of_weights_and_function():
     assert first.fingerprint != print_
 
 
-@pytest.mark.parametrize("options", [{}, {"stem": "conv", "attention": "softplus", "gate": True, "ffn": "conv1d_bn"}])
-def test_trains_under_autocast(options):
-    backbone = tiny(**options).train()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = backbone.pooled(IMAGES).float().square().mean()
-    loss.backward()
-    assert all(torch.isfinite(p.grad).all() for p in backbone.parameters())
-
-
 def test_drop_path_reaches_the_blocks():
     rates = [getattr(b.drop_path1, "drop_prob", 0.0) for b in create("tiny", depth=5, drop_path=0.2).model.blocks]
     assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
@@ -128,19 +111,6 @@ def test_models_of_timm(name, stride, dims):
     layers = [backbone.layer_of(parameter) for parameter, _ in backbone.named_parameters()]
     assert layers[0] == 0
     assert backbone.layer_of("head.weight") == backbone.depth + 1 >= max(layers)
-
-
-def test_pooling_of_timms_models():
-    images = torch.rand(1, 3, 224, 224)
-    backbone = create("deit_tiny_patch16_224", weights="random", pool="mean").eval()
-    torch.testing.assert_close(backbone.pooled(images), backbone.tokens(images, norm=True)[-1][:, 1:].mean(1))
-    with pytest.raises(UsageError, match="`pool: cls` does not suit resnet18"):
-        create("resnet18", weights="random", pool="cls")
-
-
-def test_tokens_are_those_of_plain_transformers():
-    with pytest.raises(UserError, match="resnet18 is no plain vision transformer"):
-        create("resnet18", weights="random").tokens(IMAGES)
 
 
 USERS = """
@@ -173,7 +143,7 @@ def test_a_users_whole_model(tmp_path):
     assert create(f"{file}:resnet").pooled(IMAGES).shape == (2, 512)
     with pytest.raises(UserError, match=r"gives a tensor \[1, 6, 28, 28\]; features are wanted, floats \[1, D\]"):
         create(f"{file}:maps")
-    with pytest.raises(UserError, match=r"nn\.Module class Name"):
+    with pytest.raises(UserError, match=r"a model Name\(\) is an nn\.Module class"):
         create(f"{file}:number")
     with pytest.raises(UsageError, match="`stem` does not apply"):
         create(f"{file}:Net", stem="conv")
@@ -206,8 +176,3 @@ def test_sizes_that_do_not_fit():
         tiny().pooled(torch.zeros(1, 3, 64, 32, dtype=torch.int64))
     images = torch.randint(256, (2, 3, 64, 64), dtype=torch.uint8)
     assert torch.equal(tiny().eval().normalised(images), tiny().eval().normalised(images.float() / 255))
-
-
-def test_timm_models_with_a_fixed_size_are_made_for_the_size_asked():
-    backbone = create("swin_tiny_patch4_window7_224", weights="random", img_size=(256, 128)).eval()
-    assert backbone.pooled(torch.rand(1, 3, 256, 128)).shape == (1, 768)

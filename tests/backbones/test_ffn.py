@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backbones.errors import UsageError, UserError
-from backbones.ffn import FFNS, make_ffn
+from backbones.errors import UserError
+from backbones.ffn import make_ffn
 
 
 def count(name: str) -> int:
@@ -59,9 +59,3 @@ def test_a_users_ffn(tmp_path):
     assert make_ffn(f"{tmp_path}/mine.py:Wide", 4, 8)[0].out_features == 16
     with pytest.raises(UserError, match="returned NoneType"):
         make_ffn(f"{tmp_path}/mine.py:wrong", 4, 8)
-
-
-def test_an_unknown_name():
-    with pytest.raises(UsageError, match="did you mean 'conv1d'"):
-        make_ffn("conv1", 4, 8)
-    assert set(FFNS) == {"mlp", "mlp_tanh", "relu", "conv1d_bn", "conv1d", "no_norm"}

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.ndimage
 import timm
 import torch
 
@@ -51,14 +50,6 @@ def test_rows_stay_rows(tokens, ramp):
     grid = found["pos_embed"][0, 1:, 0].view(4, 4)
     assert (grid[1:] > grid[:-1] + 0.1).all()
     torch.testing.assert_close(grid[:, 0], grid[:, 3])
-
-
-def test_a_class_token_on_one_side_only():
-    positions = torch.randn(1, 16, 64)
-    added = fit_positions({"pos_embed": positions}, vit(64), None)["pos_embed"]
-    assert torch.equal(added, torch.cat([torch.zeros(1, 1, 64), positions], dim=1))
-    with_class = {"cls_token": torch.zeros(1, 1, 64), "pos_embed": added}
-    assert torch.equal(fit_positions(with_class, vit(64, "gap"), None)["pos_embed"], positions)
 
 
 @pytest.mark.parametrize(("there", "here"), [(0, 1), (1, 0)])
@@ -124,44 +115,6 @@ def test_resampling_equals_the_weights_of_each_place_written_out(way):
         torch.testing.assert_close(single.double(), plainly(table.float(), new, way), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize(("old", "new"), [(14, 6), (14, 24), (7, 16)])
-def test_corners_are_the_call_of_big_vision(old, new):
-    """Its `resample_posemb`."""
-    grid = np.random.default_rng(0).normal(size=(old, old, 3))
-    expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
-    found = resample_positions(torch.from_numpy(grid)[None], (new, new), "corners")[0]
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
-
-
-def test_the_same_grid_is_the_same_table():
-    table = torch.randn(1, 14, 7, 3)
-    assert resample_positions(table, (14, 7), "dino") is table  # the way whose scale would move the places
-
-
-@pytest.mark.parametrize("way", RESAMPLINGS)
-def test_half_precision_does_not_reach_the_resampling(way):
-    table, kind = torch.randn(1, 14, 14, 3), torch.bfloat16
-    with torch.autocast("cpu", dtype=kind):
-        assert torch.equal(resample_positions(table, (6, 6), way), resample_positions(table, (6, 6), way).float())
-        inside = resample_positions(table, (6, 6), way)
-    assert torch.equal(inside, resample_positions(table, (6, 6), way))
-    half = table.to(kind)
-    expected = plainly(half.float(), (6, 6), way).to(kind)
-    torch.testing.assert_close(resample_positions(half, (6, 6), way), expected, rtol=0.01, atol=0.01)
-
-
-def test_the_references_differ_by_what_they_do_to_positions():
-    """Shares of the norm, at the initialisation's noise: 14 to 6 as DINO's local crops, 14 to 64 as ViTDet."""
-    table = torch.randn(1, 14, 14, 384, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-    def apart(grid, one, other):
-        first, second = plainly(table, grid, one), plainly(table, grid, other)
-        return float((first - second).norm() / second.norm())
-
-    assert apart((6, 6), "antialias", "dino") == pytest.approx(0.82, abs=0.02)
-    assert apart((64, 64), "antialias", "bicubic") == pytest.approx(0.079, abs=0.001)
-
-
 @pytest.mark.parametrize(
     ("way", "name", "overrides"),
     [
@@ -185,21 +138,6 @@ def test_every_pass_of_a_plain_vit_resamples_in_its_way(way, name, overrides):
     model.set_input_size((48, 80))
     torch.testing.assert_close(model.pos_embed[:, prefix:].double(), expected.flatten(1, 2), rtol=0, atol=2e-5)
     assert torch.equal(model.pos_embed[:, :prefix], before[:, :prefix])
-
-
-def test_timms_way_is_timms():
-    """A plain ViT of timm's gives what timm gives, in its way and on its own grid."""
-    torch.manual_seed(0)
-    theirs = timm.create_model("vit_tiny_patch16_224", dynamic_img_size=True, num_classes=0, img_size=64).eval()
-    images = torch.rand(1, 3, 48, 80)
-    for way in ("antialias", "dino"):
-        ours = create("vit_tiny_patch16_224", weights="random", img_size=64, pos_resample=way).eval()
-        ours.model.load_state_dict(theirs.state_dict())
-        with torch.no_grad():
-            assert torch.equal(ours.model(images), theirs(images)) == (way == "antialias")
-            assert torch.equal(ours.model(images[..., :48]), theirs(images[..., :48])) == (way == "antialias")
-            square = torch.rand(1, 3, 64, 64)
-            assert torch.equal(ours.model(square), theirs(square))
 
 
 @pytest.mark.parametrize("arch", ["vit_tiny", "volo_tiny"])

@@ -8,8 +8,8 @@ import timm
 import torch
 
 from backbones.build import build
-from backbones.errors import UsageError, UserError
-from backbones.spec import IMAGENET_MEAN, BackboneSpec, backbone_names, override, resolve, timm_names
+from backbones.errors import UsageError
+from backbones.spec import IMAGENET_MEAN, backbone_names, override, resolve, timm_names
 from backbones.weights import Located
 
 
@@ -61,14 +61,6 @@ def test_models_of_big_vision(arch, dim, heads, hidden):
         assert (model.init, spec.ffn, spec.class_position) == ("bigvision", "mlp_tanh", False)
         assert (block.attn.num_heads, block.mlp.fc1.out_features) == (heads, hidden)
         assert [*block.attn.q_norm.state_dict()] == ["weight"]
-
-
-@pytest.mark.parametrize("name", ["cifar_ti4", "cifar_ti4_relu", "cifar_ti4_convstem", "cifar_ti4_convstem_relu"])
-def test_models_for_cifar(name):
-    spec = resolve(name)
-    assert (spec.depth, spec.patch, spec.train_size) == (6, 4, (32, 32))
-    assert spec.identity()["stem"] == ("3Conv+3BN+3ReLU+1Proj@2,1,1,2" if "conv" in name else "1Proj@4")
-    assert spec.attention == ("relu" if "relu" in name else "softmax")
 
 
 def test_defaults_and_weights():
@@ -142,23 +134,18 @@ def test_a_yaml_of_the_users(tmp_path):
         ("arch: vit_tiny\nstemm: conv\n", r"mine\.yaml: unknown key 'stemm'; did you mean 'stem'"),
         ("arch: vit_tny\n", "unknown architecture 'vit_tny'; did you mean .*'vit_tiny'"),
         ("stem: conv\n", "`arch` is missing"),
-        ("arch: vit_tiny\nstem: 3Conv+3BM+1Proj\n", r"mine\.yaml: .*character 7"),
+        ("arch: vit_tiny\nstem: 3Conv+3BM+1Proj\n", r"mine\.yaml: .*'3BM' is not"),
         ("arch: vit_tiny\nstem: 1Proj@8\n", "multiply to 8, not to the patch size 16"),
         ("arch: vit_tiny\nattention: relu7\n", "did you mean 'relu'|did you mean 'relu6'"),
         ("arch: vit_tiny\nffn: nope.py:F\n", "there is no file"),
         ("arch: vit_tiny\npool: max\n", "none of cls, gap, mean"),
         ("arch: vit_tiny\nmean: [1, 2]\n", r"`mean: \[1, 2\]` cannot be read"),
         ("arch: vit_tiny\ndepth: 2.5\n", "`depth: 2.5` cannot be read"),
-        ("arch: vit_tiny\ndepth: .inf\n", "`depth: inf` cannot be read"),
-        ("arch: vit_tiny\nqk_norm: 1\n", "neither true nor false"),
+        ("arch: vit_tiny\nqk_norm: 1\n", "`qk_norm: 1` cannot be read"),
         ("arch: vit_tiny\ngate: 1\n", "is none of off, sigmoid, silu, linear"),
         ("arch: vit_tiny\nalpha: big\n", "`alpha: big` cannot be read"),
-        ("arch: vit_tiny\ninit: xavier\n", "`init: xavier` is none of deit, bigvision"),
-        ("arch: vit_tiny\nrep_size: 384\n", "`rep_size: 384` is neither true nor false"),
         ("arch: volo_d1\nattention: relu\n", "`attention` does not apply to volo_d1; only vit_ti"),
-        ("arch: volo_d1\npool: gap\n", "`pool` does not apply to volo_d1; only .* and models of timm take it"),
         ("arch: volo_d1\npatch: 2\n", "`patch: 2`: volo_d1 takes 4, 8 or 16"),
-        ("arch: resnet18\nstem: conv\n", "`stem` does not apply to resnet18; only vit_ti"),
     ],
 )
 def test_errors_name_the_file_and_what_mends_them(content, said, tmp_path):
@@ -174,22 +161,6 @@ def test_errors_name_the_file_and_what_mends_them(content, said, tmp_path):
 def test_unknown_names(name, near):
     with pytest.raises(UsageError, match=f"unknown backbone '{name}'; did you mean .*'{near}'"):
         resolve(name)
-
-
-def test_unknown_overrides():
-    with pytest.raises(UsageError, match="unknown key 'atention'; did you mean 'attention'"):
-        resolve("tiny", atention="relu")
-    with pytest.raises(UsageError, match="`depth` does not apply to resnet18"):
-        resolve("resnet18", depth=3)
-    with pytest.raises(UserError, match="not in the local Hugging Face cache"):
-        resolve("hf-hub:nobody/nothing")
-
-
-def test_a_specification_is_plain():
-    spec = resolve("tiny")
-    assert isinstance(spec, BackboneSpec)
-    assert spec.as_dict()["mean"] == list(IMAGENET_MEAN)
-    assert (spec.kind, resolve("resnet18").kind) == ("ours", "timm")
 
 
 @pytest.mark.parametrize(

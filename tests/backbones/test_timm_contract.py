@@ -9,7 +9,6 @@ from timm.models import create_feature_extractor, get_graph_node_names
 
 import backbones.vit  # noqa: F401
 from backbones.checkpoints.exports import export
-from backbones.errors import UsageError
 from tests.backbones.test_vit import VARIANTS
 
 MODELS = [
@@ -81,20 +80,6 @@ def test_fx_traces_graphs_for_every_size(name, options):
     assert {key for key, parameter in traced.named_parameters() if parameter.grad is not None} == trained
 
 
-def test_fx_traces_users_parts(tmp_path):
-    model = make("vit_tiny", users_parts(tmp_path)).eval()
-    images = torch.rand(2, 3, 64, 32)
-    traced = create_feature_extractor(model, ["blocks.0", "head"])(images)
-    torch.testing.assert_close(traced["head"], model(images))
-    assert traced["blocks.0"].shape == (2, 9, 64)
-
-
-def test_a_size_that_the_patch_does_not_divide_is_named_from_a_graph_too():
-    traced = create_feature_extractor(make("vit_tiny", {}).eval(), ["head"])
-    with pytest.raises(ValueError, match=r"64 x 40 pixels \(H x W\) is not divided by the patch size 16"):
-        traced(torch.rand(1, 3, 64, 40))
-
-
 @pytest.mark.parametrize(("name", "options"), MODELS)
 def test_weights_are_initialised_after_to_empty(name, options):
     """As at first: constants to the bit, random values by their spread."""
@@ -124,12 +109,6 @@ def test_without_pooling_all_tokens_come_out_and_back_from_an_export(name, optio
     again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True).eval()
     assert again.global_pool == ""
     assert torch.equal(again(images), outputs)
-
-
-def test_a_pooling_of_timms_name_takes_the_place_of_ours():
-    model = make("vit_tiny", {"pool": "cls"}, global_pool="avg").eval()
-    images = torch.rand(2, 3, 64, 32)
-    torch.testing.assert_close(model(images), model.head(model.forward_features(images)[:, 1:].mean(1)))
 
 
 @pytest.mark.parametrize(("name", "options"), MODELS)
@@ -178,8 +157,3 @@ def test_pretrained_weights_are_adapted_to_other_channels(name, stem, tmp_path):
     again = timm.create_model(f"local-dir:{tmp_path}/four", pretrained=True).eval()
     images = torch.rand(2, 4, 64, 32)
     assert torch.equal(again(images), four(images))
-
-
-def test_a_users_stem_says_that_it_takes_three_channels(tmp_path):
-    with pytest.raises(UsageError, match=r"Stem: a user's stem takes images of 3 channels, not of 1"):
-        make("vit_tiny", users_parts(tmp_path), in_chans=1)

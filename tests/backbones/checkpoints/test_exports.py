@@ -20,8 +20,6 @@ from backbones.checkpoints.exports import (
     WEIGHTS,
     export,
     image_size,
-    mean_and_std,
-    pretraining_facts,
     read_config,
 )
 from backbones.errors import UsageError, UserError
@@ -81,10 +79,9 @@ OURS = (
 """Backbones that need our import, one for each part."""
 
 
-@pytest.fixture(scope="module")
-def in_plain_timm(tmp_path_factory):
+def in_plain_timm(folder):
     """Whether timm alone builds each export, and the largest difference of the features from those of the backbone."""
-    folder, images = tmp_path_factory.mktemp("exports"), torch.rand(2, 3, 64, 32)
+    images = torch.rand(2, 3, 64, 32)
     for number, fields in enumerate([*PLAIN, *OURS]):
         backbone = create("tiny", img_size=(64, 32), **fields).eval()
         trained(backbone.model)
@@ -106,14 +103,10 @@ for number in range(int(sys.argv[2])):
     return subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=folder).stdout.splitlines()
 
 
-@pytest.mark.parametrize("number", range(len(PLAIN)), ids=[" ".join(map(str, p.values())) or "usual" for p in PLAIN])
-def test_timm_alone_rebuilds_what_it_has(in_plain_timm, number):
-    assert float(in_plain_timm[number]) == 0
-
-
-@pytest.mark.parametrize("number", range(len(OURS)), ids=[" ".join(map(str, p.values())) for p in OURS])
-def test_what_timm_has_not_is_refused_without_our_import(in_plain_timm, number):
-    assert "Unknown model" in in_plain_timm[len(PLAIN) + number]
+def test_timm_alone_rebuilds_what_it_has_and_refuses_the_rest(tmp_path):
+    found = in_plain_timm(tmp_path)
+    assert [float(difference) for difference in found[: len(PLAIN)]] == [0.0] * len(PLAIN)
+    assert all("Unknown model" in line for line in found[len(PLAIN) :])
 
 
 def test_a_backbone_is_its_own_export(tmp_path):
@@ -153,15 +146,6 @@ def test_a_failed_export_leaves_the_one_before(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES[:3]
 
 
-def test_strided_and_shared_tensors(tmp_path):
-    model = timm.create_model("vit_tiny", stem="conv").to(memory_format=torch.channels_last).eval()
-    model.blocks[1].norm1.weight = model.blocks[0].norm1.weight
-    export(model, tmp_path / "out")
-    again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True).eval()
-    images = torch.rand(1, 3, 224, 224)
-    torch.testing.assert_close(again(images), model(images))
-
-
 def test_a_users_whole_model(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from torch import nn\n"
@@ -188,10 +172,6 @@ def test_a_damaged_configuration(tmp_path):
 def test_the_configuration_names_the_module_that_registers_the_architecture(name, module, tmp_path):
     folder = export(timm.create_model(name), tmp_path / "out")
     assert read_config(folder).get("requires_import") == module
-    code = (
-        f"import timm; {f'import {module};' if module else ''} timm.create_model('local-dir:{folder}', pretrained=True)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def flip_a_bit(path: Path) -> None:
@@ -272,7 +252,7 @@ def test_an_export_has_copies_of_the_users_files(tmp_path: Path) -> None:
     for place in places:
         place.unlink()
     parts = {"stem": f"{folder}/mine.py:Stem", "ffn": f"{folder}/ffn_mine.py:FFN"}
-    with pytest.raises(UsageError, match=r"a/mine.py, is not there any more; .*out/mine\.py: read it"):
+    with pytest.raises(UsageError, match=r"a/mine.py, is not there any more, .*; read it, then give .*out/mine\.py"):
         resolve(str(folder))
     with pytest.raises(UsageError, match=rf"b/mine.py, is not .* give --ffn {folder}/ffn_mine\.py:FFN"):
         resolve("tiny", weights=str(folder), stem=parts["stem"])
@@ -302,6 +282,7 @@ def test_an_export_cannot_have_code_run_that_the_user_has_not_named(place: str, 
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.nightly
 def test_a_part_that_the_user_has_named_need_not_be_named_again_while_its_file_stays(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(STEM.format(after=".relu()"))
@@ -314,54 +295,3 @@ def test_a_part_that_the_user_has_named_need_not_be_named_again_while_its_file_s
         )
         assert ended.returncode == status, ended.stderr
     assert "mine.py, is named by the export alone, and no file runs that you have not named; read it" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("entry", "value"),
-    [
-        ("architecture", ["vit_tiny"]),
-        ("model_args", [1]),
-        ("model_args", {"img_size": "x"}),
-        ("pretrained_cfg", "x"),
-        ("pretrained_cfg", {"mean": [0.5]}),
-        ("pretrained_cfg", {"input_size": [3, None, 4]}),
-        ("model_args", {"img_size": 224.5}),
-        ("model_args", {"img_size": 0}),
-        ("model_args", {"img_size": [10**30, 1]}),
-        ("pretrained_cfg", {"std": [0.5, "x", 0.5]}),
-    ],
-)
-def test_a_configuration_with_entries_of_other_types_is_refused_by_name(
-    entry: str, value: object, tmp_path: Path
-) -> None:
-    config = {"architecture": "vit_tiny", "pretrained_cfg": {"mean": [0.5, 0.5, 0.5]}, entry: value}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=rf"config\.json: not the configuration of an exported model: .*{entry}: "):
-        read_config(tmp_path)
-
-
-def test_what_is_said_of_a_configuration_that_is_no_text_is_short(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_bytes(b'{"architecture": "' + 5000 * b"x" + b'\xff"}')
-    with pytest.raises(UserError) as caught:
-        read_config(tmp_path)
-    assert len(str(caught.value)) < 400 + len(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "raw", ["[]", '""', "[" * 100_000, '{"architecture": "x", "model_args": {"img_size": 1' + "0" * 400 + "}}"]
-)
-def test_json_that_python_cannot_take_is_refused_by_name(raw: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(raw)
-    with pytest.raises(UserError, match=r"config\.json: not the configuration of an exported model"):
-        read_config(tmp_path)
-    (tmp_path / "pretrain.json").write_text(raw)
-    with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
-        pretraining_facts(tmp_path)
-
-
-def test_entries_that_a_configuration_leaves_empty_have_their_usual_values(tmp_path: Path) -> None:
-    described = dict.fromkeys(("mean", "std", "input_size"))
-    config = {"architecture": "x", "model_args": {"img_size": None}, "pretrained_cfg": described}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert image_size(read_config(tmp_path)) == (224, 224)
-    assert mean_and_std(read_config(tmp_path)) == {}

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from backbones.engine import loop
 from backbones.engine.checkpoint import HISTORY, SCHEMA, STATE, load_state, save_state
 from backbones.engine.context import Context
 from backbones.engine.loop import fit
 from backbones.errors import Stopped, UserError
-from backbones.runtime.device import device_name
 from tests.backbones.engine.test_loop import Interrupted
 from tests.support import Classifier, context, fit_options, loader, tensors
 
@@ -31,10 +29,6 @@ def test_a_loader_that_is_killed_while_the_state_is_saved_is_no_full_disk(tmp_pa
         save_state(tmp_path, {"step": KilledLoader()})
     assert torch.load(tmp_path / STATE) == {"step": 1}
     assert [path.name for path in tmp_path.iterdir()] == [STATE]
-
-
-DIRECTORY_ENTRY = 46
-"""Bytes of an entry of an archive's directory before its name."""
 
 
 def trained(folder: Path, stop: int, *, epochs: int = 3) -> Context:
@@ -110,32 +104,6 @@ def test_no_bit_of_a_value_that_is_no_tensor_gives_another_state(tmp_path: Path,
         assert "Bad CRC" in loaded(tmp_path)[1], bit - 8 * sound.index(place)
 
 
-def test_no_bit_of_the_archives_directory_gives_another_state(tmp_path: Path) -> None:
-    """Torch leaves the memory of a tensor as it is whose entry is marked as a folder."""
-    trained(tmp_path, 4)
-    path, sound = tmp_path / STATE, (tmp_path / STATE).read_bytes()
-    expected = written_out(load_state(tmp_path, "run"))
-    with zipfile.ZipFile(path) as archive:
-        entries = _directory(sound, archive.start_dir)
-        of_tensors = [entries[number] for number, one in enumerate(archive.infolist()) if "/data/" in one.filename]
-    for entry in (entries[0], of_tensors[0], of_tensors[-1]):
-        for bit in range(8 * entry, 8 * (entry + DIRECTORY_ENTRY)):
-            damaged = bytearray(sound)
-            damaged[bit // 8] ^= 1 << (bit % 8)
-            path.write_bytes(damaged)
-            state, _ = loaded(tmp_path)
-            assert state is None or written_out(state) == expected, bit - 8 * entry
-    marked = bytearray(sound)
-    marked[of_tensors[0] + 38] |= 0x10
-    path.write_bytes(marked)
-    assert "is marked as a folder" in loaded(tmp_path)[1]
-
-
-def _directory(content: bytes, begin: int) -> list[int]:
-    """Return where each entry of an archive's directory begins."""
-    return [place for place in range(begin, len(content) - 4) if content[place : place + 4] == b"PK\1\2"]
-
-
 def test_the_state_before_is_kept_and_leads_to_the_same_end(tmp_path: Path) -> None:
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
     fit(Classifier(), loader(), fit_options(), context(whole_folder(whole)))
@@ -199,26 +167,3 @@ def test_other_threads_are_noted(tmp_path: Path) -> None:
     finally:
         torch.set_num_threads(threads)
     assert here.notes == [f"step 2 was reached with {threads} thread(s), the rest with {threads + 1} thread(s)"]
-
-
-def test_another_device_and_version_of_torch_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained(tmp_path, 2)
-    before = device_name(torch.device("cpu")), torch.__version__
-    monkeypatch.setattr(loop, "device_name", lambda device: "another processor")
-    monkeypatch.setattr(torch, "__version__", "9.0")
-    here = context(tmp_path)
-    fit(Classifier(), loader(), fit_options(), here)
-    assert here.notes == [
-        f"step 2 was reached on {before[0]}, the rest on another processor",
-        f"step 2 was reached with torch {before[1]}, the rest with torch 9.0",
-    ]
-    assert here.details["resumed"] == here.notes
-
-
-def test_an_undisturbed_history_is_not_called_damaged(tmp_path: Path) -> None:
-    trained(tmp_path, 4)
-    with (tmp_path / HISTORY).open("ab") as file:
-        file.write(b'{"step": 5, "epoch": 1.7, "loss": 3.0}\n{"step": 6, "epo')  # written after the state, then killed
-    here = context(tmp_path)
-    fit(Classifier(), loader(), fit_options(), here)
-    assert here.notes == []

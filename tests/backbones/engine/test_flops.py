@@ -60,27 +60,12 @@ def test_the_stems_of_the_paper_at_224():
 
 
 def test_components_by_hand():
-    counts = flops(create("tiny", img_size=(64, 32), attention="relu", gate=True), (64, 32))
+    counts = flops(create("tiny", img_size=(64, 32), attention="relu", gate="sigmoid"), (64, 32))
     tokens, dim = 4 * 2 + 1, 64
     assert counts["stem"] == 2 * (tokens - 1) * 3 * 16 * 16 * dim
     assert counts["attention"] == 2 * 2 * (tokens * dim * dim * 5 + 2 * tokens * tokens * dim)
     assert counts["ffn"] == 2 * 2 * (2 * tokens * dim * 4 * dim)
     assert counts["other"] == 0
-
-
-def test_a_head_is_other():
-    assert flops(timm.create_model("vit_tiny", num_classes=10), 224)["other"] == 2 * 64 * 10
-
-
-def test_the_model_is_left_as_it_was():
-    backbone = create("tiny", stem="conv", img_size=(64, 32)).train()
-    backbone.model.blocks[0].eval()
-    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-    flops(backbone, (64, 32))
-    assert backbone.model.blocks[1].training
-    assert not backbone.model.blocks[0].training
-    assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
-    assert not any(module._forward_hooks for module in backbone.modules())
 
 
 @pytest.mark.parametrize("name", ["resnet18", "eva02_tiny_patch14_224"])

@@ -13,7 +13,6 @@ from backbones.engine.frozen_batch_norm import frozen_batch_norms
 from backbones.engine.learner import Learner
 from backbones.engine.optim import freeze_others
 from backbones.engine.step import Stepper
-from backbones.engine.weight_average import WeightAverage
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime.dist import SyncBatchNorm
@@ -110,26 +109,6 @@ def test_so_it_is_in_the_learners(make_learner: Any, pattern: str) -> None:
     assert torch.equal(features(learner.backbone), before)
 
 
-def test_what_trains_moves_and_nothing_is_said() -> None:
-    learner, where = Probe(), context()
-    stepper = Stepper(learner, fit_options(lr=0.1), where)
-    kept = statistics(learner)
-    stepper.step(1, 0.0, next(batches(1)), 2)
-    assert not any(torch.equal(a, b) for a, b in zip(statistics(learner), kept, strict=True))
-    assert where.notes == []
-
-
-def test_one_parameter_of_a_norm_that_trains_is_enough() -> None:
-    learner = Probe()
-    first = next(name for name, part in learner.named_modules() if isinstance(part, nn.BatchNorm2d))
-    freeze_others(learner, (f"{first}.bias", "neck.0.*"))
-    assert [*frozen_batch_norms(learner)] == [
-        name
-        for name, part in learner.named_modules()
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and name != first
-    ]
-
-
 def test_a_norm_without_parameters_goes_with_what_holds_it() -> None:
     plain = nn.ModuleDict(
         {"stem": nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, affine=False)), "head": nn.Linear(4, 2)}
@@ -155,14 +134,3 @@ def test_dinos_teacher_normalises_as_its_student_does() -> None:
     for network, old in zip((learner.student, learner.teacher), kept, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(statistics(network), old, strict=True))
     assert torch.equal(features(learner.teacher.backbone), before)
-
-
-def test_an_average_of_weights_is_not_said_to_be_frozen() -> None:
-    backbone = create("tiny", stem="conv", weights="random", img_size=32)
-    both = nn.ModuleDict({"backbone": backbone, "average": WeightAverage(backbone, 0.9)})
-    assert not frozen_batch_norms(both, [(both["average"].model, backbone)])
-    backbone.requires_grad_(False)
-    assert {name.partition(".")[0] for name in frozen_batch_norms(both, [(both["average"].model, backbone)])} == {
-        "backbone",
-        "average",
-    }

@@ -99,13 +99,6 @@ def test_bf16_and_workers_change_nothing_about_resuming(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
 
 
-def test_fp16_scales_its_losses(tmp_path: Path) -> None:
-    here = finish(tmp_path / "run", [4], {"epochs": 4}, precision="fp16")
-    assert here.outcome.status == "completed"
-    assert torch.load(tmp_path / "run" / STATE)["stepper"]["scaler"]["scale"] >= 1
-    assert history(tmp_path / "run")[-1]["loss"] < history(tmp_path / "run")[0]["loss"]
-
-
 def test_frozen_parameters_stay_and_the_rest_trains(tmp_path: Path) -> None:
     model, before = Classifier(), Classifier().state_dict()
     fit(model, loader(), fit_options(trainable=("head.*",)), context())
@@ -222,14 +215,6 @@ def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) ->
     assert [(line["step"], line["accuracy"]) for line in lines] == [(3, 0.0), (6, 0.1)]
     assert here.cost.images == 48
     assert 0 <= here.cost.wait_seconds <= here.cost.train_seconds
-
-
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 torn"])
-def test_a_damaged_state_is_named_and_kept(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / STATE).write_bytes(content)
-    with pytest.raises(UserError, match=r"state\.pt: not a readable training state.*delete it"):
-        fit(Classifier(), loader(), fit_options(), context(tmp_path))
-    assert (tmp_path / STATE).read_bytes() == content
 
 
 def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> None:

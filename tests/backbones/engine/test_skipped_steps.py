@@ -11,7 +11,6 @@ from backbones.engine.learner import Batch
 from backbones.engine.outcome import DivergenceMonitor
 from backbones.engine.step import Stepper
 from backbones.engine.weight_average import WeightAverage
-from tests.backbones.pretrain.dino_support import crops, dino_options, make
 from tests.support import Classifier, context, fit_options, tensors
 
 
@@ -78,29 +77,6 @@ def test_the_step_after_a_skipped_one_is_that_of_a_run_without_it() -> None:
     assert same(*ends)
 
 
-@pytest.mark.parametrize("broken", ["gradient", "outputs"])
-def test_the_teacher_and_its_center_stay_where_they_are(broken: str) -> None:
-    learner = make(dino_options(), stem="conv")
-    trained = Stepper(learner, learner.options, context(precision="fp16"))
-    labels = torch.zeros(4, dtype=torch.int64)
-    views = crops()
-    trained.scaler.scale(torch.ones(()))
-    trained.scaler.update(1024.0)
-    assert not trained.step(1, 0.0, (views, labels))[1]
-    before = state(trained)
-    if broken == "outputs":
-        views = [view * 1e6 for view in views]
-    else:
-        trained.scaler.update(2.0**127)
-    assert trained.step(2, 0.0, (views, labels))[1]
-    assert same(before, state(trained))
-    assert learner.batch_means == []
-    trained.scaler.update(1024.0)
-    assert not trained.step(3, 0.0, (crops(), labels))[1]
-    assert learner.center.isfinite().all()
-    assert not torch.equal(learner.center, before[0])
-
-
 def test_numbers_of_a_skipped_step_enter_no_mean() -> None:
     watch = DivergenceMonitor(fit_options(), ("loss", 1.0))
     watch.update(1, 0.1, {"loss": 2.0, "grad_norm": 1.0})
@@ -108,9 +84,3 @@ def test_numbers_of_a_skipped_step_enter_no_mean() -> None:
     watch.update(2, 0.2, {"loss": 9.0, "grad_norm": math.inf}, skipped=True)
     assert {**watch.state(), "skips": 0} == before
     assert watch.means["grad_norm"].value == 1.0
-
-
-def test_a_training_of_skipped_steps_alone_ends_without_a_verdict() -> None:
-    watch = DivergenceMonitor(fit_options(judge_after=0), ("loss", 1.0))
-    watch.update(1, 0.1, {"loss": math.nan, "grad_norm": math.nan}, skipped=True)
-    assert not watch.final(1).training_failed

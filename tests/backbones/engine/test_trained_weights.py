@@ -1,6 +1,5 @@
 """Backbone and head apart in an export, and together again."""
 
-import json
 import os
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import torch
 from torch import nn
 
 from backbones.backbone import Backbone, create
-from backbones.checkpoints.exports import pretraining_facts
 from backbones.engine.context import Context
 from backbones.engine.trained_weights import export_frozen, export_trained, load_head, load_trained, read_head
 from backbones.errors import MissingInput, UserError
@@ -98,10 +96,3 @@ def test_a_head_that_was_replaced_since_it_was_named(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(UserError, match=r"head.safetensors: replaced while this command was at work"):
         read_head(str(tmp_path / "one"), named)
-
-
-@pytest.mark.parametrize("entry", ["origin", "dataset", "renamed", "classes"])
-def test_facts_of_another_type_are_refused(entry: str, tmp_path: Path) -> None:
-    (tmp_path / "export.json").write_text(json.dumps({entry: "x"}))
-    with pytest.raises(UserError, match=r"export\.json: damaged"):
-        pretraining_facts(tmp_path)

@@ -6,16 +6,13 @@ import subprocess
 import sys
 import warnings
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from backbones.attention import pointwise
 from backbones.backbone import create
 from backbones.kernels import blocked, operator
-from tests.backbones.kernels.test_operator import large_scores
 from tests.backbones.test_attention import SCALAR, by_loops
 
 pytest.importorskip("triton")
@@ -68,28 +65,6 @@ def test_gradients_are_those_of_the_plain_path(h: str, dtype: torch.dtype) -> No
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_a_square_of_float16_does_not_overflow() -> None:
-    q, k, v = (x.detach().to(DEVICE) for x in large_scores(torch.float16, heads=1))
-    grad = torch.full_like(q, 0.01)
-    flat = [x.double().cpu().flatten(0, 1) for x in (grad, q, k, v)]
-    expected = (blocked.forward(*flat[1:], "relu2", 1 / 256), *blocked.backward(*flat, "relu2", 1 / 256))
-    found = (fused.forward(q, k, v, "relu2", 1 / 256), *fused.backward(grad, q, k, v, "relu2", 1 / 256))
-    for ours, theirs in zip(found, expected):
-        assert close(ours, theirs.view(ours.shape), torch.float16)
-
-
-@pytest.mark.parametrize("d", fused.HEAD_DIMS)
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (64, 64), (130, 70), (37, 197)])
-def test_sizes_with_the_tiles_that_users_get(queries: int, keys: int, d: int) -> None:
-    q, k, v, grad = inputs(queries, keys, d, torch.float16)
-    flat = [x.double().cpu().flatten(0, 1) for x in (q, k, v, grad)]
-    assert close(fused.forward(q, k, v, "sigmoid", 0.1), blocked.forward(*flat[:3], "sigmoid", 0.1)[None], q.dtype)
-    exact = blocked.backward(flat[3], *flat[:3], "sigmoid", 0.1)
-    for ours, theirs in zip(fused.backward(grad, q, k, v, "sigmoid", 0.1), exact):
-        assert close(ours, theirs[None], q.dtype)
-
-
-@pytest.mark.usefixtures("small_tiles")
 def test_strides_and_what_is_not_finite() -> None:
     packed = torch.randn(2, 19, 3, 2, 32, device=DEVICE)  # images, tokens, q k v, heads, head_dim: as a projection's
     q, k, v = packed.permute(2, 0, 3, 1, 4)
@@ -110,21 +85,6 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(operator, "_kernels", lambda q: fused)
     monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: False)
     return fused
-
-
-def test_padded_keys_change_nothing(everywhere: ModuleType) -> None:
-    q, k, v = (torch.randn(2, 2, 20, 32, device=DEVICE, requires_grad=True) for _ in range(3))
-    counts = torch.tensor([20, 13], device=DEVICE)
-    padded = [x.detach().clone() for x in (k, v)]
-    for x in padded:
-        x[1, :, 13:] = float("nan")
-        x.requires_grad_()
-    out = pointwise(q, *padded, h="sigmoid", key_mask=torch.arange(20, device=DEVICE) < counts[:, None])
-    out.sum().backward()
-    whole = pointwise(q[:1], k[:1], v[:1], h="sigmoid")
-    torch.testing.assert_close(out[:1], whole)
-    torch.testing.assert_close(out[1:], pointwise(q[1:], k[1:, :, :13], v[1:, :, :13], h="sigmoid"))
-    assert all(not x.grad[1, :, 13:].any() and x.grad[1, :, :13].all() for x in padded if x.grad is not None)
 
 
 @pytest.mark.parametrize("attention", ["relu", "gelu"])
@@ -163,45 +123,6 @@ def test_what_the_kernels_do_not_take_is_said_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert operator._kernels(torch.zeros(1, 1, 1, 80)) is None  # on a CPU there is nothing to say
-
-
-def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    operator._fused.cache_clear()
-    operator._warn_once.cache_clear()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.warns(UserWarning, match="Triton is not installed"):
-        assert operator._kernels(OnGpu(64, torch.bfloat16)) is None
-    operator._fused.cache_clear()
-
-
-def test_a_tile_that_has_no_room_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And is not tried again; what has no tile at all is an error."""
-    from triton.runtime.errors import OutOfResources
-
-    tried: list[int] = []
-
-    class Kernel:
-        class fn:
-            __name__ = "forward"
-
-        def __getitem__(self, grid: tuple[int, ...]) -> Any:
-            def run(*_: Any, M: int, **__: Any) -> None:
-                tried.append(M)
-                if M > 32:
-                    raise OutOfResources(1, 1, "shared memory")
-
-            return run
-
-    monkeypatch.setattr(fused, "_tiles_too_large", set())
-    x = torch.zeros(1, 1, 4, 32)
-    for _ in range(2):
-        fused._launch(Kernel(), [x, x], 4, 4, "relu", 1.0)
-    assert tried == [32] * 2
-    tried.clear()
-    half = x.half()
-    for _ in range(2):
-        fused._launch(Kernel(), [half, half], 4, 4, "relu", 1.0)
-    assert tried == [128, 64, 64, 32, 32]
 
 
 @pytest.mark.nightly

@@ -7,12 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from backbones.attention_functions import SCORE_FUNCTIONS, linear_is_cheaper, normalised_pointwise, pointwise
-from backbones.kernels import blocked, operator
+from backbones.kernels import blocked
 from backbones.kernels.operator import attend
 
 
@@ -57,19 +55,6 @@ def test_blocks_hold_no_more_than_the_budget(monkeypatch: pytest.MonkeyPatch) ->
             assert (seen == 1).all()
 
 
-@pytest.mark.parametrize("h", blocked.SCORE_FUNCTIONS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_sixteen_bits_on_the_cpu(h: str, dtype: torch.dtype) -> None:
-    exact = qkv(9, 9, 8)
-    tensors = [x.detach().to(dtype).requires_grad_() for x in exact]
-    rounded = [x.detach().double().requires_grad_() for x in tensors]
-    out, expected = attend(*tensors, h, 0.3), plain(*rounded, h, 0.3)
-    assert out.dtype == dtype
-    found = torch.autograd.grad(out.double().sum(), tensors)
-    for ours, theirs in zip((out, *found), (expected, *torch.autograd.grad(expected.sum(), rounded))):
-        assert (ours.double() - theirs).norm() < 0.01 * theirs.norm()
-
-
 def large_scores(dtype: torch.dtype, heads: int = 2) -> list[Tensor]:
     """Scores of about 400 over 256 keys: their squares are beyond float16, the mean of these is not."""
     generator = torch.Generator().manual_seed(0)
@@ -101,27 +86,6 @@ def test_a_square_of_float16_does_not_overflow(few: bool, attention: Any, monkey
         assert (a.double() - b).norm() < 0.01 * b.norm()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("h", blocked.SCORE_FUNCTIONS)
-def test_what_is_not_finite_is_not_hidden(h: str, dtype: torch.dtype) -> None:
-    for bad in (math.nan, -math.nan, math.inf):
-        q, k, v = (x.detach().to(dtype) for x in qkv())
-        q[0, 0, 1, 2] = bad
-        k[1, 2, 3, 1] = bad
-        out, expected = attend(q, k, v, h, 0.3), plain(q, k, v, h, 0.3)
-        assert torch.equal(out.isnan(), expected.isnan()), bad
-        assert expected.isnan().any() or math.isinf(bad)
-
-
-def test_scores_beyond_float32_are_not_hidden() -> None:
-    """Finite inputs, whose products overflow with both signs: the score is NaN, and may have either sign."""
-    q, k, v = (x.detach().to(torch.bfloat16) for x in qkv(d=8))
-    q[0, 0, 0] = torch.tensor([1.0, -1.0] * 4) * 1e30
-    k[0, 0, 0] = 1e30
-    assert plain(q, k, v, "relu", 1.0).isnan().any()
-    assert torch.equal(attend(q, k, v, "relu", 1.0).isnan(), plain(q, k, v, "relu", 1.0).isnan())
-
-
 @pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (0, 0), (1, 1)])
 def test_few_tokens(queries: int, keys: int) -> None:
     tensors = qkv(queries, keys)
@@ -131,23 +95,6 @@ def test_few_tokens(queries: int, keys: int) -> None:
     expected = torch.autograd.grad(plain(*tensors, "sigmoid", 1.0).sum(), tensors)
     for ours, theirs in zip(grads, expected):
         torch.testing.assert_close(ours, theirs)
-
-
-def test_any_strides() -> None:
-    packed = torch.randn(2, 7, 3, 3, 4, dtype=torch.float64)  # images, tokens, q k v, heads, head_dim
-    q, k, v = packed.permute(2, 0, 3, 1, 4)
-    across = torch.randn(2, 3, 4, 7, dtype=torch.float64).transpose(2, 3)
-    torch.testing.assert_close(attend(q, k, v, "gelu", 1.0), plain(q, k, v, "gelu", 1.0))
-    torch.testing.assert_close(attend(across, k, v, "gelu", 1.0), plain(across, k, v, "gelu", 1.0))
-
-
-def test_the_contract_of_an_operator() -> None:
-    """Schema, shapes and strides on the meta device, autograd registration: torch's own checks."""
-    tensors = qkv(dtype=torch.float32)
-    torch.library.opcheck(attend, (*tensors, "relu", 0.5))
-    torch.library.opcheck(
-        operator.attend_backward, (torch.ones(2, 3, 5, 4), *(x.detach() for x in tensors), "relu", 0.5)
-    )
 
 
 def test_values_of_another_width_and_a_scale(height: int | None) -> None:
@@ -183,14 +130,6 @@ def test_compiled() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_checkpointed() -> None:
-    tensors = qkv()
-    plainly = torch.autograd.grad(attend(*tensors, "relu", 0.5).square().sum(), tensors)
-    again = checkpoint(lambda *given: attend(*given, "relu", 0.5), *tensors, use_reentrant=False)
-    for ours, theirs in zip(torch.autograd.grad(again.square().sum(), tensors), plainly):
-        assert torch.equal(ours, theirs)
-
-
 def test_counted_operations() -> None:
     tensors = qkv(dtype=torch.float32)
     with FlopCounterMode(display=False) as forward:
@@ -199,34 +138,6 @@ def test_counted_operations() -> None:
     with FlopCounterMode(display=False) as backward:
         out.sum().backward()
     assert backward.get_total_flops() == 10 * 2 * 3 * 5 * 7 * 4
-
-
-class Largest(TorchDispatchMode):
-    """The largest tensor that any operation gives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numel = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        result = function(*arguments, **(options or {}))
-        for found in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(found, Tensor):
-                self.numel = max(self.numel, found.numel())
-        return result
-
-
-@pytest.mark.parametrize("h", blocked.SCORE_FUNCTIONS)
-def test_no_tensor_is_larger_than_the_budget(h: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward or backward, with scores of 64 times the budget."""
-    monkeypatch.setitem(blocked.BUDGET, "cpu", 2**18)
-    monkeypatch.setattr(blocked, "_scratch", blocked._Scratch())
-    tensors = [torch.randn(4, 1024, 8) for _ in range(4)]
-    with Largest() as seen:
-        blocked.forward(*tensors[:3], h, 1.0)
-        blocked.backward(*tensors, h, 1.0)
-    budget = max(2**18, 4 * 1024 * blocked._MINIMUM_ROWS * (2 if blocked.SCORE_FUNCTIONS[h].in_place else 3))
-    assert seen.numel <= budget  # the scratch buffer, counted in bytes
 
 
 def test_nothing_of_the_scores_is_kept() -> None:
@@ -264,16 +175,3 @@ def test_a_learned_exponent_gets_the_gradient_of_float64(size: float, dtype: tor
         grads.append(float(alpha.grad))
     assert (abs(grads[1]) > 65504) == (size > 1)
     assert grads[0] == pytest.approx(grads[1], rel=torch.finfo(dtype).eps / 4)
-
-
-@pytest.mark.parametrize("alpha", [1.0, 0.6])
-def test_padding_is_divided_by_in_float32(alpha: float) -> None:
-    """What edge windows give is no further from float64 than what their real tokens alone give."""
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 2, 49, 32, generator=generator).bfloat16() for _ in range(3))
-    mask = torch.arange(49) < torch.tensor([[37], [49]])
-    found = pointwise(q, k, v, h="relu", alpha=alpha, key_mask=mask)[0].double()
-    real = [x[:1].double() for x in (q, k[:, :, :37], v[:, :, :37])]
-    expected = pointwise(*real, h="relu", alpha=alpha)[0]
-    own = pointwise(q[:1], k[:1, :, :37], v[:1, :, :37], h="relu", alpha=alpha)[0].double()
-    assert (found - expected).norm() < 1.45 * (own - expected).norm()  # rounded twice

@@ -1,6 +1,5 @@
 import pickle
 import random
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,19 +9,16 @@ from timm.data import create_transform
 from torchvision import transforms as T
 
 from backbones.data.loading.floats import to_floats
-from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.augment import (
     AugmentOptions,
     PaddedCrop,
     eval_transform,
     posterize,
-    shorter_side,
     train_transform,
 )
-from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop
+from backbones.pretrain.bigvision_crops import InceptionCrop
 from backbones.pretrain.bigvision_randaugment import RandAugment
-from backbones.pretrain.options import MixOptions
 from backbones.runtime.seeding import seeded
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -108,17 +104,6 @@ def test_normalised_it_equals_timm(old_pillow, values):
         torch.testing.assert_close(normalise(to_floats(got)), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_jitter_rests_while_auto_augment_works():
-    image = picture()
-    for key in range(5):
-        results = []
-        for values in ({"auto_augment": DEIT}, {"auto_augment": DEIT, "color_jitter": 0.9}, {"color_jitter": 0.9}):
-            with seeded(key):
-                results.append(train_transform(32, options(**values), MEAN, STD)(image))
-        assert torch.equal(results[0], results[1])
-        assert not torch.equal(results[1], results[2])
-
-
 def test_posterize():
     image = picture()
     for bits in range(9):
@@ -153,17 +138,6 @@ def test_results_are_functions_of_the_seeds(kind):
     assert all(not torch.equal(seen[0], other) for other in seen[1:])
 
 
-def test_crop_is_torchvisions():
-    """The augmentation of linear evaluation: nothing but a resized crop and a flip."""
-    plain = T.Compose([T.RandomResizedCrop(48), T.RandomHorizontalFlip(), T.ToTensor()])
-    ours = train_transform(48, options(augment="crop", interpolation="bilinear"), MEAN, STD)
-    for key in range(10):
-        with seeded(key):
-            expected = plain(picture())
-        with seeded(key):
-            assert torch.equal(to_floats(ours(picture())), expected)
-
-
 def test_bigvision_crops_flips_and_augments():
     transform = train_transform(32, options(augment="bigvision", **KINDS["bigvision"]), MEAN, STD)
     crop, flip = InceptionCrop(32, PLAIN["crop_area"], PLAIN["crop_ratio"]), T.RandomHorizontalFlip(0.5)
@@ -189,12 +163,6 @@ def test_padded_crops_are_shifts_over_black(pad):
     assert seen == windows
 
 
-def test_padded_crop_resizes_first():
-    image = picture(50, 40)
-    got = PaddedCrop(32, 0, "bilinear")(image)
-    assert np.array_equal(np.asarray(got), np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR)))
-
-
 def test_erased_noise_is_that_of_the_backbone():
     """`pad` erases as `timm` does: noise around the mean, outside [0, 1] at times."""
     transform = train_transform(64, options(augment="pad", erase=1.0, flip=0.0), (0.9, 0.5, 0.1), STD)
@@ -209,14 +177,6 @@ def test_erased_noise_is_that_of_the_backbone():
     assert noise.max() > 1.2
 
 
-def test_the_shorter_side_is_timms_and_deits_at_every_size():
-    """timm's own evaluation transform, and the formula of DeiT's `build_transform` (eval_crop_ratio 0.875)."""
-    for size in range(16, 1025):
-        theirs = create_transform(size, is_training=False, crop_pct=0.875).transforms[0].size
-        assert shorter_side(size, None) == theirs == int(size / 0.875)
-    assert [shorter_side(size, None) for size in (384, 224, 256, 32)] == [438, 256, 292, 36]
-
-
 @pytest.mark.parametrize("resize", [None, 64, 56])
 def test_evaluation_view(resize):
     """The shorter side to round(56 / 0.875) = 64 where nothing is said, then the centre."""
@@ -224,25 +184,6 @@ def test_evaluation_view(resize):
     for W, H in ((100, 80), (80, 120), (64, 64), (30, 41)):
         got = eval_transform(56, resize)(picture(W, H))
         assert torch.equal(to_floats(got), expected(picture(W, H)))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_small_images_are_scored_as_they_are(kind):
-    image = picture(32, 32)
-    got = eval_transform(32, 32, view="area" if kind == "bigvision" else "bicubic")(image)
-    assert torch.equal(to_floats(got), T.ToTensor()(image))
-
-
-def test_bigvision_scores_area_averages():
-    got = eval_transform(56, view="area")(picture(100, 80))
-    assert torch.equal(to_floats(got), T.ToTensor()(AreaCrop(56, 64)(picture(100, 80))))
-
-
-def test_evaluation_draws_nothing():
-    state = torch.get_rng_state(), random.getstate()
-    eval_transform(32)(picture())
-    assert torch.equal(torch.get_rng_state(), state[0])
-    assert random.getstate() == state[1]
 
 
 @pytest.mark.parametrize(
@@ -276,33 +217,3 @@ def test_unknown_auto_augment(description):
 def test_evaluation_crop_larger_than_the_image():
     with pytest.raises(UsageError, match="--resize 30: below the size 32"):
         eval_transform(32, 30)
-
-
-@dataclass(kw_only=True)
-class Base:
-    """A class without a parent that checks."""
-
-    epochs: int
-
-    def __post_init__(self) -> None:
-        check_ranges(self, 1, None, "epochs")
-
-
-@dataclass(kw_only=True)
-class MixedFirst(MixOptions, AugmentOptions, Base):
-    pass
-
-
-@dataclass(kw_only=True)
-class AugmentFirst(AugmentOptions, MixOptions, Base):
-    pass
-
-
-@pytest.mark.parametrize("combined", [MixedFirst, AugmentFirst])
-def test_every_parent_checks(combined):
-    mixing = {"mixing": "timm", "mixup": 0.8, "cutmix": 1.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.1}
-    values = {**PLAIN, **mixing, "epochs": 1}
-    combined(**values)
-    for flag, value in (("epochs", 0), ("flip", 2.0), ("smoothing", 2.0)):  # one of each parent
-        with pytest.raises(UsageError, match=f"--{flag} "):
-            combined(**{**values, flag: value})

@@ -26,21 +26,6 @@ def test_boxes(W, H):
             assert 0.75 * h - 0.5 <= w <= 1.33 * h + 0.5
 
 
-def test_heights_are_uniform():
-    """With the ratio fixed every height that fits is as likely; a uniform area would favour large ones."""
-    crop = InceptionCrop(16, (0.05, 1.0), (1.0, 1.0))
-    random.seed(1)
-    heights = np.array([crop.draw(200, 100)[3] for _ in range(7000)])
-    lowest = 32  # sqrt(0.05 x 200 x 100) = 31.6
-    assert (heights.min(), heights.max()) == (lowest, 100)
-    assert np.bincount(heights)[lowest:].min() > 60  # 101 expected, deviation 10
-    assert heights.mean() == pytest.approx((lowest + 100) / 2, abs=1.5)
-
-
-def test_whole_image_where_no_box_fits():
-    assert InceptionCrop(16, (0.9, 1.0), (0.75, 1.33)).draw(1000, 10) == (0, 0, 1000, 10)
-
-
 @pytest.mark.parametrize(("W", "H", "size"), [(200, 150, 32), (20, 30, 64), (48, 48, 48)])
 def test_resized_without_antialias(W, H, size):
     image = picture(W, H)
@@ -71,14 +56,6 @@ def test_area_averages(W, H, size, resize):
     difference = got - plain[top : top + size, left : left + size]
     assert difference.max() < 2e-3
     assert difference.min() > -1 - 2e-3
-
-
-@pytest.mark.parametrize("shape", [(32, 32), (48, 32), (32, 57)])
-def test_nothing_is_resampled_at_the_same_size(shape):
-    image = picture(*shape)
-    left, top = (shape[0] - 32) // 2, (shape[1] - 32) // 2
-    expected = image.crop((left, top, left + 32, top + 32))
-    assert np.array_equal(np.asarray(AreaCrop(32, 32)(image)), np.asarray(expected))
 
 
 def test_the_squashed_view_is_bilinear_without_antialias() -> None:

@@ -1,6 +1,5 @@
 import math
 import random
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -51,12 +50,6 @@ def test_operations_without_magnitude(image, level):
         assert np.array_equal(applied("Equalize", image, level)[..., channel], table[values])
 
 
-def test_one_value_stays_under_contrast_and_equalising():
-    flat = Image.new("RGB", (9, 9), (7, 80, 200))
-    for name in ("AutoContrast", "Equalize"):
-        assert np.array_equal(applied(name, flat, 10), np.asarray(flat))
-
-
 @pytest.mark.parametrize(
     ("level", "threshold", "bits", "add"),
     [(0, 0, 1, 0), (5, 128, 2, 55), (9, 230, 3, 99), (10, 0, 4, 110), (15, 128, 6, 165), (20, 0, 8, 220)],
@@ -81,13 +74,6 @@ def test_enhancements_move_away_from_a_lesser_image(image, level, factor):
     for name, other in lesser.items():
         difference = np.abs(applied(name, image, level).astype(int) - truncated(other + factor * (x - other)))
         assert difference.max() <= (1 if name != "Color" else 1 + abs(factor - 1)), name
-
-
-def test_contrast_at_the_size_of_the_recipes():
-    """Every 224 px image is moved from grey 196, whatever its mean; beyond 255 x 256 pixels from white."""
-    for size, grey in ((224, 196), (600, 255)):
-        got = applied("Contrast", Image.new("RGB", (size, size), (50, 50, 50)), 0)
-        assert set(np.unique(got)) == {int(grey + 0.1 * (50 - grey))}
 
 
 def moved(x, source):
@@ -140,29 +126,6 @@ def test_cutout(level, half):
         assert min(half, 100) <= columns <= 2 * half
     if half:
         assert any((box > 0).any(1).sum() == min(2 * half, 90) for box in boxes)
-
-
-@pytest.mark.parametrize("name", ["Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"])
-def test_either_way_is_as_likely(image, name):
-    random.seed(1)
-    ways = Counter(applied(name, image, 3).tobytes() for _ in range(400))
-    assert len(ways) == 2
-    assert min(ways.values()) > 150  # 200 expected, deviation 10
-
-
-@pytest.mark.parametrize("layers", [0, 1, 2, 3])
-def test_every_layer_draws_any_operation(monkeypatch, image, layers):
-    calls = []
-    for name in OPERATIONS:
-        monkeypatch.setitem(OPERATIONS, name, lambda image, m, name=name: calls.append((name, m)) or image)
-    random.seed(2)
-    augment = RandAugment(layers, 15)
-    for _ in range(1600):
-        augment(image)
-    assert len(calls) == 1600 * layers
-    assert {m for _, m in calls} <= {1.5}
-    counts = Counter(name for name, _ in calls)
-    assert all(abs(counts[name] - 100 * layers) < 5 * math.sqrt(100 * layers) for name in OPERATIONS if layers)
 
 
 def test_operations_are_applied_in_turn(image):

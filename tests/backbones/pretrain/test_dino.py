@@ -1,6 +1,5 @@
 import json
 import os
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,12 @@ from backbones.data.spec import resolve_dataset
 from backbones.engine.loop import fit
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.dino import METHOD
-from backbones.pretrain.dino_options import DinoOptions
-from backbones.pretrain.method import load_method
 from backbones.runtime import dist
 from backbones.runtime.ranks import Ranks
 from backbones.settings import CONFIGS, read_yaml
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
 from tests.processes import spawn_ranks
 from tests.support import context
-from transfer.cli.command import pretraining_recipe, read_command
-from transfer.cli.options import PretrainRunOptions
 
 RECIPES = ("dino", "cifar_dino")
 SMALL: dict[str, Any] = {"patch": 8, "stem": "conv", "weights": "random"}
@@ -36,22 +31,6 @@ def digits() -> ClassificationData:
 
 
 # Recipes
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_is_complete_and_the_only_source_of_values(recipe: str) -> None:
-    given = read_yaml(CONFIGS / "pretrain" / f"{recipe}.yaml")
-    assert set(given) - {"dataset", "method", "pos_resample"} == {field.name for field in fields(DinoOptions)}
-    assert all(field.default is MISSING and field.default_factory is MISSING for field in fields(DinoOptions))
-    assert load_method(given["method"]) is METHOD
-
-
-@pytest.mark.parametrize("smoke", [[], ["--smoke"]])
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_parses_with_and_without_its_smoke_layer(recipe: str, smoke: list[str]) -> None:
-    words = ["--backbone", "tiny", "--dataset", "toy_digits", *smoke]
-    command = read_command(pretraining_recipe(recipe), DinoOptions, words, PretrainRunOptions)
-    assert isinstance(command.options, DinoOptions)
 
 
 def test_the_recipe_is_the_vanilla_run_of_the_reference() -> None:
@@ -99,19 +78,6 @@ def test_what_cannot_work_is_known_before_training(
     backbone = resolve("tiny", **SMALL, **spec)
     with pytest.raises(error, match=named):
         METHOD.check(backbone, digits, dino_options(**given), context())
-
-
-def test_a_batch_that_the_ranks_cannot_share(digits: ClassificationData) -> None:
-    with pytest.raises(UsageError, match=r"--batch 4 in 2 micro-batches .* 3 ranks"):
-        METHOD.check(
-            resolve("tiny", **SMALL), digits, dino_options(grad_accum_steps=2), context(ranks=Ranks(0, 3, 0, 3))
-        )
-
-
-def test_a_backbone_of_one_image_size_is_refused(digits: ClassificationData) -> None:
-    spec = resolve("mixer_s32_224", weights="random")
-    with pytest.raises(UsageError, match="--local-size 96"):
-        METHOD.check(spec, digits, dino_options(size=224, local_size=96, resize=None), context())
 
 
 # Runs

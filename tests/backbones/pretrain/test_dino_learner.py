@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from backbones.data.loading.loader import RunLoader
-from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.checkpoint import STATE
 from backbones.engine.context import Context
 from backbones.engine.loop import fit
 from backbones.errors import Stopped
 from backbones.pretrain.dino_learner import DinoLearner, batch_norms
-from backbones.runtime.seeding import key_seed, seed_torch
+from backbones.runtime.seeding import seed_torch
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
 from tests.support import context, tensors
 
@@ -66,18 +63,6 @@ def test_the_loss_is_that_of_crops_sent_one_by_one() -> None:
     assert float(found["loss"]) == pytest.approx(float(torch.stack(terms).mean()), rel=1e-5)
     assert float(found["teacher_entropy"]) == pytest.approx(float(torch.stack(entropies).mean()), rel=1e-4)
     assert float(found["kl"]) == pytest.approx(float(found["loss"] - found["teacher_entropy"]), rel=1e-5)
-
-
-@pytest.mark.parametrize(("local_size", "passes"), [(16, 2), (32, 1)])
-def test_one_forward_per_resolution(local_size: int, passes: int) -> None:
-    learner = make(dino_options(local_size=local_size))
-    calls: list[tuple[int, ...]] = []
-    learner.student.backbone.model.register_forward_pre_hook(lambda module, inputs: calls.append(inputs[0].shape))
-    counted = learner.student.backbone.model.patch_embed
-    counted.register_forward_pre_hook(lambda module, inputs: calls.append(tuple(inputs[0].shape)))
-    learner(([torch.rand(4, 3, side, side) for side in (32, 32, local_size, local_size)], LABELS), 1)
-    assert len(calls) == passes
-    assert sum(shape[0] for shape in calls) == 16
 
 
 def test_only_the_student_is_trained_and_the_head_is_behind_the_backbone() -> None:
@@ -220,33 +205,6 @@ def test_other_teachers_keep_the_moving_average_of_the_students_statistics(teach
         assert mine.num_batches_tracked == theirs.num_batches_tracked
 
 
-@pytest.mark.parametrize(("teacher_bn", "batch_decides"), [("own", True), ("ema", True), ("eval", False)])
-def test_what_normalises_the_teacher_in_training(teacher_bn: str, batch_decides: bool) -> None:
-    """Running statistics, moved far away, change an evaluating teacher's loss only."""
-    learner = make(dino_options(teacher_bn=teacher_bn), stem="conv").train()
-    views, losses = crops(), []
-    for shift in (0.0, 5.0):
-        for norm in batch_norms(learner.teacher):
-            norm.running_mean.fill_(shift)
-        losses.append(learner((views, LABELS), 1)["teacher_entropy"])
-    assert torch.equal(*losses) == batch_decides
-
-
-@pytest.mark.parametrize("teacher_bn", ["own", "ema", "eval"])
-def test_an_evaluated_teacher_normalises_by_its_running_statistics_and_trains_on_as_before(teacher_bn: str) -> None:
-    learner = make(dino_options(teacher_bn=teacher_bn), stem="conv").train()
-    modes = [norm.training for norm in batch_norms(learner.teacher)]
-    update(learner, crops())
-    learner.eval()
-    images = torch.rand(6, 3, 32, 32)
-    with torch.no_grad():
-        together = learner.teacher.backbone.pooled(images)
-        alone = torch.cat([learner.teacher.backbone.pooled(image[None]) for image in images])
-    assert torch.allclose(together, alone, atol=1e-5)
-    learner.train()
-    assert [norm.training for norm in batch_norms(learner.teacher)] == modes == [teacher_bn != "eval"] * 3
-
-
 @pytest.mark.parametrize(("local_bn", "updates"), [(True, 2), (False, 1)])
 def test_whether_local_crops_move_the_students_statistics(local_bn: bool, updates: int) -> None:
     learner = make(dino_options(local_bn=local_bn), stem="conv").train()
@@ -277,21 +235,6 @@ def test_a_constant_teacher_collapses_onto_ln_k_and_a_healthy_start_does_not() -
         learner.center.copy_(learner.teacher.head(torch.zeros(1, 64))[0])
     assert "uniform" in why(crops())
     assert why([torch.zeros_like(view) for view in crops()]).startswith("all features")
-
-
-def test_fit_stops_at_a_collapse(tmp_path: Path) -> None:
-    options = dino_options(epochs=20, judge_after=4)
-    learner = make(options)
-    with torch.no_grad():
-        for network in (learner.student, learner.teacher):
-            network.head.mlp[4].weight.zero_()  # the outputs of all images are equal, and the center stands on them
-            network.head.mlp[4].bias.fill_(1.0)
-        learner.center.copy_(learner.teacher.head(torch.zeros(1, 64))[0])
-    learner.student.head.requires_grad_(False)
-    outcome = fit(learner, feed(), options, context(tmp_path))
-    assert outcome.status == "collapsed"
-    assert "uniform" in outcome.reason
-    assert outcome.step < 80
 
 
 # Whole runs
@@ -339,73 +282,3 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, giv
     histories = [(tmp_path / name / "history.jsonl").read_text() for name in ("whole", "pieces")]
     assert histories[0] == histories[1]
     assert len(histories[0].splitlines()) == 8
-
-
-def test_sam_changes_the_student_but_takes_statistics_from_the_first_pass() -> None:
-    states = []
-    for sam in ("none", "sam"):
-        options = dino_options(epochs=1, sam=sam)
-        learner = make(options, epoch_steps=1, stem="conv")
-        fit(learner, feed(batch=16), options, context())
-        states.append(learner)
-    plain, sam_ = states
-    assert same(statistics(plain), statistics(sam_))
-    assert torch.equal(plain.center, sam_.center)
-    assert not torch.equal(plain.student.backbone.model.cls_token, sam_.student.backbone.model.cls_token)
-
-
-class Pictures(Dataset[tuple[list[Tensor], Tensor]]):
-    """Sixteen pictures of coarse noise, cropped at random, each crop in a light of its own."""
-
-    def __getitem__(self, key: tuple[int, int, int]) -> tuple[list[Tensor], Tensor]:
-        generator = torch.Generator().manual_seed(key[1])
-        coarse = torch.rand(1, 3, 3, 3, generator=generator)
-        picture = nn.functional.interpolate(coarse, size=(40, 40), mode="bilinear")[0]
-        generator.manual_seed(key_seed(*key) % 2**31)
-        corners = torch.randint(0, 8, (4, 2), generator=generator).tolist()
-        lights = torch.rand(4, generator=generator) + 0.3
-        places = zip(corners, (32, 32, 16, 16), lights)
-        views = [picture[:, y : y + side, x : x + side] * light for (y, x), side, light in places]
-        return views, torch.tensor(0)
-
-
-def nearness(learner: DinoLearner) -> float:
-    """Mean distance of two crops of one picture over that of any two crops, in the teacher's features."""
-    views = [Pictures()[9, index, 0][0] for index in range(16)]
-    learner.eval()
-    with torch.no_grad():
-        ones, others = (
-            nn.functional.normalize(learner.teacher.backbone.pooled(torch.stack([crops[side] for crops in views])))
-            for side in (0, 1)
-        )
-    distances = 1 - ones @ others.T
-    return float(distances.diagonal().mean() / distances.mean())
-
-
-def test_crops_of_a_picture_come_together() -> None:
-    options = dino_options(epochs=25, lr=1e-3, out_dim=64, warmup_epochs=5.0, teacher_momentum=0.95, judge_after=1000)
-    learner = make(options, epoch_steps=2)
-    before = nearness(learner)
-    batches = RunLoader(Pictures(), lambda epoch: shuffled_batches(16, 8, seed=0, epoch=epoch))
-    assert fit(learner, batches, options, context()).status == "completed"
-    assert nearness(learner) < 0.5 * before
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision_gives_the_loss_of_fp32_roughly(precision: str) -> None:
-    learner = make(dino_options())
-    with torch.no_grad():
-        expected = learner((crops(), LABELS), 1)
-        with context(precision=precision).autocast():
-            found = learner((crops(), LABELS), 1)
-    assert found["loss"].dtype == torch.float32
-    assert float(found["loss"]) == pytest.approx(float(expected["loss"]), rel=0.02)
-    assert float(found["teacher_entropy"]) == pytest.approx(float(expected["teacher_entropy"]), rel=0.02)
-
-
-def test_fp16_trains_with_its_scaler() -> None:
-    options, here = dino_options(epochs=1), context(precision="fp16")
-    learner = make(options)
-    before = learner.student.head.last_layer.weight_v.clone()
-    assert fit(learner, feed(), options, here).status == "completed"
-    assert not torch.equal(before, learner.student.head.last_layer.weight_v)

@@ -155,22 +155,6 @@ def test_pure(base):
     assert np.array_equal(np.random.get_state()[1], states[2])  # noqa: NPY002
 
 
-@pytest.mark.parametrize("base", [DEIT, BIGVISION])
-def test_keeps_type_and_memory_format(base):
-    images, labels = batch()
-    images = images.to(torch.bfloat16, memory_format=torch.channels_last)
-    got, targets = mixed(0, options(base), images, labels)
-    assert got.dtype == torch.bfloat16
-    assert got.is_contiguous(memory_format=torch.channels_last)
-    assert targets.dtype == torch.float32
-
-
-def test_odd_batches_have_no_pairs():
-    images, labels = batch(5)
-    with pytest.raises(UsageError, match=r"5 in one process is odd.*--mixup 0 --cutmix 0"):
-        mix(images, labels, C, options(), seed=0, step=0)
-
-
 @pytest.mark.parametrize(
     ("base", "values", "message"),
     [

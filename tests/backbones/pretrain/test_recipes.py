@@ -38,10 +38,6 @@ def test_every_recipe_is_complete(recipe: str, smoke: tuple[str, ...]) -> None:
     assert found.batch % 2 == 0
 
 
-def test_the_recipes_of_the_papers_are_there() -> None:
-    assert {"deit", "volo", "bigvision_i1k", "bigvision_i21k", "cifar_deit"} <= {*SUPERVISED}
-
-
 def test_deit_holds_its_rate_for_an_epoch_one_behind() -> None:
     recipe = options("deit")
     schedule = Schedule(recipe)

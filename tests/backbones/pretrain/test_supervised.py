@@ -24,7 +24,7 @@ from backbones.errors import Stopped, UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.mixup import mix
-from backbones.pretrain.supervised import METHOD, check, train_loader
+from backbones.pretrain.supervised import METHOD, train_loader
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime import dist
@@ -118,16 +118,6 @@ def test_forward_is_pure_and_its_loss_is_that_of_the_mixed_images(given: dict[st
     if given:
         torch.manual_seed(6)
         assert model(seen, 4)["loss"].item() != results[0]["loss"].item()
-
-
-def test_spread_is_that_of_the_features_before_the_classifier() -> None:
-    model = learner()
-    images, labels = batch()
-    model.backbone.model.head.weight.data.zero_()
-    spread = model((images, labels), 1)["spread"]
-    directions = nn.functional.normalize(model.backbone.pooled(images), dim=1)
-    assert torch.allclose(spread, 1 - directions.mean(0).square().sum(), atol=1e-6)
-    assert model((images[:1].expand(8, -1, -1, -1), labels), 1)["spread"] < 1e-6
 
 
 @pytest.mark.parametrize(("loss", "level"), [("softmax", math.log(3)), ("sigmoid", 3 * 0.6365141682948128)])
@@ -296,14 +286,7 @@ def test_what_cannot_work_is_known_before_the_training(
     data: ClassificationData, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        check(tiny(), data, options(**given), context())
-
-
-def test_a_batch_that_ranks_cannot_share_is_refused(data: ClassificationData) -> None:
-    with pytest.raises(UsageError, match="cannot be shared evenly by 3 ranks"):
-        check(tiny(), data, options(), context(ranks=Ranks(0, 3, 0, 3)))
-    with pytest.raises(UserError, match="no training split"):
-        check(tiny(), replace(data, train=None), options(), context())
+        METHOD.check(tiny(), data, options(**given), context())
 
 
 @pytest.mark.parametrize(
@@ -357,25 +340,4 @@ def test_tokens_train_under_label_maps(data: ClassificationData, tmp_path: Path)
     (tmp_path / "maps-0" / "none" / "3.npy").unlink()
     named_files.cache_clear()  # as the next command does
     with pytest.raises(UserError, match="no label map for 1 of 72 training images"):
-        check(spec, data, options(**VOLO, token_labels=tmp_path / "maps-0"), context())
-
-
-def test_tokens_have_their_images_label_without_maps() -> None:
-    model = learner(resolve("volo_tiny", weights="random"), **VOLO)
-    torch.manual_seed(3)
-    found = model(batch(), 1)
-    images, labels = batch()
-    torch.manual_seed(3)
-    class_logits, token_logits, (top, left, bottom, right) = model.backbone.dense_logits(images)
-    share = (bottom - top) * (right - left) / token_logits.shape[1]
-    smooth = nn.functional.one_hot(labels, CLASSES) * 0.9 + 0.1 / CLASSES
-    mixed = (1 - share) * smooth + share * smooth.flip(0)
-    of_class = -(mixed * class_logits.log_softmax(1)).sum(1).mean()
-    of_tokens = -(smooth[:, None] * token_logits.log_softmax(2)).sum(2).mean()
-    assert torch.allclose(found["loss"], of_class + 0.5 * of_tokens, atol=1e-5)
-    assert model.chance() == ("class_loss", pytest.approx(math.log(3)))
-
-
-def test_a_backbone_without_a_classifier_for_tokens_is_refused(data: ClassificationData) -> None:
-    with pytest.raises(UsageError, match="tiny has no classifier for its tokens"):
-        check(tiny(), data, options(**VOLO), context())
+        METHOD.check(spec, data, options(**VOLO, token_labels=tmp_path / "maps-0"), context())

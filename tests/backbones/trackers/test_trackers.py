@@ -71,35 +71,6 @@ def test_a_run_is_kept_with_its_record_over_an_interruption(name: str, tmp_path:
         assert str(kept.options["option_119"]) == "119"
 
 
-def test_steps_that_are_trained_again_stand_once_in_tensorboard(tmp_path: Path) -> None:
-    """A run that logged three steps goes on from the state saved after the first one."""
-    run = tracked(tmp_path / "run")
-    for first, value in ((1, 5.0), (2, 4.0)):
-        with tracking("tensorboard", run, print) as tracker:
-            for step in range(first, 4):
-                tracker.log(step, {"loss": value})
-    assert read("tensorboard", run.folder).series["loss"] == [(1, 5.0), (2, 4.0), (3, 4.0)]
-
-
-@pytest.mark.parametrize("name", INSTALLED)
-def test_a_failed_run_is_kept_as_such(name: str, tmp_path: Path) -> None:
-    run = tracked(tmp_path / f"reid-toy-tiny-failed-{name}")
-    with suppress(ZeroDivisionError), tracking(name, run, print) as tracker:
-        tracker.log(1, {"loss": 3.0})
-        raise ZeroDivisionError
-    kept = read(name, run.folder)
-    assert kept.series["loss"] == [(1, 3.0)]
-    assert kept.record is None
-    assert kept.ending in {"tensorboard": [None], "trackio": [None], "wandb": ["1"], "mlflow": ["FAILED"]}[name]
-
-
-@pytest.mark.parametrize("name", INSTALLED)
-def test_stdout_stays_for_the_table(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with tracking(name, tracked(tmp_path / f"quiet-{name}"), print) as tracker:
-        tracker.log(1, {"loss": 3.0})
-    assert capfd.readouterr().out == ""
-
-
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_missing_package_is_one_line_with_its_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

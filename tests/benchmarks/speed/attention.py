@@ -94,7 +94,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "softmax": {"attention": "softmax"},
     "relu": {"attention": "relu"},
     "relu, no qk-norm": {"attention": "relu", "qk_norm": False},
-    "relu, gate": {"attention": "relu", "gate": True},
+    "relu, gate": {"attention": "relu", "gate": "sigmoid"},
     "relu, learned alpha": {"attention": "relu", "alpha": "learned"},
     "relu_sum": {"attention": "relu_sum"},
 }

@@ -134,7 +134,7 @@ def test_a_width_is_filled_up_for_the_kernels_alone() -> None:
     [
         {},
         {"length": "image", "alpha": 0.5},
-        {"length": "train", "gate": True},
+        {"length": "train", "gate": "sigmoid"},
         {"alpha": "learned", "qk_norm": False},
         {"attention": "identity"},
         {"attention": "softplus_sum"},

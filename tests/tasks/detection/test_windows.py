@@ -83,10 +83,10 @@ def by_window(x: Tensor, size: int, of_window) -> Tensor:
     ("name", "given"),
     [
         ("softmax", {}),
-        ("softmax", {"qk_norm": True, "gate": True}),
+        ("softmax", {"qk_norm": True, "gate": "sigmoid"}),
         ("relu", {}),
         ("relu", {"length": "image"}),
-        ("relu", {"length": "train", "gate": True}),
+        ("relu", {"length": "train", "gate": "sigmoid"}),
         ("relu", {"alpha": "learned", "qk_norm": True}),
         ("relu_sum", {}),
         ("softplus", {"alpha": 0.5}),
