@@ -5,7 +5,6 @@ import copy
 import pytest
 import timm
 import torch
-from timm.models import create_feature_extractor, get_graph_node_names
 
 import backbones.vit  # noqa: F401
 from backbones.checkpoints.exports import export
@@ -42,42 +41,6 @@ class Attention(nn.Module):
 def make(name, options, **more):
     torch.manual_seed(0)
     return timm.create_model(name, num_classes=5, img_size=(64, 32), **options, **more)
-
-
-def users_parts(folder):
-    (folder / "mine.py").write_text(PARTS)
-    return {kind.lower(): f"{folder}/mine.py:{kind}" for kind in ("Stem", "Attention", "FFN")}
-
-
-def assert_made_on(model, device, dtype):
-    tensors = dict([*model.named_parameters(), *model.named_buffers()])
-    assert {name for name, tensor in tensors.items() if tensor.device.type != device} == set()
-    assert {name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.dtype != dtype} == set()
-
-
-@pytest.mark.parametrize(("name", "options"), MODELS)
-def test_every_part_is_made_on_the_device_and_in_the_type(name, options):
-    assert_made_on(make(name, options, device="meta", dtype=torch.bfloat16), "meta", torch.bfloat16)
-    model = make(name, options, dtype=torch.float64).eval()
-    assert_made_on(model, "cpu", torch.float64)
-    assert model(torch.rand(2, 3, 64, 32, dtype=torch.float64)).dtype == torch.float64
-
-
-def test_so_are_users_parts(tmp_path):
-    assert_made_on(make("vit_tiny", users_parts(tmp_path), device="meta", dtype=torch.float64), "meta", torch.float64)
-
-
-@pytest.mark.parametrize(("name", "options"), MODELS)
-def test_fx_traces_graphs_for_every_size(name, options):
-    model = make(name, options).eval()
-    last = get_graph_node_names(model)[1][-1]
-    traced = create_feature_extractor(model, [last]).eval()
-    for size in ((64, 32), (32, 96)):  # its own, and one to which positions are resampled
-        images = torch.rand(2, 3, *size)
-        torch.testing.assert_close(traced(images)[last], model(images))
-    traced.train()(images)[last].square().mean().backward()
-    trained = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
-    assert {key for key, parameter in traced.named_parameters() if parameter.grad is not None} == trained
 
 
 @pytest.mark.parametrize(("name", "options"), MODELS)
@@ -129,11 +92,6 @@ def test_stopping_early_and_pruning_change_no_map(name, options):
         (final.sum() + taken[0].sum()).backward()
         unused = [key for key, p in pruned.named_parameters() if p.requires_grad and p.grad is None]
         assert not unused, index
-
-
-def test_features_of_a_model_with_fewer_blocks_than_timm_takes_by_default():
-    maps = timm.create_model("vit_tiny", features_only=True)(torch.zeros(1, 3, 64, 32))
-    assert [x.shape for x in maps] == [(1, 64, 4, 2)] * 2
 
 
 STEMS = {"patchify": "proj", "proj_bn_relu": "proj", "conv": "conv.0", "conv_ibn": "conv.0", "3Conv+1Proj": "conv.0"}

@@ -1,6 +1,5 @@
 """VOLO with exchangeable parts, against timm's."""
 
-import numpy as np
 import pytest
 import timm
 import torch
@@ -11,7 +10,6 @@ import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from backbones.errors import UsageError, UserError
-from backbones.volo import random_box
 from tests.backbones.checkpoints.test_exports import trained
 
 SIZE = (64, 96)
@@ -91,28 +89,6 @@ def test_mixed_tokens():
         back[:, top:bottom, left:right] = grid.flip(0)[:, top:bottom, left:right]
         torch.testing.assert_close(dense, back.view(3, 24, 5))
     assert len(boxes) > 3
-
-
-def test_boxes_are_those_of_cutmix():
-    torch.manual_seed(0)
-    boxes = np.array([random_box(14, 10) for _ in range(4000)])
-    assert boxes.min() >= 0
-    assert (boxes[:, 0] <= boxes[:, 2]).all()
-    assert (boxes[:, 2].max(), boxes[:, 3].max()) == (14, 10)
-    random = np.random.default_rng(0)
-
-    def box():
-        ratio = np.sqrt(1 - random.beta(1, 1))
-        rows, columns = int(14 * ratio), int(10 * ratio)
-        y, x = random.integers(14), random.integers(10)
-        ends = (y - rows // 2, x - columns // 2, y + rows // 2, x + columns // 2)
-        return np.clip(ends, 0, [14, 10, 14, 10])
-
-    expected = np.array([box() for _ in range(4000)])
-    for moment in (lambda b: b, lambda b: ((b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1]))[:, None]):
-        found, wanted = moment(boxes), moment(expected)
-        error = 4 * np.sqrt((found.var(0) + wanted.var(0)) / 4000)
-        assert (abs(found.mean(0) - wanted.mean(0)) < error).all()
 
 
 @pytest.mark.parametrize("ffn", ["mlp", "relu", "conv1d_bn", "conv1d", "no_norm", "mlp_tanh"])

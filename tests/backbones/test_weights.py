@@ -17,7 +17,6 @@ from backbones.checkpoints.exports import export
 from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
-from tests.backbones.test_positions import plainly
 
 SIZE = (64, 32)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -249,38 +248,6 @@ def test_timms_released_weights_from_the_cache(tmp_path, monkeypatch):
         create("dino_s16", depth=2)
 
 
-@pytest.mark.parametrize("way", ["antialias", "bicubic", "bilinear"])
-def test_released_weights_come_to_another_size_in_the_way_asked_for(tmp_path, monkeypatch, way):
-    """timm's model and ours; timm by itself has one way."""
-    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
-    theirs = timm.create_model(name)
-    hub(tmp_path, monkeypatch, f"timm/{name}", theirs.state_dict())
-    table = theirs.pos_embed.detach()[:, 1:].unflatten(1, (14, 14))
-    expected = plainly(table, (6, 10), way).flatten(1, 2)
-    for backbone in (
-        create(name, img_size=(96, 160), pos_resample=way),
-        create("vit_ti", weights=f"timm:{name}", img_size=(96, 160), pos_resample=way),
-    ):
-        found = backbone.model.pos_embed.detach()
-        torch.testing.assert_close(found[:, 1:].double(), expected, rtol=0, atol=1e-6)
-        assert torch.equal(found[:, 0], theirs.pos_embed[:, 0])
-        assert backbone.model.patch_embed.grid_size == (6, 10)
-
-
-def test_timms_statistics_come_with_timms_weights(tmp_path, monkeypatch):
-    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
-    theirs = timm.create_model(name).eval()
-    hub(tmp_path, monkeypatch, f"timm/{name}", theirs.state_dict())
-    ours = create("vit_ti", weights=f"timm:{name}")
-    foreign = create(name)
-    assert ours.spec.mean == foreign.spec.mean == (0.5, 0.5, 0.5)
-    images = torch.rand(1, 3, 224, 224)
-    expected = theirs.forward_head(theirs.forward_features((images - 0.5) / 0.5), pre_logits=True)
-    torch.testing.assert_close(foreign.eval().pooled(images), expected)
-    torch.testing.assert_close(ours.eval().pooled(images), expected, atol=1e-5, rtol=1e-4)
-    assert foreign.weights_id == ours.weights_id == f"timm:{name}"
-
-
 def test_a_repository_of_the_hub(tmp_path, monkeypatch):
     model = source(stem="conv")
     export(model, tmp_path / "out")
@@ -290,30 +257,6 @@ def test_a_repository_of_the_hub(tmp_path, monkeypatch):
     torch.testing.assert_close(backbone.pooled(IMAGES), features(model))
     assert backbone.spec.name == "mine"
     check("hf-hub:me/mine", model, stem="conv")
-
-
-def test_a_folder_of_timms_in_our_architecture(tmp_path):
-    theirs = timm.create_model("vit_small_patch16_224.dino", depth=1).eval()
-    export(theirs, tmp_path / "out")
-    backbone = create("vit_s", depth=1, weights=str(tmp_path / "out")).eval()
-    images = torch.rand(1, 3, 224, 224)
-    torch.testing.assert_close(backbone.pooled(images), features(theirs, images))
-
-
-def test_other_architectures_from_files(tmp_path):
-    theirs = timm.create_model("convnext_atto", num_classes=7).eval()
-    torch.save({"state_dict": theirs.state_dict()}, tmp_path / "a.pth")
-    backbone = create("convnext_atto", weights=str(tmp_path / "a.pth")).eval()
-    images = torch.rand(1, 3, 64, 64)
-    normal = (images - backbone.mean) / backbone.std
-    torch.testing.assert_close(
-        backbone.pooled(images), theirs.forward_head(theirs.forward_features(normal), pre_logits=True)
-    )
-    export(backbone, tmp_path / "out")
-    again = create("convnext_atto", weights=str(tmp_path / "out")).eval()
-    assert torch.equal(again.pooled(images), backbone.pooled(images))
-    with pytest.raises(UserError, match="holds a convnext_atto, not backbone resnet18"):
-        create("resnet18", weights=str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(

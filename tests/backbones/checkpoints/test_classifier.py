@@ -92,22 +92,6 @@ def test_weights_without_one(load, tmp_path):
 ARCHS = ["resnet18", "mobilenetv3_small_100", "levit_128s", "convnext_atto", "vgg11", "eva02_tiny_patch14_224"]
 
 
-@pytest.mark.parametrize("name", ARCHS)
-def test_models_of_timm(name):
-    """Features keep their width, and layer decay its layers."""
-    with torch.device("meta"):
-        plain = create(name, weights="random").eval()
-        headed = create(name, weights="random", classes=3).eval()
-        images = torch.zeros(2, 3, 224, 224)
-        assert headed.logits(images).shape == (2, 3)
-        assert headed.pooled(images).shape == plain.pooled(images).shape == (2, plain.dim)
-    assert headed.depth == plain.depth
-    extra = dict(headed.named_parameters()).keys() - dict(plain.named_parameters()).keys()
-    assert {headed.layer_of(parameter) for parameter in extra} == {plain.depth + 1}
-    shared = dict(plain.named_parameters()).keys()
-    assert [headed.layer_of(parameter) for parameter in shared] == [plain.layer_of(parameter) for parameter in shared]
-
-
 def test_the_classifier_of_timms_released_weights(tmp_path, monkeypatch):
     theirs = timm.create_model("resnet18.a1_in1k").eval()
     hub(tmp_path, monkeypatch, "timm/resnet18.a1_in1k", theirs.state_dict())

@@ -83,23 +83,6 @@ def test_a_users_function_is_counted(tmp_path):
     assert counts["attention"] == 2 * 2 * 9 * 64 * (4 * 64 + 2 * 32)
 
 
-def test_users_parts_are_counted(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "import torch\n"
-        "from torch import nn\n"
-        "class Ffn(nn.Module):\n"
-        "    def __init__(self, dim, hidden):\n"
-        "        super().__init__()\n"
-        "        self.weight = nn.Parameter(torch.randn(dim, dim))\n"
-        "    def forward(self, x):\n"
-        "        return x @ self.weight + torch.ones(x.shape[-1])\n"  # a tensor of its own on the CPU
-    )
-    counts = flops(create("tiny", ffn=f"{tmp_path}/mine.py:Ffn", img_size=(64, 32)), (64, 32))
-    assert counts["method"] == "counter"
-    assert counts["ffn"] == 2 * 2 * 9 * 64 * 64
-    assert counts["stem"] == 2 * 8 * 3 * 16 * 16 * 64
-
-
 def test_the_length_that_reaches_each_task():
     """L of L^-alpha: the 128 patches (and class token) of ReID, and both resolutions of a multi-crop."""
     relu = create("vit_s", attention="relu", weights="random", depth=12)

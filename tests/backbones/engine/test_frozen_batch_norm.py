@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone, create
 from backbones.engine.frozen_batch_norm import frozen_batch_norms
 from backbones.engine.learner import Learner
-from backbones.engine.optim import freeze_others
 from backbones.engine.step import Stepper
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
@@ -91,32 +90,6 @@ def supervised(ema: float | None) -> SupervisedLearner:
 def reid() -> ReidLearner:
     options = read_command(task_recipe("reid"), ReidOptions, ["--backbone", "tiny", "--smoke"]).options
     return ReidLearner(create("tiny", stem="conv", weights="random", img_size=32), 4, options)
-
-
-@pytest.mark.parametrize(
-    ("make_learner", "pattern"),
-    [(reid, "*neck*"), (lambda: supervised(None), "*head*"), (lambda: supervised(0.9), "*head*")],
-)
-def test_so_it_is_in_the_learners(make_learner: Any, pattern: str) -> None:
-    torch.manual_seed(0)
-    learner, where = make_learner(), context()
-    stepper = Stepper(learner, fit_options(lr=0.1, trainable=(pattern,)), where)
-    before, kept = features(learner.backbone), statistics(learner.backbone)
-    for number in range(1, 6):
-        stepper.step(number, 0.0, (torch.rand(8, 3, 32, 32), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])), 5)
-    assert len(where.notes) == 1
-    assert all(torch.equal(a, b) for a, b in zip(statistics(learner.backbone), kept, strict=True))
-    assert torch.equal(features(learner.backbone), before)
-
-
-def test_a_norm_without_parameters_goes_with_what_holds_it() -> None:
-    plain = nn.ModuleDict(
-        {"stem": nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, affine=False)), "head": nn.Linear(4, 2)}
-    )
-    assert not frozen_batch_norms(plain)
-    freeze_others(plain, ("head.*",))
-    assert [*frozen_batch_norms(plain)] == ["stem.1"]
-    assert not frozen_batch_norms(nn.Sequential(nn.BatchNorm2d(4, track_running_stats=False).requires_grad_(False)))
 
 
 def test_dinos_teacher_normalises_as_its_student_does() -> None:

@@ -122,25 +122,6 @@ def test_weights_come_back_to_the_bit() -> None:
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
 
 
-def test_what_has_no_gradient_stays_and_does_not_count() -> None:
-    class Partly(Classifier):
-        def __init__(self) -> None:
-            super().__init__()
-            self.teacher, self.unused = nn.Linear(2, 2).requires_grad_(False), nn.Parameter(torch.ones(3))
-
-        def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
-            assert torch.equal(self.unused, torch.ones(3))
-            assert torch.equal(self.teacher.weight, frozen)
-            return super().forward(batch, step)
-
-    model, plain = Partly(), Classifier()
-    frozen = model.teacher.weight.clone()
-    stats, _, _ = stepper(model, sam="sam", **SGD).step(STEP, 0.0, points())
-    expected, _, _ = stepper(plain, sam="sam", **SGD).step(STEP, 0.0, points())
-    assert stats == expected
-    assert all(torch.equal(weight, model.get_parameter(name)) for name, weight in plain.named_parameters())
-
-
 class Linear(Learner):
     """A loss whose gradient does not depend on the weights, multiplied by `factors` call after call."""
 

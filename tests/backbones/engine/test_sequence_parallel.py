@@ -132,15 +132,6 @@ def test_features_and_gradients_are_those_of_one_process(results: list[dict[str,
                 torch.testing.assert_close(result[name]["gradients"][key], parameter.grad, atol=1e-6, rtol=1e-3)
 
 
-def test_split_and_join(results: list[dict[str, Any]]) -> None:
-    factors = torch.tensor([1.0, 1, 1, 2, 2, 2, 2])[:, None]  # of ranks 0 and 1, which have 3 and 4 tokens
-    for rank, result in enumerate(results):
-        assert torch.equal(result["joined"], torch.arange(14.0).view(2, 7, 1) * factors)
-        own = torch.tensor([1.0, 1, 1, 0, 0, 0, 0] if rank % 2 == 0 else [0.0, 0, 0, 1, 1, 1, 1])[:, None]
-        # the sum of both ranks' losses, of which each has the same
-        assert torch.equal(result["gradient"], (2 * own * factors * (1 + torch.arange(7.0))[:, None]).expand(2, 7, 1))
-
-
 class OneRank(Shards):
     """A group without a process group, for what is found out before any collective."""
 
@@ -179,11 +170,3 @@ def test_options_that_do_not_fit(given: dict[str, Any], match: str) -> None:
 
     with pytest.raises(UsageError, match=match):
         Stepper(Classifier(), fit_options(**given), context(ranks=Ranks(0, 2, 0, 2, token_ranks=2)))
-
-
-def test_counts_differ_by_one_at_most() -> None:
-    for tokens in range(3, 40):
-        for size in (1, 2, 3):
-            counts = OneRank(size).counts(tokens)
-            assert sum(counts) == tokens
-            assert max(counts) - min(counts) <= 1

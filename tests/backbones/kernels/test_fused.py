@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from backbones.backbone import create
 from backbones.kernels import blocked, operator
 from tests.backbones.test_attention import SCALAR, by_loops
 
@@ -85,22 +84,6 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(operator, "_kernels", lambda q: fused)
     monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: False)
     return fused
-
-
-@pytest.mark.parametrize("attention", ["relu", "gelu"])
-def test_a_backbone_on_the_kernels(everywhere: ModuleType, monkeypatch: pytest.MonkeyPatch, attention: str) -> None:
-    """Features and gradients of a model, as on the plain path up to rounding."""
-    images = torch.rand(1, 3, 32, 48, device=DEVICE)
-    torch.manual_seed(0)
-    model = create("tiny", attention=attention, alpha="learned").to(DEVICE).train()
-    found = []
-    for kernels in (fused, None):
-        monkeypatch.setattr(operator, "_kernels", lambda q, kernels=kernels: kernels)
-        features = model.pooled(images)
-        grads = torch.autograd.grad(features.tanh().sum(), [p for p in model.parameters() if p.requires_grad])
-        found.append([features, *grads])
-    for ours, plain in zip(*found):
-        torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-3)
 
 
 class OnGpu:

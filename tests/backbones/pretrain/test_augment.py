@@ -1,5 +1,4 @@
 import pickle
-import random
 
 import numpy as np
 import pytest
@@ -12,9 +11,7 @@ from backbones.data.loading.floats import to_floats
 from backbones.errors import UsageError
 from backbones.pretrain.augment import (
     AugmentOptions,
-    PaddedCrop,
     eval_transform,
-    posterize,
     train_transform,
 )
 from backbones.pretrain.bigvision_crops import InceptionCrop
@@ -104,13 +101,6 @@ def test_normalised_it_equals_timm(old_pillow, values):
         torch.testing.assert_close(normalise(to_floats(got)), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_posterize():
-    image = picture()
-    for bits in range(9):
-        kept = np.asarray(image).astype(int) // 2 ** (8 - bits) * 2 ** (8 - bits)
-        assert np.array_equal(np.asarray(posterize(image, bits)), kept)
-
-
 @pytest.mark.parametrize("description", ["rand-m10-inc1", "v0"])
 def test_posterize_without_bits_on_every_pillow(description):
     """Both descriptions reach 0 bits, which Pillow refuses from version 13 on."""
@@ -151,16 +141,6 @@ def test_bigvision_crops_flips_and_augments():
         expected = T.ToTensor()(flip(crop(picture())))
     with seeded(0):
         assert torch.equal(to_floats(without(picture())), expected)
-
-
-@pytest.mark.parametrize("pad", [0, 1, 4])
-def test_padded_crops_are_shifts_over_black(pad):
-    image = picture(32, 32)
-    padded = np.pad(np.asarray(image), ((pad, pad), (pad, pad), (0, 0)))
-    windows = {padded[y : y + 32, x : x + 32].tobytes() for y in range(2 * pad + 1) for x in range(2 * pad + 1)}
-    random.seed(0)
-    seen = {np.asarray(PaddedCrop(32, pad, "bicubic")(image)).tobytes() for _ in range(20 * len(windows))}
-    assert seen == windows
 
 
 def test_erased_noise_is_that_of_the_backbone():
@@ -212,8 +192,3 @@ def test_options_that_cannot_be(values, message):
 def test_unknown_auto_augment(description):
     with pytest.raises(UsageError, match=rf"--auto-augment {description}: .*rand-m9-mstd0\.5-inc1"):
         train_transform(32, options(auto_augment=description), MEAN, STD)
-
-
-def test_evaluation_crop_larger_than_the_image():
-    with pytest.raises(UsageError, match="--resize 30: below the size 32"):
-        eval_transform(32, 30)

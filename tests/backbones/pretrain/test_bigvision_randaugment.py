@@ -1,12 +1,11 @@
 import math
-import random
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from backbones.pretrain import bigvision_randaugment
-from backbones.pretrain.bigvision_randaugment import OPERATIONS, RandAugment
+from backbones.pretrain.bigvision_randaugment import OPERATIONS
 
 LEVELS = (0, 5, 10, 15, 20)
 H, W = 48, 64
@@ -109,30 +108,3 @@ def test_geometry(monkeypatch, image, level, sign):
     }
     for name, source in sources.items():
         assert (applied(name, image, level) != moved(x, source)).mean() < 0.005, name
-
-
-@pytest.mark.parametrize(("level", "half"), [(0, 0), (1, 4), (5, 20), (10, 40)])
-def test_cutout(level, half):
-    """A grey box of `half` pixels around any pixel, cut at the borders."""
-    image = Image.new("RGB", (100, 90))
-    random.seed(0)
-    boxes = [applied("Cutout", image, level)[..., 0] for _ in range(300)]
-    assert not np.asarray(image).any()  # not in place
-    for box in boxes:
-        assert set(np.unique(box)) <= {0, 128}
-        rows, columns = (box > 0).any(1).sum(), (box > 0).any(0).sum()
-        assert (box > 0).sum() == rows * columns
-        assert min(half, 90) <= rows <= 2 * half
-        assert min(half, 100) <= columns <= 2 * half
-    if half:
-        assert any((box > 0).any(1).sum() == min(2 * half, 90) for box in boxes)
-
-
-def test_operations_are_applied_in_turn(image):
-    """Two layers of the same draws are one layer applied twice."""
-    random.seed(3)
-    both = RandAugment(2, 10)(image)
-    random.seed(3)
-    first, second = random.choices(list(OPERATIONS), k=2)
-    once = OPERATIONS[first](image, 1.0)
-    assert np.array_equal(np.asarray(both), np.asarray(OPERATIONS[second](once, 1.0)))

@@ -15,19 +15,6 @@ def test_outputs_are_cosines_while_the_norms_are_fixed() -> None:
     assert [name for name, _ in head.last_layer.named_parameters()] == ["weight_v"]
 
 
-def test_free_norms_scale_each_prototype_and_start_at_one() -> None:
-    torch.manual_seed(0)
-    head = DinoHead(24, 40, norm_last_layer=False)
-    features = torch.randn(6, 24)
-    before = head(features)
-    scales = torch.rand(40) + 0.5
-    with torch.no_grad():
-        assert head.last_layer.weight_g is not None
-        assert torch.equal(head.last_layer.weight_g, torch.ones(40, 1))
-        head.last_layer.weight_g.copy_(scales[:, None])
-    assert torch.allclose(head(features), before * scales, atol=1e-6)
-
-
 def test_the_layer_is_torchs_weight_norm() -> None:
     torch.manual_seed(0)
     ours, x = WeightNormLinear(7, 5, fixed_norm=False), torch.randn(3, 7, requires_grad=True)

@@ -168,43 +168,6 @@ def test_forward_is_a_function_of_batch_step_and_random_numbers(teacher_bn: str)
 # Batch norm: which running statistics move in a step, and which statistics normalise.
 
 
-def test_an_own_teacher_keeps_running_statistics_of_its_own_batches() -> None:
-    learner = make(dino_options(), stem="conv").train()
-    views = crops()
-    with torch.no_grad():
-        first = next(batch_norms(learner.teacher))
-        conv = learner.teacher.backbone.model.patch_embed
-        seen: list[Tensor] = []
-        first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    update(learner, views)
-    assert conv.training
-    assert len(seen) == 1
-    expected = 0.1 * seen[0].mean((0, 2, 3))
-    assert torch.allclose(first.running_mean, expected, atol=1e-6)
-    student = next(batch_norms(learner.student))
-    assert int(first.num_batches_tracked) == 1
-    assert int(student.num_batches_tracked) == 2
-    assert not torch.allclose(student.running_mean, first.running_mean, atol=1e-4)
-
-
-@pytest.mark.parametrize("teacher_bn", ["ema", "eval"])
-def test_other_teachers_keep_the_moving_average_of_the_students_statistics(teacher_bn: str) -> None:
-    learner = make(dino_options(teacher_bn=teacher_bn, teacher_momentum=0.8), stem="conv").train()
-    expected = statistics(learner.teacher)
-    for step in (1, 2):
-        before = statistics(learner.teacher)
-        learner((crops(seed=step), LABELS), step)
-        assert same(before, statistics(learner.teacher))  # forward leaves them alone
-        learner.after_step(step)
-        m = learner.momentum(step)
-        expected = [m * mine + (1 - m) * theirs for mine, theirs in zip(expected, statistics(learner.student))]
-    for mine, plain in zip(statistics(learner.teacher), expected):
-        assert torch.allclose(mine, plain, atol=1e-6)
-        assert mine.abs().max() > 1e-3
-    for mine, theirs in zip(batch_norms(learner.teacher), batch_norms(learner.student)):
-        assert mine.num_batches_tracked == theirs.num_batches_tracked
-
-
 @pytest.mark.parametrize(("local_bn", "updates"), [(True, 2), (False, 1)])
 def test_whether_local_crops_move_the_students_statistics(local_bn: bool, updates: int) -> None:
     learner = make(dino_options(local_bn=local_bn), stem="conv").train()
@@ -260,9 +223,12 @@ PLAIN_RUN: dict[str, Any] = {"epochs": 2, "drop_path": 0.3, "freeze_last_layer":
 @pytest.mark.parametrize(
     "given",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.nightly),
         {"sam": "sam", "grad_accum_steps": 2, "teacher_bn": "ema", "local_bn": False},
-        {"sam": "asam", "teacher_bn": "eval", "norm_last_layer": False, "warmup_teacher_temp_epochs": 2},
+        pytest.param(
+            {"sam": "asam", "teacher_bn": "eval", "norm_last_layer": False, "warmup_teacher_temp_epochs": 2},
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, given: dict[str, Any]) -> None:

@@ -80,21 +80,6 @@ def test_cutmix_gives_labels_by_area():
     assert max(areas) > 0.75
 
 
-def test_switching_and_probability():
-    """Half of the mixed batches by cutmix, and a share `mix_prob` mixed at all."""
-    images, labels = batch()
-    kinds = {"none": 0, "cutmix": 0, "mixup": 0}
-    for key in range(600):
-        got, targets = mixed(key, options(mix_prob=0.5, switch_prob=0.25), images, labels)
-        changed = (got != images).float().mean()
-        original = torch.isclose(got, images) | torch.isclose(got, images.flip(0))
-        kinds["none" if changed == 0 else "cutmix" if original.all() else "mixup"] += 1
-        if changed == 0:
-            torch.testing.assert_close(targets, soft(labels, 0.1))
-    assert kinds["none"] == pytest.approx(300, abs=60)
-    assert kinds["cutmix"] == pytest.approx(75, abs=40)
-
-
 def test_equals_timm():
     images, labels = batch()
     mixer = Mixup(0.8, 1.0, prob=0.9, switch_prob=0.5, label_smoothing=0.1, num_classes=C)
@@ -116,14 +101,6 @@ def test_bigvision_mixes_with_the_image_before():
         for i in range(5):
             torch.testing.assert_close(got[i], a * images[i] + (1 - a) * images[i - 1])
             torch.testing.assert_close(targets[i], a * torch.eye(C)[labels[i]] + (1 - a) * torch.eye(C)[labels[i - 1]])
-
-
-def test_the_share_is_a_folded_beta():
-    """max(a, 1 - a), a ~ Beta(p, p): quantile q of the share is quantile (1 + q) / 2 of the symmetric Beta."""
-    shares = np.sort([mixup_share(0.2, 0, step) for step in range(4000)])
-    reference = np.random.default_rng(0).beta(0.2, 0.2, 400_000)
-    for q in (0.1, 0.3, 0.5, 0.7):
-        assert np.quantile(shares, q) == pytest.approx(np.quantile(reference, (1 + q) / 2), abs=0.02)
 
 
 def test_bigvision_follows_seed_and_step_alone():

@@ -1,4 +1,3 @@
-import pickle
 import random
 
 import numpy as np
@@ -45,20 +44,6 @@ def test_equals_the_published_augmentation(image, local_crops):
         assert all(torch.equal(to_floats(a), b) for a, b in zip(got, expected, strict=True))
 
 
-def test_only_the_second_global_crop_is_solarised(monkeypatch):
-    """A dark image stays dark without solarising, and turns bright where white is inverted."""
-    monkeypatch.setattr("backbones.pretrain.multicrop.SOLARIZE", 1.0)
-    black, white = (Image.new("RGB", (40, 40), (value,) * 3) for value in (0, 255))
-    crops = MultiCrop(16, (0.4, 1.0), 8, (0.05, 0.4), 2)
-    for key in range(10):
-        with seeded(key):
-            assert [float(to_floats(view).mean()) for view in crops(black)] == [0, 0, 0, 0]
-        with seeded(key):
-            first, second, *local = (float(to_floats(view).mean()) for view in crops(white))
-        assert min(first, *local) > 0.55  # brightness may fall by 0.4
-        assert second < 0.5
-
-
 @pytest.mark.parametrize("blur", [None, (0.1, 0.5)])
 def test_blur_is_an_argument(image, monkeypatch, blur):
     radii = []
@@ -73,12 +58,3 @@ def test_blur_is_an_argument(image, monkeypatch, blur):
     else:
         assert 45 <= len(radii) <= 80  # 62 expected: 20 + 2 + 40
         assert blur[0] <= min(radii) < max(radii) <= blur[1]
-
-
-def test_survives_being_sent_to_a_worker(image):
-    crops = MultiCrop(32, (0.4, 1.0), 16, (0.05, 0.4), 2)
-    with seeded(4):
-        here = crops(image)
-    with seeded(4):
-        there = pickle.loads(pickle.dumps(crops))(image)
-    assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))

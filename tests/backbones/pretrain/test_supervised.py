@@ -45,6 +45,7 @@ OPTIONS: dict[str, Any] = {
     "mixing": "timm", "mixup": 0.0, "cutmix": 0.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.0,
 }  # fmt: skip
 MIXED = {"mixup": 0.8, "cutmix": 1.0, "smoothing": 0.1, "drop_path": 0.1, "erase": 0.25}
+SAM: dict[str, Any] = {"sam": "sam", "grad_accum_steps": 2}
 FAST = {"image_ops": "fast", "augment": "timm", "pad": 0, "crop_area": (0.3, 1.0), "crop_ratio": (0.8, 1.25)}
 FAST |= {"auto_augment": "rand-m9-mstd0.5-inc1", "erase": 0.25}
 VOLO = {"dense_weight": 0.5, "augment": "crop", "crop_area": (0.3, 1.0), "pad": 0, "flip": 0.5, "smoothing": 0.1}
@@ -184,7 +185,10 @@ def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **gi
     return {"state": model.state_dict(), "losses": [line["loss"] for line in lines if "loss" in line]}
 
 
-@pytest.mark.parametrize("given", [{"repeats": 3, "batch": 6}, {"sam": "sam", "grad_accum_steps": 2}, FAST])
+@pytest.mark.parametrize(
+    "given",
+    [{"repeats": 3, "batch": 6}, *(pytest.param(more, marks=pytest.mark.nightly) for more in (SAM, FAST))],
+)
 def test_resumed_equals_uninterrupted_to_the_bit(
     data: ClassificationData, tmp_path: Path, given: dict[str, Any]
 ) -> None:
