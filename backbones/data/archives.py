@@ -6,9 +6,10 @@ archives:
 
 import re
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Any
 
-from backbones.errors import UsageError, did_you_mean
+from backbones.errors import UsageError
 
 DIGITS = {"sha256": 64, "md5": 32}
 KEYS = ("url", "bytes", "into", "inside", *DIGITS)
@@ -30,30 +31,25 @@ class Archive:
     """The archive within the archive that is meant."""
 
 
-def read_archives(value: object, path: Path) -> tuple[Archive, ...]:
+def read_archives(entries: list[Any], path: Path) -> tuple[Archive, ...]:
     """Return the archives that a data set's file lists. Raises UsageError that names the file."""
-    if not isinstance(value, list):
-        raise UsageError(f"{path}: `archives` is {value!r}; it must be a list of mappings")
-    return tuple(_read_archive(entry, path) for entry in value)
+    return tuple(_read_archive(entry, path) for entry in entries)
 
 
-def _read_archive(entry: object, path: Path) -> Archive:
-    if not isinstance(entry, dict):
-        raise UsageError(f"{path}: `archives` has {entry!r}; each is a mapping with the keys {', '.join(KEYS)}")
-    for key in entry:
-        if key not in KEYS:
-            raise UsageError(f"{path}: `archives` has an unknown key {key!r}{did_you_mean(key, KEYS)}")
-    url, size = entry.get("url"), entry.get("bytes")
-    if not isinstance(url, str) or not url.startswith(("https://", "http://")):
-        raise UsageError(f"{path}: `archives`: `url` is {url!r}; it must begin with https:// or http://")
-    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-        raise UsageError(f"{path}: `archives`: `bytes` is {size!r}; it must be a number")
-    algorithm = next((name for name in DIGITS if name in entry), "sha256")
-    checksum = entry.get(algorithm)
-    if not isinstance(checksum, str) or not re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", checksum):
-        raise UsageError(f"{path}: `archives`: {url} needs its {algorithm} in {DIGITS[algorithm]} hex digits")
-    places = {key: entry.get(key) or "" for key in ("into", "inside")}
-    for key, place in places.items():
-        if not isinstance(place, str) or PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
-            raise UsageError(f"{path}: `archives`: `{key}` is {place!r}; it must be a relative path without `..`")
-    return Archive(url, algorithm, checksum, size, **places)
+def _read_archive(entry: Any, path: Path) -> Archive:
+    keys = entry if isinstance(entry, dict) else {}
+    values = {key: str(keys.get(key) or "") for key in ("url", "into", "inside", *DIGITS)}
+    algorithm = next((name for name in DIGITS if name in keys), "sha256")
+    fits = (
+        set(keys) <= set(KEYS)
+        and values["url"].startswith(("https://", "http://"))
+        and re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", values[algorithm])
+        and isinstance(keys.get("bytes", 1), int)
+        and not any(".." in Path(place).parts or place.startswith("/") for place in (values["into"], values["inside"]))
+    )
+    if not fits:
+        raise UsageError(
+            f"{path}: `archives` has {entry!r}; wanted: a `url` that begins with https:// or http://, its `sha256` or "
+            "`md5` in hex digits, and maybe `bytes`, and `into` and `inside` as relative paths without `..`"
+        )
+    return Archive(values["url"], algorithm, values[algorithm], keys.get("bytes"), values["into"], values["inside"])

@@ -24,12 +24,12 @@ from backbones.data.formats.parquet import parquet
 from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.formats.users_reader import classification_by_user
-from backbones.data.spec import DatasetSpec, check_format, manifest_digest
+from backbones.data.spec import DatasetSpec, check_counts, check_format, manifest_digest
 from backbones.data.splits.integrity import check_split
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import Split
 from backbones.data.splits.subsets import take_fraction, take_per_class
-from backbones.errors import UsageError, UserError, did_you_mean, shortened
+from backbones.errors import UserError, shortened
 
 __all__ = ["ClassificationData", "Split", "open_classification"]
 
@@ -112,7 +112,8 @@ def open_classification(
     check_format(spec, READERS, "classification")
     layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
     splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
-    _check_counts(spec, splits)
+    check_counts(spec, _counts(splits), absent={"train", "val"} - splits.keys())
+    _check_labels(spec, layout, splits)
     if subset is not None:
         splits = {
             name: take_per_class(split, subset, skip_unreadable=skip_unreadable) for name, split in splits.items()
@@ -153,24 +154,20 @@ def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], 
     return rest
 
 
-def _check_counts(spec: DatasetSpec, splits: dict[str, Split]) -> None:
-    """Compare the numbers in `spec.counts` with the splits that were found; a split that is missing is not compared."""
-    found, wrong = _counts(splits), []
-    for split, expected in (spec.counts or {}).items():
-        if split not in ("train", "val") or not isinstance(expected, dict):
-            hint = did_you_mean(split, ("train", "val"))
-            raise UsageError(f"{spec.name}: `counts` has an unknown entry {split!r}{hint} (train: {{images: N}})")
-        for unit, number in expected.items():
-            if unit not in ("images", "classes"):
-                hint = did_you_mean(unit, ("images", "classes"))
-                raise UsageError(f"{spec.name}: `counts` has an unknown entry {split} {unit!r}{hint}")
-            if split in found and found[split][unit] != number:
-                wrong.append(f"  {split} {unit}: expected {number}, found {found[split][unit]}")
-    if wrong:
-        hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
-        if "generator" in spec.options:
-            hint = "delete the folder; it is made anew"
-        raise UserError(f"{spec.name}: the data set is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
+def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Split]) -> None:
+    """Check that labels are in range, and that no class is without a training image."""
+    for split in splits.values():
+        wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(layout.classes)))
+        if len(wrong):
+            raise UserError(
+                f"{split.place(int(wrong[0]))}: label {split.labels[wrong[0]]} is outside 0..{len(layout.classes) - 1} "
+                f"({len(wrong)} images like this)"
+            )
+    trained = splits["train"].labels if "train" in splits else range(len(layout.classes))
+    empty = np.setdiff1d(np.arange(len(layout.classes)), trained)
+    if len(empty) and not layout.sparse:
+        names = shortened([layout.classes[label] for label in empty])
+        raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {names}")
 
 
 def _counts(splits: dict[str, Split]) -> dict[str, Any]:

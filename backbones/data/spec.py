@@ -6,18 +6,24 @@ A shipped set is `configs/datasets/NAME.yaml`; a user's own set in a known layou
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from backbones.data.archives import Archive, read_archives
 from backbones.data.layouts import FORMATS, Format
-from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, visible
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.user_code import is_in_file, locate
 
 ADAPTER = "torchreid:"
+KINDS: dict[str, tuple[Any, str]] = {
+    "root": (str | list, "a folder or a list of folders"),
+    "counts": (dict, "a mapping"),
+    "archives": (list, "a list of mappings"),
+}
+"""The types of what is not text in a YAML file."""
 
 
 class DatasetNotFound(MissingInput):
@@ -78,11 +84,11 @@ def resolve_dataset(name: str) -> DatasetSpec:
 def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
     """Read a YAML file; a relative `root` in a user's file is searched for in `folder` before the data folder."""
     content = read_yaml(path)
-    kind = content.get("format")
-    users = isinstance(kind, str) and is_in_file(kind)
+    kind = str(content.get("format"))
+    users = is_in_file(kind)
     if users:
-        kind = locate(str(kind), folder)
-    elif not isinstance(kind, str) or kind not in FORMATS:
+        kind = locate(kind, folder)
+    elif kind not in FORMATS:
         raise UsageError(
             f"{path}: `format` is {kind!r}{did_you_mean(kind, FORMATS)}\nknown: {', '.join(FORMATS)}; "
             "or path/to/file.py:NAME"
@@ -96,29 +102,25 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
                 f"{path}: unknown key {key!r}{did_you_mean(key, known)}\nknown: {', '.join(sorted(known))}"
             )
     facts = {key: value for key, value in content.items() if key in common and value is not None} | {"format": kind}
-    for key in facts.keys() - {"root", "counts", "archives"}:
-        if not isinstance(facts[key], str):
-            raise UsageError(f"{path}: `{key}` is {facts[key]!r}; it must be text (put it in quotes)")
-    if not isinstance(facts.get("counts", {}), dict):
-        raise UsageError(f"{path}: `counts` is {facts['counts']!r}; it must be a mapping")
+    for key, value in facts.items():
+        wanted, words = KINDS.get(key, (str, "text (put it in quotes)"))
+        if not isinstance(value, wanted):
+            raise UsageError(f"{path}: `{key}` is {value!r}; it must be {words}")
     facts = {"name": path.stem} | facts
-    if not facts["name"] or re.search(r"^\.|[/\\]", facts["name"]) or visible(facts["name"]) != facts["name"]:
+    if not re.fullmatch(r"[^./\\][^/\\]*", facts["name"]):
         raise UsageError(
-            f"{path}: `name` is {facts['name']!r}; files and folders are named after it, so that it is not empty, does "
-            "not begin with a dot, and has neither / nor \\ nor control characters"
+            f"{path}: `name` is {facts['name']!r}; folders are named after it: no slash, nor a dot in front"
         )
     facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
-    facts["root"] = _roots(facts.get("root", []), path, folder)
+    facts["root"] = _roots(facts.get("root", []), folder)
     if layout.trees and not facts["root"] and "generator" not in options:
         raise UsageError(f"{path}: `root` is missing; it names the folder that holds the images")
     return DatasetSpec(**facts, options=options)
 
 
-def _roots(value: object, path: Path, folder: Path | None) -> tuple[str, ...]:
+def _roots(value: str | list[str], folder: Path | None) -> tuple[str, ...]:
     entries = [value] if isinstance(value, str) else value
-    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
-        raise UsageError(f"{path}: `root` is {value!r}; it must be a folder or a list of folders")
     near = [str(folder / Path(entry).expanduser()) for entry in entries] if folder else []
     return tuple(dict.fromkeys(near + [str(Path(entry).expanduser()) for entry in entries]))
 
@@ -143,25 +145,75 @@ def text_option(spec: DatasetSpec, key: str) -> str | None:
     return value
 
 
+def generated_root(spec: DatasetSpec, generators: Mapping[str, Callable[[], Path]]) -> Path | None:
+    """Return the folder of an embedded set, which is written on first use; None for other sets.
+
+    Raises:
+        UsageError: there is no such generator.
+    """
+    name = text_option(spec, "generator")
+    if name is None:
+        return None
+    if name not in generators:
+        known = ", ".join(generators)
+        raise UsageError(f"{spec.name}: unknown generator {name!r}{did_you_mean(name, generators)} ({known})")
+    return generators[name]()
+
+
+def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection[str] = ()) -> None:
+    """Compare every number in `spec.counts` with what was found.
+
+    Args:
+        spec: the facts.
+        found: {part: {unit: number} or number}.
+        absent: parts that are not there, and so are not compared.
+
+    Raises:
+        UsageError: `counts` has an entry that is unknown.
+        MissingInput: a number is another.
+    """
+    have, expected = _flat(found), _flat(spec.counts or {})
+    for key in expected.keys() - have.keys():
+        if key.split()[0] not in absent:
+            raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, have)}")
+    wrong = [
+        f"  {key}: expected {number}, found {have[key]}"
+        for key, number in expected.items()
+        if key in have and have[key] != number
+    ]
+    if wrong:
+        hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
+        if "generator" in spec.options:
+            hint = "delete its folder in the cache folder; it is made anew"
+        raise MissingInput(f"{spec.name}: the data set is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
+
+
+def _flat(counts: dict[str, Any]) -> dict[str, Any]:
+    """Flatten {"train": {"images": 5}, "junk": 1} to {"train images": 5, "junk": 1}."""
+    units = {key: value if isinstance(value, dict) else {"": value} for key, value in counts.items()}
+    return {f"{key} {unit}".strip(): number for key, inner in units.items() for unit, number in inner.items()}
+
+
 def data_folder(data: Path | None) -> Path | None:
     """Return `--data` if given, else `$TRANSFER_DATA`, else None."""
     named = data or os.environ.get("TRANSFER_DATA")
     return Path(named).expanduser() if named else None
 
 
-def find_root(spec: DatasetSpec, data: Path | None) -> Path:
+def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...], ...] | None = None) -> Path:
     """Return the folder that holds the data set.
 
     Args:
         spec: its facts.
         data: the `--data` option; `$TRANSFER_DATA` stands in for None. Either the folder that holds one of the
             spec's `root` folders, or the data set's folder itself.
+        trees: of the layout, see `Format`; None: those of the spec's format.
 
     Raises:
-        Absent: nowhere found, or incomplete.
+        DatasetNotFound: nowhere found, or incomplete.
         UserError: found in two places.
     """
-    trees = _expected_trees(spec)
+    trees = trees or _expected_trees(spec)
     named, under = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
     folder = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
     if folder is None:

@@ -11,19 +11,19 @@ from typing import Any
 
 from backbones.data.formats.users_reader import read_by_user, rows_by_split
 from backbones.data.spec import (
-    DatasetNotFound,
     DatasetSpec,
-    candidate_folders,
+    check_counts,
     check_format,
-    choose_folder,
-    data_folder,
+    find_root,
+    generated_root,
     manifest_digest,
     text_option,
 )
+from backbones.data.splits.integrity import check_present
 from backbones.data.splits.manifest import Manifest
-from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
+from backbones.errors import UserError, shortened
 from tasks.data.coco_annotations import Classes, read_split
-from tasks.data.coco_images import Splits, check_images, choose_images, stats_of
+from tasks.data.coco_images import Splits, check_images, choose_images
 from tasks.data.coco_split import WORDS, CocoSplit
 from tasks.data.toy_coco import GENERATORS
 
@@ -135,17 +135,15 @@ def open_coco(
         }
     classes = _shared_classes({split.file: classes for split, classes, _ in read.values()})
     splits = {name: split for name, (split, _, _) in read.items()}
-    _check_counts(spec, _counts(splits, classes), root)
+    check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
-    stats = {path: stat for split in splits.values() for path, stat in stats_of(spec, split).items()}
+    for split in splits.values():
+        check_present(split.paths(), name=spec.name, listed_in=split.file)
     if subset is not None:
         splits = choose_images(splits, subset, skip=skip_unreadable)
-    splits, skipped = check_images(spec, splits, stats, skip=skip_unreadable)
+    splits, skipped = check_images(spec, splits, skip=skip_unreadable)
     _check_usable(splits)
-    manifests = {
-        name: Manifest.of(split.folder, [image.file_name for image in split.images], what=spec.name)
-        for name, split in splits.items()
-    }
+    manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
     return CocoData(
         name=spec.name,
         version=spec.version,
@@ -175,11 +173,7 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tupl
     )
     file, splits = Path(spec.reader.rpartition(":")[0]), {}
     for name, [(annotations, folder)] in pairs.items():
-        try:
-            content = json.dumps(annotations).encode()
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{spec.reader}: the annotations of {name!r} cannot be written as JSON: {error}") from None
-        splits[name] = read_split(name, file, root / folder, content)
+        splits[name] = read_split(name, file, root / folder, json.dumps(annotations).encode())
     return root, splits
 
 
@@ -192,43 +186,22 @@ def _layout(spec: DatasetSpec) -> dict[str, tuple[str, str]]:
             continue
         folder = text_option(spec, f"{name}_images") or f"{name}2017"
         layout[name] = (file or f"annotations/instances_{name}2017.json", folder)
-    if not layout:
-        raise UsageError(f"{spec.name}: `train_annotations` and `val_annotations` are both null; nothing is left")
     return layout
 
 
 def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str]]) -> Path:
     """Return the folder of the data set; a toy set is drawn on first use."""
-    generator = text_option(spec, "generator")
-    if generator is not None:
-        if generator not in GENERATORS:
-            known = ", ".join(GENERATORS)
-            raise UsageError(
-                f"{spec.name}: unknown generator {generator!r}{did_you_mean(generator, GENERATORS)} ({known})"
-            )
-        return GENERATORS[generator]()
-    named, under = candidate_folders(spec, data, itself=True)
-    folder = choose_folder(spec, named, under, lambda path: not _lacking(path, layout))
-    if folder is not None:
-        return folder
-    lines = [f"{spec.name}: the data set was not found"]
-    lines += [
-        f"  looked at {path}: missing {', '.join(_lacking(path, layout))}" for path in dict.fromkeys(named + under)
-    ]
-    if data_folder(data) is None:
-        lines.append("  no data folder was named")
-    lines.append("name the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
-    raise DatasetNotFound("\n".join(lines + ([f"to get the data set: {spec.how}"] if spec.how else [])))
+    folders = [f"{folder}/" for _, folder in layout.values()]
+    trees = (
+        (*(file for file, _ in layout.values()), *folders),
+        (*(Path(file).name for file, _ in layout.values()), *folders),
+    )
+    return generated_root(spec, GENERATORS) or find_root(spec, data, trees)
 
 
 def _annotations(root: Path, file: str) -> Path:
     """Return the path of an annotation file, which may also lie in the root itself."""
     return root / file if (root / file).is_file() else root / Path(file).name
-
-
-def _lacking(path: Path, layout: dict[str, tuple[str, str]]) -> list[str]:
-    lacking = [file for file, _ in layout.values() if not _annotations(path, file).is_file()]
-    return lacking + [f"{folder}/" for _, folder in layout.values() if not (path / folder).is_dir()]
 
 
 def _shared_classes(read: dict[Path, Classes]) -> Classes:
@@ -255,37 +228,19 @@ def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
     return counts | {"classes": len(classes)}
 
 
-def _check_counts(spec: DatasetSpec, read: dict[str, Any], root: Path) -> None:
-    """Compare every number in `spec.counts` with the numbers read."""
-    known, expected = (
-        {f"{key} {unit}".strip(): number for key, value in counts.items()
-         for unit, number in (value if isinstance(value, dict) else {"": value}).items()}
-        for counts in (read, spec.counts or {})
-    )  # fmt: skip
-    for key in expected.keys() - known.keys():
-        raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, known)}")
-    wrong = [
-        f"  {key}: expected {number}, found {known[key]}" for key, number in expected.items() if known[key] != number
-    ]
-    if wrong:
-        hint = "extract the archives again; if it is another variant, describe it in a YAML file with its own `counts`"
-        if "generator" in spec.options:
-            hint = "delete the folder; it is drawn anew"
-        raise MissingInput(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
-
-
 def _check_usable(splits: Splits) -> None:
     for name, split in splits.items():
+        fault = ""
         if not split.images:
-            raise UserError(f"{split.file}: there are no {WORDS[name]} images; name another file in the YAML file")
-        if not len(split.ids):
-            raise UserError(f"{split.file}: the {WORDS[name]} images have no annotations; name a file that has some")
-    if "train" in splits and not splits["train"].trained.any():
-        raise UserError(f"{splits['train'].file}: there is no object to train on: all are crowds, or have no area "
-                        "inside their image; name another file in the YAML file")  # fmt: skip
-    if "val" in splits and splits["val"].crowd.all():
-        raise UserError(f"{splits['val'].file}: there is no object to score: all are crowds; name another file in the "
-                        "YAML file")  # fmt: skip
+            fault = f"no {WORDS[name]} images"
+        elif not len(split.ids):
+            fault = f"no annotations of the {WORDS[name]} images"
+        elif name == "train" and not split.trained.any():
+            fault = "no object to train on: all are crowds, or have no area inside their image"
+        elif name == "val" and split.crowd.all():
+            fault = "no object to score: all are crowds"
+        if fault:
+            raise UserError(f"{split.file}: {fault}; name another file in the YAML file")
 
 
 def _digest(splits: Splits, manifests: dict[str, Manifest]) -> str:

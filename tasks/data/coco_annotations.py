@@ -20,7 +20,7 @@ from backbones.data.array_index import Index, file_stamp, is_settled, keep_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
 from tasks.data.coco_checks import FIELDS, check_entries, check_unique, rle_fault
-from tasks.data.coco_json import HINT, Unsure, iterate_tables, read_content
+from tasks.data.coco_json import HINT, Unsure, fast_tables, whole_tables
 from tasks.data.coco_split import CocoImage, CocoSplit
 from tasks.data.segmentations import Collector, Segmentations
 
@@ -117,23 +117,16 @@ class _Annotations:
         )
 
 
-FAR = 1e5
-"""Pixels from the origin beyond which no point of a polygon is taken: no image is so large."""
-LONG = 1e6
-"""Pixels of an outline beyond which no polygon is taken: filling it takes memory for each of them."""
 _COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd")
 
 
 def _read_annotations(file: Path) -> _Annotations:
     """Return what stands in a file, from its index where there is one."""
-    try:
-        large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}; fix the file or its permissions") from None
+    large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
     if large and (index := load_index(file, VERSION, stamp)):
         return _Annotations.from_index(index)
     annotations = _parse(file, fast=large)
-    if large and settled and file_stamp(file) == stamp:
+    if large and settled:
         keep_index(file, VERSION, stamp, annotations.index())
     return annotations
 
@@ -141,12 +134,11 @@ def _read_annotations(file: Path) -> _Annotations:
 class _Objects:
     """Columns of the entries of `annotations`, in the order of the file."""
 
-    def __init__(self, *, checks_far: bool) -> None:
-        self.checks_far = checks_far  # polygon by polygon; otherwise all coordinates are looked at together, later
+    def __init__(self) -> None:
         self.ids, self.image_ids, self.category_ids, self.crowd = (array("q") for _ in range(4))
         self.boxes, self.areas = array("d"), array("d")
         self.segmentations = Collector()
-        self.short = self.bare = self.far = 0
+        self.short = self.bare = 0
 
     def add(self, entries: list[dict[str, Any]]) -> None:
         self.ids.extend([entry["id"] for entry in entries])
@@ -158,44 +150,13 @@ class _Objects:
         self.segmentations.add([self._without_short(entry.get("segmentation")) for entry in entries])
 
     def _without_short(self, segmentation: Any) -> Any:
-        """Remove polygons with fewer than three points; an object without others is left with its box.
-
-        So are polygons with a point that no image reaches, or an outline longer than any object's: filling them takes
-        memory and time without limit.
-        """
+        """Remove polygons with fewer than three points; an object without others is left with its box."""
         if not isinstance(segmentation, list):
             return segmentation
         polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POINTS]
         self.short += len(segmentation) - len(polygons)
-        if self.checks_far:
-            near = [polygon for polygon in polygons if _can_be_filled(polygon)]
-            self.far += len(polygons) - len(near)
-            polygons = near
         self.bare += bool(segmentation) and not polygons
         return polygons
-
-
-def _can_be_filled(polygon: list[float]) -> bool:
-    reach = max(map(abs, polygon))
-    if reach > FAR:
-        return False
-    return reach * len(polygon) <= LONG or float(_outlines(np.array(polygon), np.array([len(polygon)]))[0]) <= LONG
-
-
-def _outlines(coordinates: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
-    """Return the length of each closed polygon's outline [P] in pixels, the longer side of each edge counted.
-
-    Args:
-        coordinates: x, y, x, y, ... of all polygons [N]; ends: where each ends in them [P].
-    """
-    points = coordinates.reshape(-1, 2)
-    last = np.asarray(ends) // 2 - 1
-    starts = np.concatenate([[0], last[:-1] + 1]).astype(np.int64)
-    following = np.arange(1, len(points) + 1)
-    following[last] = starts
-    edges = np.abs(points[following] - points).max(axis=1)
-    lengths: NDArray[Any] = np.add.reduceat(edges, starts)
-    return lengths
 
 
 @contextmanager
@@ -225,28 +186,19 @@ def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotation
     check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
     check_unique(file, "categories", [number for number, _ in lists.categories], "id")
     check_unique(file, "annotations", lists.objects.ids, "id")
-    if fast and not _all_can_be_filled(lists.objects.segmentations):
-        raise Unsure
     lists.images.sort(key=lambda image: image.id)
     return _assemble(file, lists.content, lists.images, dict(sorted(lists.categories)), lists.objects)
-
-
-def _all_can_be_filled(segmentations: Collector) -> bool:
-    coordinates, ends = np.asarray(segmentations.coordinates), np.asarray(segmentations.ends)
-    if not len(ends):
-        return True
-    return bool((np.abs(coordinates) <= FAR).all() and (_outlines(coordinates, ends) <= LONG).all())
 
 
 class _Lists:
     """The three lists of a file, in its order."""
 
-    def __init__(self, content: str, *, fast: bool) -> None:
+    def __init__(self, content: str) -> None:
         self.content = content
         """Checksum of the file."""
         self.images: list[CocoImage] = []
         self.categories: list[tuple[int, str]] = []
-        self.objects = _Objects(checks_far=not fast)
+        self.objects = _Objects()
 
     def add(self, key: str, entries: list[dict[str, Any]]) -> None:
         if key == "annotations":
@@ -259,10 +211,10 @@ class _Lists:
 
 def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
     """Read and check the entries of a file, or of `content`; a file's text is gone from memory when this returns."""
-    content = read_content(file) if content is None else content
-    lists, missing = _Lists(hashlib.sha256(content).hexdigest(), fast=fast), set(FIELDS)
-    for key, pieces in iterate_tables(file, content, fast=fast):
-        if key not in FIELDS or pieces is None:
+    content = file.read_bytes() if content is None else content
+    lists, missing = _Lists(hashlib.sha256(content).hexdigest()), set(FIELDS)
+    for key, pieces in fast_tables(content) if fast else whole_tables(file, content):
+        if key not in FIELDS:
             continue
         missing.discard(key)
         number = 0
@@ -270,12 +222,11 @@ def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
             check_entries(file, key, number, entries, fast=fast)
             lists.add(key, entries)
             number += len(entries)
-    for key in FIELDS:
-        if key in missing:
-            hint = "; files without it (image_info_*.json) serve neither for training nor for scoring"
-            raise UserError(
-                f"{file}: not in COCO's format: there is no list `{key}`{hint if key == 'annotations' else ''}; {HINT}"
-            )
+    if missing:
+        raise UserError(
+            f"{file}: not in COCO's format: there is no list `{'`, `'.join(sorted(missing))}` (files "
+            f"without annotations, image_info_*.json, serve neither for training nor for scoring); {HINT}"
+        )
     return lists
 
 
@@ -304,8 +255,7 @@ def _assemble(file: Path, content: str, images: list[CocoImage], classes: Classe
         areas=np.array(objects.areas, dtype=np.float64)[order],
         crowd=np.array(objects.crowd, dtype=bool)[order],
         segmentations=segmentations.select(order),
-        polygons={"short_polygons": objects.short, "left_without_polygon": objects.bare}
-        | ({"far_polygons": objects.far} if objects.far else {}),
+        polygons={"short_polygons": objects.short, "left_without_polygon": objects.bare},
     )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.loading.read_image import read_image
+from backbones.data.splits.split import FileSplit
 from tasks.data.segmentations import Segmentations
 
 WORDS = {"train": "training", "val": "validation"}
@@ -68,6 +69,10 @@ class CocoSplit:
     def paths(self) -> list[str]:
         """Return the files [I] of all images."""
         return [self.path(index) for index in range(len(self.images))]
+
+    def files(self) -> FileSplit:
+        """Return the images without their objects."""
+        return FileSplit.unlabelled(self.name, self.folder, (image.file_name for image in self.images))
 
     def rows(self, index: int) -> slice:
         """Return the rows of an image's objects."""

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.formats.users_reader import file_below, read_by_user, rows_by_split
-from backbones.data.spec import DatasetSpec, check_format, find_root, manifest_digest
-from backbones.data.splits.integrity import check_images, stat_files
+from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, generated_root, manifest_digest
+from backbones.data.splits.integrity import check_present, check_split
 from backbones.data.splits.manifest import Manifest
-from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
+from backbones.data.splits.split import FileSplit
+from backbones.errors import UserError
 from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
 from tasks.data.reid_subset import choose_identities, matched
 from tasks.data.torchreid_sets import torchreid_set
@@ -62,7 +63,7 @@ class ReidData:
 
     def name_of(self, sample: Sample) -> str:
         """Return the file name of a sample relative to `root`, with forward slashes."""
-        return _relative(sample, self.root)
+        return Path(sample.path).relative_to(self.root).as_posix()
 
 
 def open_reid(
@@ -91,25 +92,27 @@ def open_reid(
     if spec.reader:
         root, splits = _by_user(spec, data)
     else:
-        root = reid_root(spec, data)
+        root = generated_root(spec, GENERATORS) or find_root(spec, data)
         splits = FORMATS[spec.format](root, spec, msmt17_val)
     if spec.version is not None and splits.version not in (None, spec.version):
         raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
-    _check_counts(spec, splits, root)
+    listed = {"train": splits.train, "query": splits.query, "gallery": splits.gallery}
+    if splits.val is not None:
+        listed |= {"val": splits.val, "train_val": splits.train + splits.val}
+    check_counts(spec, _counts(listed, splits), absent={"val", "train_val"} - listed.keys())
     train = splits.train + (splits.val or [] if msmt17_val else [])
     parts = {"train": train, "query": splits.query, "gallery": splits.gallery}
     parts = {split: sorted(samples, key=lambda sample: sample.path) for split, samples in parts.items()}
     _check_usable(spec.name, **parts)
-    stats = stat_files(_paths(parts), name=spec.name)
+    check_present(_paths(parts), name=spec.name)
     if subset is not None:
         parts = dict(zip(parts, choose_identities(**parts, n=subset), strict=True))
-    used = {path: stats[path] for path in _paths(parts)}
-    bad = set(check_images(used, name=spec.name, skip=skip_unreadable))
+    paths = _paths(parts)
+    bad = {paths[index] for index in check_split(_files(root, parts), name=spec.name, skip=skip_unreadable)}
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
     _check_usable(spec.name, **parts)
     parts["train"] = _relabel(parts["train"])
-    names = [Path(path).relative_to(root).as_posix() for path in _paths(parts)]
-    manifest = Manifest.of(root, names, what=spec.name)
+    manifest = Manifest.of(root, _files(root, parts).names, what=spec.name)
     return ReidData(
         name=spec.name,
         version=splits.version,
@@ -142,44 +145,6 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
     }
     train, query, gallery = (samples.get(split, []) for split in ("train", "query", "gallery"))
     return root, Splits(train=train, query=query, gallery=gallery)
-
-
-def reid_root(spec: DatasetSpec, data: Path | None) -> Path:
-    """Return the folder of the data set; a toy set is drawn on first use. Raises UserError, UsageError."""
-    generator = spec.options.get("generator")
-    if generator is None:
-        return find_root(spec, data)
-    if not isinstance(generator, str) or generator not in GENERATORS:
-        known = ", ".join(GENERATORS)
-        raise UsageError(f"{spec.name}: unknown generator {generator!r}{did_you_mean(generator, GENERATORS)} ({known})")
-    return GENERATORS[generator]()
-
-
-def _check_counts(spec: DatasetSpec, splits: Splits, root: Path) -> None:
-    """Compare every number in `spec.counts` with those on disk; lists that do not exist are not compared."""
-    parts = {"train": splits.train, "query": splits.query, "gallery": splits.gallery}
-    if splits.val is not None:
-        parts |= {"val": splits.val, "train_val": splits.train + splits.val}
-    actual, wrong = _flat(_counts(parts, splits)), []
-    for key, expected in _flat(spec.counts or {}).items():
-        if key in actual and actual[key] != expected:
-            wrong.append(f"  {key}: expected {expected}, found {actual[key]}")
-        elif key not in actual and not (splits.val is None and key.split()[0] in ("val", "train_val")):
-            raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, actual)}")
-    if wrong:
-        hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
-        if "generator" in spec.options:
-            hint = "delete the folder; it is drawn anew"
-        raise MissingInput(f"{spec.name}: {root} is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
-
-
-def _flat(counts: dict[str, Any]) -> dict[str, Any]:
-    """Flatten {"train": {"images": 5}, "junk": 1} to {"train images": 5, "junk": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in counts.items():
-        inner = value if isinstance(value, dict) else {}
-        flat |= {f"{key} {unit}": number for unit, number in inner.items()} or {key: value}
-    return flat
 
 
 def _check_usable(name: str, train: Sequence[Sample], query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
@@ -227,5 +192,5 @@ def _paths(parts: dict[str, list[Sample]]) -> list[str]:
     return [sample.path for samples in parts.values() for sample in samples]
 
 
-def _relative(sample: Sample, root: Path) -> str:
-    return Path(sample.path).relative_to(root).as_posix()
+def _files(root: Path, parts: dict[str, list[Sample]]) -> FileSplit:
+    return FileSplit.unlabelled("", root, (Path(path).relative_to(root).as_posix() for path in _paths(parts)))

@@ -115,11 +115,7 @@ def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
 
 
 def _msmt17_list(path: Path, folder: Path) -> Iterator[Sample]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
             continue
         try:

@@ -52,8 +52,6 @@ def _open(kind: Any, root: Path, name: str) -> Any:
             raise MissingInput(f"{name}: {dataset_dir}: no such folder; name the folder above it with `--data FOLDER`")
 
     offline = type(kind.__name__, (kind,), {"download_dataset": download_dataset})
-    if kind._train_only:
-        raise UserError(f"{name}: a data set for training alone, without queries")
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")
         try:

@@ -1,8 +1,7 @@
 """The index of a split in class folders: what listing its images gave, for the next process. Letters: M images.
 
 Listing ImageNet-1k takes every process ten seconds and half a GiB. The index holds while no class folder has changed:
-names come and go only with another time of the folder. Sizes of files that were overwritten in place are taken anew
-where they count, with the contents (`FileSplit.contents`).
+names come and go only with another time of the folder.
 """
 
 import hashlib
@@ -10,6 +9,8 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from backbones.data.array_index import SETTLED, Index, keep_index, load_index
 from backbones.data.splits.packed_names import PackedNames
@@ -31,7 +32,8 @@ class FolderIndex:
 
     def __init__(self, folder: Path, listed: Sequence[str], classes: Sequence[str]) -> None:
         self.folder, self.listed = folder, listed
-        self.meaning = hashlib.sha256("\n".join([*listed, "", *classes]).encode()).hexdigest()
+        names, ends = PackedNames([*listed, "", *classes]).arrays()
+        self.meaning = hashlib.sha256(names.tobytes() + ends.tobytes()).hexdigest()
         self.stamp, self.newest = self._stamp()
 
     def load(self, name: str) -> tuple[FileSplit, int] | None:
@@ -40,8 +42,9 @@ class FolderIndex:
         if index is None:
             return None
         names = PackedNames.from_arrays(index.arrays["names"], index.arrays["ends"])
-        columns = {column: index.arrays[column] for column in ("labels", "sizes")}
-        return FileSplit(name=name, names=names, folder=self.folder, **columns), index.facts["ignored"]
+        labels = index.arrays["labels"]
+        split = FileSplit(name=name, labels=labels, names=names, sizes=np.zeros_like(labels), folder=self.folder)
+        return split, index.facts["ignored"]
 
     def keep(self, split: FileSplit, ignored: int) -> None:
         """Keep a large split that was listed since this was made, unless a folder has changed since or just before."""
@@ -49,7 +52,7 @@ class FolderIndex:
         if len(split) < INDEXED or self.newest > time.time() - SETTLED or self._stamp()[0] != self.stamp:
             return
         names, ends = split.names.arrays()
-        arrays = {"names": names, "ends": ends, "labels": split.labels, "sizes": split.sizes}
+        arrays = {"names": names, "ends": ends, "labels": split.labels}
         keep_index(self.folder, VERSION, self.stamp, Index(arrays, {"ignored": ignored}))
 
     def _stamp(self) -> tuple[str, float]:

@@ -1,21 +1,20 @@
 """Class folders -> splits. Nothing is decoded; every folder is listed once. Letters: M images."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from backbones.data.formats.folder_index import FolderIndex
-from backbones.data.spec import DatasetSpec, find_root, text_option
-from backbones.data.splits.packed_names import PackedNames
+from backbones.data.spec import DatasetSpec, find_root, generated_root, text_option
 from backbones.data.splits.split import FileSplit, Split
 from backbones.data.toy.digits import toy_digits
 from backbones.data.toy.layouts import TOYS
-from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, is_text, shortened
+from backbones.errors import MissingInput, UserError, shortened
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALIDATION = ("val", "validation", "test")
@@ -38,14 +37,15 @@ class FoundLayout:
     """How it is stored: in folders and files as its authors published it, as Parquet files, or in the hub's cache."""
     origin: str = ""
     """ID@REVISION on the hub."""
+    sparse: bool = False
+    """Whether classes may be without training images, as in ImageNet-21k."""
 
 
 @dataclass(frozen=True)
 class ClassFolder:
-    """The images of one class: file names sorted, and their sizes in bytes."""
+    """The images of one class: file names, sorted, and the number of other files."""
 
     names: list[str]
-    sizes: list[int]
     ignored: int
 
 
@@ -78,25 +78,16 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
     """Return the folder of the data set; an embedded one is written on first use. Raises UserError, UsageError."""
-    generator = text_option(spec, "generator")
-    if generator is None:
-        return find_root(spec, data)
-    if generator not in GENERATORS:
-        known = ", ".join(GENERATORS)
-        raise UsageError(f"{spec.name}: unknown generator {generator!r}{did_you_mean(generator, GENERATORS)} ({known})")
-    return GENERATORS[generator]()
+    return generated_root(spec, GENERATORS) or find_root(spec, data)
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
     """Return the sorted names of the class folders in a split's folder; hidden ones are left out.
 
     Raises:
-        UserError: there is none, images lie beside them, or a name is no UTF-8.
+        UserError: there is none, or images lie beside them.
     """
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be listed: {error.strerror}") from None
+    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     shown = [entry for entry in entries if not entry.name.startswith(".")]
     stray = [entry.name for entry in shown if _is_image(entry.name) and not entry.is_dir()]
     if stray:
@@ -105,9 +96,6 @@ def class_names(folder: Path) -> tuple[str, ...]:
             "folder of its class"
         )
     names = tuple(entry.name for entry in shown if entry.is_dir())
-    for name in names:
-        if not is_text(name):
-            raise UserError(f"{folder}: the folder name {name!a} is not UTF-8; rename it")
     if not names:
         raise UserError(f"{folder}: there are no class folders (expected {folder.name}/CLASS/image.jpg)")
     return names
@@ -127,7 +115,7 @@ def read_split(
         present: those that have a folder; None: all.
 
     Raises:
-        UserError: a class is empty, a file cannot be opened, or a folder lies where images should.
+        UserError: a class is empty, or a folder lies where images should.
     """
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     listed = list(classes if present is None else present)
@@ -142,13 +130,8 @@ def read_split(
             f"{folder}: {len(empty)} class folder(s) without images: {shortened(empty)}; fill or remove them"
         )
     labels = np.repeat([label_of[entry] for entry in listed], [len(images.names) for images in scanned])
-    split = FileSplit(
-        name=name,
-        labels=labels.astype(np.int64),
-        names=PackedNames(_image_names(listed, scanned)),
-        sizes=np.fromiter((size for images in scanned for size in images.sizes), dtype=np.int64),
-        folder=folder,
-    )
+    names = (f"{entry}/{image}" for entry, images in zip(listed, scanned, strict=True) for image in images.names)
+    split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
     ignored = sum(images.ignored for images in scanned)
     index.keep(split, ignored)
     return split, ignored
@@ -158,31 +141,19 @@ def scan_images(folder: Path) -> ClassFolder:
     """Return the images that lie in one folder; links are followed, and hidden and other files counted.
 
     Raises:
-        UserError: the folder cannot be listed, holds a folder, an image cannot be opened, or a name is no UTF-8.
+        UserError: the folder holds a folder.
     """
     images, ignored = [], 0
-    try:
-        for entry in os.scandir(folder):
-            if entry.name.startswith("."):
-                ignored += 1
-            elif entry.is_dir():
-                raise UserError(f"{entry.path}: a folder among the images of a class; move its images up, or it away")
-            elif _is_image(entry.name):
-                entry.name.encode()
-                images.append((entry.name, entry.stat().st_size))
-            else:
-                ignored += 1
-    except OSError as error:
-        raise UserError(f"{error.filename or folder}: cannot be opened: {error.strerror}") from None
-    except UnicodeEncodeError:
-        raise UserError(f"{folder}: the file name {entry.name!r} is not UTF-8; rename it") from None
-    images.sort()
-    return ClassFolder([name for name, _ in images], [size for _, size in images], ignored)
-
-
-def _image_names(folders: Sequence[str], scanned: Sequence[ClassFolder]) -> Iterator[str]:
-    for folder, images in zip(folders, scanned, strict=True):
-        yield from (f"{folder}/{name}" for name in images.names)
+    for entry in os.scandir(folder):
+        if entry.name.startswith("."):
+            ignored += 1
+        elif entry.is_dir():
+            raise UserError(f"{entry.path}: a folder among the images of a class; move its images up, or it away")
+        elif _is_image(entry.name):
+            images.append(entry.name)
+        else:
+            ignored += 1
+    return ClassFolder(sorted(images), ignored)
 
 
 def _is_image(name: str) -> bool:

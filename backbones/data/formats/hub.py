@@ -7,7 +7,7 @@ from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.parquet import VALIDATION, layout_from_tables, quiet_datasets
 from backbones.data.spec import DatasetSpec, text_option
 from backbones.data.splits.arrow_split import Source
-from backbones.errors import UsageError, UserError
+from backbones.errors import MissingInput, UsageError, UserError
 
 
 def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -27,11 +27,10 @@ def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     from datasets import load_dataset_builder
 
     hub, revision = text_option(spec, "hub"), text_option(spec, "revision")
-    if not hub:
-        raise UsageError(f"{spec.name}: `hub` is missing; it is the id of a data set, e.g. OWNER/NAME")
-    if not revision or not re.fullmatch("[0-9a-f]{40}", revision):
+    if not hub or not revision or not re.fullmatch("[0-9a-f]{40}", revision):
         raise UsageError(
-            f"{spec.name}: `revision` is {revision!r}; it must be a commit of {hub} (40 hex digits): branches move"
+            f"{spec.name}: `hub` is {hub!r} and `revision` {revision!r}; they must be the id of a data set, as in "
+            "OWNER/NAME, and a commit of it (40 hex digits): branches move"
         )
     with quiet_datasets(f"{spec.name} ({hub}@{revision})"):
         builder = load_dataset_builder(str(_snapshot(spec.name, hub, revision)), text_option(spec, "config"))
@@ -52,14 +51,12 @@ def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def _snapshot(name: str, hub: str, revision: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(hub, repo_type="dataset", revision=revision, local_files_only=True))
-    except HFValidationError as error:
-        raise UsageError(f"{name}: `hub` is {hub!r}: {error}") from None
     except LocalEntryNotFoundError:
-        raise UserError(
+        raise MissingInput(
             f"{name}: {hub} at {revision} is not in the cache of the Hugging Face hub; where there is a network, fetch "
             f"it with\n  `hf download --repo-type dataset {hub} --revision {revision}`"
         ) from None
@@ -73,23 +70,9 @@ def cache_of(hub: str) -> Path:
     return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=hub, repo_type="dataset")
 
 
-def cached_revisions(name: str, hub: str) -> list[str]:
-    """Return the commits of a data set whose Parquet files are in the hub's cache, sorted.
-
-    Raises:
-        UsageError: `hub` is no id of a data set.
-    """
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(hub)
-    except HFValidationError as error:
-        raise UsageError(f"{name}: the id {hub!r} under `hub`: {error}") from None
-    snapshots = cache_of(hub) / "snapshots"
-    if not snapshots.is_dir():
-        return []
-    return sorted(path.name for path in snapshots.iterdir() if any(path.rglob("*.parquet")))
+def cached_revisions(hub: str) -> list[str]:
+    """Return the commits of a data set whose Parquet files are in the hub's cache, sorted."""
+    return sorted(path.name for path in cache_of(hub).glob("snapshots/*") if any(path.rglob("*.parquet")))
 
 
 def _split(spec: DatasetSpec, key: str, usual: tuple[str, ...], tables: dict[str, object]) -> str | None:

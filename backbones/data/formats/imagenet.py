@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,8 @@ import numpy as np
 from backbones.data.formats.folders import FoundLayout, class_names, read_split, scan_images
 from backbones.data.formats.imagenet_labels import ground_truth
 from backbones.data.spec import DatasetSpec, find_root
-from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
-from backbones.errors import UsageError, UserError, shortened
+from backbones.errors import UserError, shortened
 
 KAGGLE = "ILSVRC/Data/CLS-LOC"
 
@@ -69,7 +69,7 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet21k_goog", [root])
     train, ignored = read_split("train", root, classes, present=_checked_class_folders(spec, root, classes))
-    return FoundLayout(classes=classes, train=train, val=None, ignored=ignored)
+    return FoundLayout(classes=classes, train=train, val=None, ignored=ignored, sparse=True)
 
 
 def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tuple[str, ...]:
@@ -77,13 +77,9 @@ def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tupl
     count = spec.options.get("classes")
     if count is None:
         return wnids(published)
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise UsageError(f"{spec.name}: `classes` is {count!r}; it must be a number of classes")
-    if not folders:
-        raise UserError(f"{spec.name}: no class folders to take the {count} classes from")
-    names = class_names(folders[0])
+    names = class_names(folders[0]) if folders else ()
     if len(names) != count:
-        raise UserError(f"{folders[0]}: {len(names)} class folders, but `classes` is {count}")
+        raise UserError(f"{spec.name}: {len(names)} class folders in {shortened(folders)}, but `classes` is {count}")
     return names
 
 
@@ -106,8 +102,6 @@ def _is_flat(folder: Path) -> bool:
 
 def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, int]:
     images = scan_images(folder)
-    if not images.names:
-        raise UserError(f"{folder}: there are no images")
     truth, source = ground_truth(folder)
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     labels = []
@@ -117,11 +111,5 @@ def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSp
             reason = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
             raise UserError(f"{source}: it gives {folder / image} {reason}")
         labels.append(label_of[wnid])
-    split = FileSplit(
-        name=name,
-        labels=np.array(labels, dtype=np.int64),
-        names=PackedNames(images.names),
-        sizes=np.array(images.sizes, dtype=np.int64),
-        folder=folder,
-    )
-    return split, images.ignored
+    split = FileSplit.unlabelled(name, folder, images.names)
+    return replace(split, labels=np.array(labels, dtype=np.int64)), images.ignored

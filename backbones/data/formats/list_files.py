@@ -1,17 +1,15 @@
 """Read splits whose images are named by a list file, and check that the files are on disk."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from backbones.data.formats.folders import FoundLayout
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits.integrity import stat_files
-from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.integrity import check_present
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError, shortened
 
@@ -29,31 +27,25 @@ class ListedSplit:
     """0..C-1."""
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield ("FILE:LINE", fields of that line) for every line that is not blank. Raises UserError when it is
-    unreadable.
+def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
+    """Yield the fields of every line that is neither blank nor a comment.
+
+    Args:
+        path: the list.
+        form: the names of the fields; those called N and CLASS are whole numbers.
+
+    Raises:
+        UserError: a line is not of this form.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or "not UTF-8"
-        raise UserError(f"{path}: cannot be read: {reason}; extract the archive again") from None
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield f"{path}:{number}", line.split()
-
-
-def number_from(text: str) -> int | None:
-    """Return the number that a few decimal digits stand for; None for any other text."""
-    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
-
-
-def label_from(text: str, count: int, place: str) -> int:
-    """Return the label 0..count-1 that a class number 1..count stands for. Raises UserError that names the place."""
-    number = number_from(text)
-    if number is None or not 1 <= number <= count:
-        raise UserError(f"{place}: class {text!r} is outside 1..{count}")
-    return number - 1
+    names = form.split()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        numbers = [field for name, field in zip(names, fields) if name in ("N", "CLASS")]
+        if len(fields) != len(names) or not all(field.isdecimal() for field in numbers):
+            raise UserError(f"{path}:{number}: {line.strip()!r} is not of the form `{form}`")
+        yield fields
 
 
 def layout_from_lists(
@@ -62,7 +54,7 @@ def layout_from_lists(
     """Return the splits, of which one may be None, once every image they name is known to exist.
 
     Raises:
-        UserError: an image is listed twice or missing, or a class is without training images.
+        UserError: an image is listed twice or missing.
     """
     parts = {name: part for name, part in (("train", train), ("val", val)) if part is not None}
     paths = [f"{part.folder}/{image}" for part in parts.values() for image in part.images]
@@ -70,24 +62,12 @@ def layout_from_lists(
     if twice:
         sources = " and ".join(dict.fromkeys(str(part.source) for part in parts.values()))
         raise UserError(f"{sources}: {len(twice)} image(s) listed more than once: {shortened(twice)}")
-    empty = sorted(set(range(len(classes))) - set(train.labels)) if train else []
-    if train and empty:
-        names = shortened([classes[label] for label in empty])
-        raise UserError(f"{train.source}: {len(empty)} class(es) without training images: {names}")
     splits = {name: _split(spec, name, part) for name, part in parts.items()}
     return FoundLayout(classes=tuple(classes), train=splits.get("train"), val=splits.get("val"))
 
 
 def _split(spec: DatasetSpec, name: str, part: ListedSplit) -> FileSplit:
     paths = [f"{part.folder}/{image}" for image in part.images]
-    try:
-        stats = stat_files(paths, name=spec.name)
-    except UserError as error:
-        raise UserError(f"{error}\n{part.source} names them: extract the archive of the images again") from None
-    return FileSplit(
-        name=name,
-        labels=np.array(part.labels, dtype=np.int64),
-        names=PackedNames(part.images),
-        sizes=np.array([stats[path].st_size for path in paths], dtype=np.int64),
-        folder=part.folder,
-    )
+    check_present(paths, name=spec.name, listed_in=part.source)
+    split = FileSplit.unlabelled(name, part.folder, part.images)
+    return replace(split, labels=np.array(part.labels, dtype=np.int64))

@@ -3,7 +3,6 @@
 What is scored (`val`) is the published test part. Images stand in the order of their lists. Letters: C classes.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,54 +10,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.formats.folders import FoundLayout, class_names, dataset_root
-from backbones.data.formats.list_files import ListedSplit, label_from, layout_from_lists, number_from, numbered_lines
+from backbones.data.formats.list_files import ListedSplit, layout_from_lists, listed_fields
 from backbones.data.layouts import CUB_LISTS
 from backbones.data.spec import DatasetSpec
-from backbones.errors import UsageError, UserError, shortened
+from backbones.errors import MissingInput, UserError
 
-PARTITIONS = 10
 LABELLED = "cars_test_annos_withlabels.mat"
 
 
 def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Read CUB-200-2011: `images/NNN.Name/*.jpg`, and lists `ID VALUE` of paths, classes and the split (1: training).
+    """Read CUB-200-2011: `images/NNN.Name/*.jpg`, and lists `N VALUE` of paths, classes and the split (1: training).
 
     Raises:
-        Absent: it is not there.
+        DatasetNotFound: it is not there.
         UserError: a line is malformed, the lists do not fit together, or an image is missing.
     """
     root = dataset_root(spec, data)
-    paths, numbers, parts, names = (_read_table(root / name) for name in CUB_LISTS)
-    for name, table in zip(CUB_LISTS[1:3], (numbers, parts)):
-        odd = sorted(paths.keys() ^ table.keys())
-        if odd:
-            raise UserError(f"{root}: {CUB_LISTS[0]} and {name} do not list the same images: ids {shortened(odd)}")
-    if sorted(names) != list(range(1, len(names) + 1)):
-        raise UserError(f"{root / CUB_LISTS[3]}: the classes are not numbered from 1 to {len(names)}")
-    split: dict[str, tuple[list[str], list[int]]] = {"1": ([], []), "0": ([], [])}
-    for image, (_, path) in paths.items():
-        place, part = parts[image]
-        if part not in split:
-            raise UserError(f"{place}: {part!r} is neither 1 (training) nor 0 (test)")
-        split[part][0].append(path)
-        split[part][1].append(label_from(numbers[image][1], len(names), numbers[image][0]))
-    train, val = (ListedSplit(root / CUB_LISTS[0], root / "images", *split[part]) for part in "10")
-    return layout_from_lists(spec, [names[number][1] for number in sorted(names)], train, val)
-
-
-def _read_table(path: Path) -> dict[int, tuple[str, str]]:
-    """Return lines `ID VALUE` as {id: ("FILE:LINE", value)}."""
-    table: dict[int, tuple[str, str]] = {}
-    for place, fields in numbered_lines(path):
-        number = number_from(fields[0])
-        if len(fields) != 2 or number is None:
-            raise UserError(f"{place}: {' '.join(fields)!r} is not of the form `ID VALUE`")
-        if number in table:
-            raise UserError(f"{place}: id {number} stands in {table[number][0]} already")
-        table[number] = place, fields[1]
-    if not table:
-        raise UserError(f"{path}: there are no lines; extract the archive again")
-    return table
+    *tables, names = ([*listed_fields(root / name, "N VALUE")] for name in CUB_LISTS)
+    ids = {number for number, _ in tables[0]}
+    if any(sorted(number for number, _ in table) != sorted(ids) for table in tables):
+        raise UserError(f"{root}: {', '.join(CUB_LISTS[:3])} do not list the same images, each once")
+    numbers, parts = map(dict, tables[1:])
+    rows = [(path, int(numbers[number]) - 1, parts[number]) for number, path in tables[0]]
+    train, val = (
+        ListedSplit(
+            root / CUB_LISTS[0],
+            root / "images",
+            [path for path, _, part in rows if (part == "1") is trained],
+            [label for _, label, part in rows if (part == "1") is trained],
+        )
+        for trained in (True, False)
+    )
+    return layout_from_lists(spec, [name for _, name in sorted(names, key=lambda row: int(row[0]))], train, val)
 
 
 def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -66,45 +49,36 @@ def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     files.
 
     Raises:
-        Absent: it is not there.
-        UserError: a MATLAB file is missing or damaged, a class is out of range, or an image is missing.
+        DatasetNotFound: it is not there.
+        UserError: a MATLAB file is missing or damaged, or an image is missing.
     """
     root = dataset_root(spec, data)
-    meta = root / "devkit" / "cars_meta.mat"
-    classes = [str(name) for name in _read_matlab(meta, "class_names")]
+    classes = [str(name) for name in _read_matlab(root / "devkit" / "cars_meta.mat", "class_names")]
     labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
     if labelled is None:
-        raise UserError(
+        raise MissingInput(
             f"{spec.name}: {root / LABELLED}: there is no such file (nor in devkit/), and cars_test_annos.mat has no "
             "labels; it is a file of its own beside the archive of the devkit"
         )
-    train = _read_cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat", len(classes))
-    return layout_from_lists(spec, classes, train, _read_cars(root / "cars_test", labelled, len(classes)))
+    train = _read_cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat")
+    return layout_from_lists(spec, classes, train, _read_cars(root / "cars_test", labelled))
 
 
-def _read_cars(folder: Path, source: Path, count: int) -> ListedSplit:
-    """Read the entries of `annotations`, with the fields `fname` and `class` (1..count) among others."""
-    entries = _read_matlab(source, "annotations")
-    if not {"fname", "class"} <= set(entries.dtype.names or ()):
-        raise UserError(f"{source}: `annotations` lacks the fields `fname` and `class`; they hold images and labels")
-    images, labels = [], []
-    for number, entry in enumerate(entries, start=1):
-        if not isinstance(entry["fname"], str):
-            raise UserError(f"{source}: entry {number} of `annotations` names no file")
-        images.append(entry["fname"])
-        number = entry["class"]
-        text = f"{number:g}" if isinstance(number, float) else str(number)  # MATLAB's own numbers are floating-point
-        labels.append(label_from(text, count, f"{source}, {images[-1]}"))
+def _read_cars(folder: Path, source: Path) -> ListedSplit:
+    """Read the entries of `annotations`, with the fields `fname` and `class` (from 1) among others."""
+    images = [str(name) for name in _read_matlab(source, "annotations", "fname")]
+    labels = [int(number) - 1 for number in _read_matlab(source, "annotations", "class")]
     nested = folder / folder.name
     return ListedSplit(source, nested if nested.is_dir() else folder, images, labels)
 
 
-def _read_matlab(path: Path, name: str) -> NDArray[Any]:
-    """Return the entries of one variable of a MATLAB file."""
+def _read_matlab(path: Path, name: str, field: str = "") -> NDArray[Any]:
+    """Return the entries of one variable of a MATLAB file, or one field of them."""
     from scipy.io import loadmat
 
     try:
-        return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
+        entries = np.atleast_1d(loadmat(path, squeeze_me=True)[name])
+        return entries[field] if field else entries
     except Exception as error:  # a damaged file leads scipy to errors of many kinds
         reason = f"it has no variable {name!r}" if isinstance(error, KeyError) else error
         raise UserError(f"{path}: cannot be read as a MATLAB file ({reason}); extract the archive again") from None
@@ -117,72 +91,34 @@ def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     The validation images of `labels/valN.txt` are left out.
 
     Raises:
-        Absent: it is not there.
-        UserError: a list is missing or malformed, names an unknown class, or an image is missing.
-        UsageError: there is no such partition.
+        DatasetNotFound: it is not there.
+        UserError: an image is missing.
     """
-    partition = spec.options.get("partition", 1)
-    if not isinstance(partition, int) or isinstance(partition, bool) or not 1 <= partition <= PARTITIONS:
-        raise UsageError(f"{spec.name}: `partition` is {partition!r}; it must be a number from 1 to {PARTITIONS}")
-    root = dataset_root(spec, data)
-    classes = class_names(root / "images")
-    train, test = (_read_textures(root, f"{part}{partition}.txt", classes) for part in ("train", "test"))
-    return layout_from_lists(spec, classes, train, test)
-
-
-def _read_textures(root: Path, name: str, classes: Sequence[str]) -> ListedSplit:
-    """Read a list with lines `CLASS/IMAGE`."""
-    source = root / "labels" / name
-    label_of = {name: label for label, name in enumerate(classes)}
-    images, labels = [], []
-    for place, fields in numbered_lines(source):
-        folder, _, image = fields[0].partition("/")
-        if len(fields) != 1 or not image:
-            raise UserError(f"{place}: {' '.join(fields)!r} is not of the form `CLASS/IMAGE`")
-        if folder not in label_of:
-            raise UserError(f"{place}: {folder!r} is not a class: there is no folder {root / 'images' / folder}")
-        images.append(fields[0])
-        labels.append(label_of[folder])
-    return ListedSplit(source, root / "images", images, labels)
+    root, partition = dataset_root(spec, data), spec.options.get("partition", 1)
+    label_of = {name: label for label, name in enumerate(class_names(root / "images"))}
+    parts = []
+    for source in (root / "labels" / f"{part}{partition}.txt" for part in ("train", "test")):
+        images = [image for [image] in listed_fields(source, "CLASS/IMAGE")]
+        labels = [label_of.get(image.partition("/")[0], -1) for image in images]
+        parts.append(ListedSplit(source, root / "images", images, labels))
+    return layout_from_lists(spec, [*label_of], *parts)
 
 
 def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read Oxford-IIIT Pets: `images/*.jpg` and lists `IMAGE CLASS SPECIES BREED`; `Abyssinian_100` is an Abyssinian.
 
     Raises:
-        Absent: it is not there.
-        UserError: a line is malformed, a class has two names or two classes one, or an image is missing.
+        DatasetNotFound: it is not there.
+        UserError: a line is malformed, a class has two names, or an image is missing.
     """
     root = dataset_root(spec, data)
     names: dict[int, str] = {}
-    train, test = (_read_pets(root, name, names) for name in ("trainval.txt", "test.txt"))
-    if sorted(names) != list(range(len(names))):
-        raise UserError(
-            f"{train.source}: the classes are not numbered from 1 to {len(names)}: {_numbered_classes(names)}"
-        )
-    return layout_from_lists(spec, [names[label] for label in sorted(names)], train, test)
-
-
-def _read_pets(root: Path, name: str, names: dict[int, str]) -> ListedSplit:
-    """Read a list, and fill in `names`, {label: class name}, on which both lists must agree."""
-    source = root / "annotations" / name
-    images, labels = [], []
-    for place, fields in numbered_lines(source):
-        if fields[0].startswith("#"):
-            continue
-        breed = fields[0].rpartition("_")[0]
-        number = number_from(fields[1]) if len(fields) == 4 and breed else None
-        if number is None:
-            raise UserError(f"{place}: {' '.join(fields)!r} is not of the form `NAME_N CLASS SPECIES BREED`")
-        label = number - 1
-        if names.setdefault(label, breed) != breed or list(names.values()).count(breed) > 1:
-            raise UserError(
-                f"{place}: {fields[0]} is of class {fields[1]}, unlike a line before: {_numbered_classes(names)}"
-            )
-        images.append(f"{fields[0]}.jpg")
-        labels.append(label)
-    return ListedSplit(source, root / "images", images, labels)
-
-
-def _numbered_classes(names: dict[int, str]) -> str:
-    return shortened([f"{label + 1} {names[label]}" for label in sorted(names)])
+    parts = []
+    for source in (root / "annotations" / name for name in ("trainval.txt", "test.txt")):
+        rows = [(image, int(number) - 1) for image, number, *_ in listed_fields(source, "NAME_N CLASS SPECIES BREED")]
+        parts.append(ListedSplit(source, root / "images", [f"{name}.jpg" for name, _ in rows], [n for _, n in rows]))
+        for image, label in rows:
+            breed = image.rpartition("_")[0]
+            if names.setdefault(label, breed) != breed:
+                raise UserError(f"{source}: {image} is of class {label + 1}, as {names[label]} is")
+    return layout_from_lists(spec, [names[label] for label in sorted(names)], *parts)

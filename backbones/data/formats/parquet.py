@@ -19,7 +19,7 @@ from backbones.data.formats.folders import FoundLayout, StorageVariant
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.packed_names import PackedNames
-from backbones.errors import UserError, shortened
+from backbones.errors import MissingInput, UserError, shortened
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 TRAIN = ("train",)
 VALIDATION = ("validation", "val", "test")
 PATTERNS = ("{}.parquet", "{}-*.parquet", "data/{}-*.parquet")
-
-
-MOST_CLASSES = 1_000_000
-"""Of a table that names none: its largest label says how many there are."""
 
 
 def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -42,7 +38,7 @@ def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     root = find_root(spec, data)
     files = {"train": _named_files(spec, root, "train", TRAIN), "val": _named_files(spec, root, "val", VALIDATION)}
     if not any(files.values()):
-        raise UserError(f"{spec.name}: {root} holds no train.parquet; name the files by the keys `train` and `val`")
+        raise MissingInput(f"{spec.name}: {root} holds no train.parquet; name the files by the keys `train` and `val`")
     return layout_from_tables(
         spec, {split: read_files(paths) for split, paths in files.items() if paths}, storage="parquet"
     )
@@ -57,7 +53,7 @@ def _named_files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) 
         if files:
             return files
     if named:
-        raise UserError(f"{spec.name}: {root / named}: there is no such file (key `{key}`)")
+        raise MissingInput(f"{spec.name}: {root / named}: there is no such file (key `{key}`)")
     return []
 
 
@@ -138,23 +134,14 @@ def layout_from_tables(
     named = list(classes.values())
     if any(names != named[0] for names in named):
         raise UserError(f"{spec.name}: {_class_difference(classes)}")
-    count = len(named[0]) if named[0] else 1 + max(map(_largest_label, splits.values()))
-    names = tuple(named[0] or map(str, range(count)))
-    for split in splits.values():
-        _check_labels(split, names)
-    return FoundLayout(classes=names, train=splits.get("train"), val=splits.get("val"), storage=storage, origin=origin)
-
-
-def _largest_label(split: RowSplit) -> int:
-    """Return the largest label of a table without names of classes; -1 without rows. Raises UserError."""
-    if not len(split):
-        return -1
-    row = int(split.labels.argmax())
-    if split.labels[row] >= MOST_CLASSES:
-        raise UserError(
-            f"{split.place(row)}: label {split.labels[row]}, but there can be {MOST_CLASSES:,} classes at most"
-        )
-    return int(split.labels[row])
+    names = named[0] or map(str, range(1 + max(int(split.labels.max()) for split in splits.values())))
+    return FoundLayout(
+        classes=tuple(names),
+        train=splits.get("train"),
+        val=splits.get("val"),
+        storage=storage,
+        origin=origin,
+    )
 
 
 def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:
@@ -173,10 +160,6 @@ def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, 
                 f"the key `{key}`; {_describe_columns(table)}"
             )
         chosen.append(named or fitting[0])
-    if chosen[0] == chosen[1]:
-        raise UserError(
-            f"{source.files[0]}: column {chosen[0]!r} cannot be both image and label; {_describe_columns(table)}"
-        )
     return chosen[0], chosen[1]
 
 
@@ -215,20 +198,6 @@ def _split(name: str, table: "Dataset", source: Source, image: str, label: str) 
         rows=np.arange(count),
         source=source,
     )
-
-
-def _check_labels(split: RowSplit, classes: Sequence[str]) -> None:
-    """Check that labels are in range, and that no class is without a training image."""
-    wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(classes)))
-    if len(wrong):
-        first, last = int(wrong[0]), len(classes) - 1
-        raise UserError(
-            f"{split.place(first)}: label {split.labels[first]} is outside 0..{last} ({len(wrong)} rows like this)"
-        )
-    empty = np.setdiff1d(np.arange(len(classes)), split.labels)
-    if split.name == "train" and len(empty):
-        names = shortened([classes[label] for label in empty])
-        raise UserError(f"{', '.join(split.source.files)}: {len(empty)} class(es) without training images: {names}")
 
 
 def _class_difference(classes: dict[str, list[str] | None]) -> str:

@@ -4,7 +4,6 @@ The YAML file of a set maps `hub` to where the hub has it: `id`, `revision` (nul
 `val` (splits), `image`, `label` (columns), as the keys of format `hf` mean them.
 """
 
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,19 +61,10 @@ def _hub_keys(spec: DatasetSpec) -> dict[str, str | None] | None:
     keys = spec.options.get("hub")
     if keys is None or "generator" in spec.options:
         return None
-    if not isinstance(keys, dict):
-        raise UsageError(f"{spec.name}: `hub` is {keys!r}; it must be a mapping with the keys {', '.join(KEYS)}")
-    for key, value in keys.items():
+    for key in keys:
         if key not in KEYS:
             hint = did_you_mean(key, KEYS)
             raise UsageError(f"{spec.name}: `hub` has an unknown key {key!r}{hint}\nknown: {', '.join(KEYS)}")
-        if value is not None and not isinstance(value, str):
-            raise UsageError(f"{spec.name}: `hub`: `{key}` is {value!r}; it must be text (put it in quotes)")
-    revision = keys.get("revision")
-    if not keys.get("id"):
-        raise UsageError(f"{spec.name}: `hub`: `id` is missing; it is the id of a data set, e.g. OWNER/NAME")
-    if revision is not None and not re.fullmatch("[0-9a-f]{40}", revision):
-        raise UsageError(f"{spec.name}: `hub`: `revision` is {revision!r}; it must be a commit (40 hex digits) or null")
     return {key: keys.get(key) for key in KEYS}
 
 
@@ -115,21 +105,14 @@ def _in_all_tables(tables: dict[str, tuple["Dataset", Source]], column: str | No
 def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayout | None:
     """Return the pinned revision in the hub's cache; where none is pinned, the only one that is there."""
     name, pinned = str(hub["id"]), hub["revision"]
-    there = cached_revisions(spec.name, name)
-    if pinned and there and pinned not in there:
-        raise UserError(
-            f"{spec.name}: the cache of the Hugging Face hub has {name} at {shortened(there)}, but {pinned} is "
-            "pinned: the "
-            f"revision moved; fetch the pinned one where there is a network:\n  `{_download(hub)}`\n"
-            "or pin the other by `revision` in a YAML file of your own"
-        )
+    there = cached_revisions(name)
     if not there:
         return None
-    if not pinned and len(there) > 1:
+    if pinned not in there if pinned else len(there) > 1:
         raise UserError(
-            f"{spec.name}: no revision of {name} is pinned, and {cache_of(name)} has several: "
-            f"{shortened(there)}; remove "
-            "all but one, or pin it by `revision` in a YAML file of your own"
+            f"{spec.name}: {cache_of(name)} has {shortened(there)}, but {pinned or 'no revision'} is pinned: "
+            f"fetch it where there is a network:\n  `{_download(hub)}`\n"
+            "or pin one by `revision` in a YAML file of your own"
         )
     if not pinned:
         tell(f"{spec.name}: no revision of {name} is pinned: using {there[0]}, which is in the cache", file=sys.stderr)
@@ -164,12 +147,9 @@ def _download(hub: dict[str, str | None]) -> str:
 def _not_found_message(hub: dict[str, str | None], absent: str, key: KeyRule | None) -> str:
     """Return the message that lists the three places in the order in which they were searched."""
     files = [pattern for part in ("train", "val")[: 1 if key else 2] for pattern in _patterns(hub, part)]
-    pin = f"at {hub['revision']}" if hub["revision"] else "in any revision (none is pinned)"
-    return "\n".join(
-        [
-            f"{absent}\nother forms serve, too:",
-            f"  Parquet files in one of these folders: looked for {', '.join(files)}",
-            f"  the cache of the Hugging Face hub: {cache_of(str(hub['id']))} does not hold it {pin};",
-            f"    where there is a network, fetch it with `{_download(hub)}`",
-        ]
+    return (
+        f"{absent}\nother forms serve, too:\n"
+        f"  Parquet files in one of these folders: looked for {', '.join(files)}\n"
+        f"  the cache of the Hugging Face hub: {cache_of(str(hub['id']))} does not hold it;\n"
+        f"    where there is a network, fetch it with `{_download(hub)}`"
     )

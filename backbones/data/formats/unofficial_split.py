@@ -17,7 +17,7 @@ from backbones.data.formats.folders import FoundLayout, class_names, dataset_roo
 from backbones.data.layouts import TISSUES
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.split import Split
-from backbones.errors import UsageError, UserError, shortened
+from backbones.errors import UserError
 
 KeyRule = Callable[[str, str], str]
 """(class name, file name) -> the key of an image in TFDS."""
@@ -32,7 +32,7 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     them in the order of the file system, so that equality with its export is unconfirmed.
 
     Raises:
-        Absent: it is not there.
+        DatasetNotFound: it is not there.
         UserError: a class has fewer than 31 images.
     """
     root = dataset_root(spec, data)
@@ -58,9 +58,8 @@ def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     training.
 
     Raises:
-        Absent: it is not there.
-        UserError: a class is empty or has no training image, or there are too few images.
-        UsageError: `train_images` is missing.
+        DatasetNotFound: it is not there.
+        UserError: a class is empty, or there are too few images.
     """
     return _divide_class_folders(spec, dataset_root(spec, data), TISSUES, tissue_key)
 
@@ -118,19 +117,15 @@ def divide_by_tfds_order(
         key: what the order goes by.
 
     Raises:
-        UserError: file names are missing or not the published ones, there are not more than N images, or a class is
-            without training images.
-        UsageError: `train_images` is missing or not a number.
+        UserError: file names are missing or not the published ones, or there are not more than N images.
     """
-    count = spec.options.get("train_images")
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise UsageError(f"{spec.name}: `train_images` is {count!r}; it must be a number of images")
-    whole = layout.train
+    count, whole = spec.options.get("train_images"), layout.train
     if whole is None or layout.val is not None:
         raise UserError(f"{spec.name}: one split is expected that holds all images (key `train`)")
-    if count >= len(whole):
+    if not isinstance(count, int) or not 0 < count < len(whole):
         raise UserError(
-            f"{spec.name}: {len(whole)} images, of which `train_images` takes {count}: none is left to score"
+            f"{spec.name}: `train_images` is {count!r}; it must be a number of images, of which some of the "
+            f"{len(whole)} are left to score"
         )
     keys = []
     for index, path in enumerate(paths):
@@ -148,8 +143,4 @@ def divide_by_tfds_order(
 
 def _divide(layout: FoundLayout, whole: Split, train: NDArray[Any], rest: NDArray[Any]) -> FoundLayout:
     parts = [replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))]
-    empty = np.setdiff1d(np.arange(len(layout.classes)), parts[0].labels)
-    if len(empty):
-        names = shortened([layout.classes[label] for label in empty])
-        raise UserError(f"{len(empty)} class(es) without training images: {names}")
     return replace(layout, train=parts[0], val=parts[1])

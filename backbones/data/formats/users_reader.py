@@ -56,16 +56,16 @@ def rows_by_split(
     Raises:
         WrongReader: it is something else.
     """
-    where = f"{spec.reader} returned"
+    what = ""
     if not isinstance(result, dict) or not result or not set(result) <= set(splits):
         what = f"a dict of {', '.join(map(repr, result)) or 'nothing'}" if isinstance(result, dict) else repr(result)
-        raise WrongReader(f"{where} {what[:200]}; wanted: {wanted}")
-    rows = {name: list(part) for name, part in result.items()}
+    rows = {} if what else {name: list(part) for name, part in result.items()}
     for name, part in rows.items():
-        wrong = next((row for row in part if not fits(row)), None)
-        if wrong is not None or not part:
-            what = f"the row {wrong!r}"[:200] if part else "no rows"
-            raise WrongReader(f"{where} {what} in {name!r}; wanted: {wanted}")
+        wrong = [row for row in part if not fits(row)][:1]
+        if wrong or not part:
+            what = f"{f'the row {wrong[0]!r}' if part else 'no rows'} in {name!r}"
+    if what:
+        raise WrongReader(f"{spec.reader} returned {what[:200]}; wanted: {wanted}")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""A split whose images are rows of an Arrow table. Letters: M images."""
+"""Splits of which several images lie in one file, as in the rows of an Arrow table. Letters: M images."""
 
 import hashlib
 from collections.abc import Iterable
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from backbones.data.cache import recall, remember
+from backbones.data.splits.integrity import read_once
 from backbones.data.splits.manifest import CONTENT_BYTES
 from backbones.data.splits.split import Split
 
@@ -35,19 +34,12 @@ class Source:
 
 
 @dataclass(eq=False)
-class RowSplit(Split):
-    """A split whose images are rows of an Arrow table."""
+class SourceSplit(Split):
+    """A split of which several images lie in one file."""
 
-    table: "Dataset"
-    column: str
     rows: NDArray[Any]
-    """int64 [M]: the row of each image."""
+    """int64 [M]: the place of each image in the files of `source`."""
     source: Source
-
-    def encoded(self, index: int) -> bytes:
-        """Return the row's bytes."""
-        content: bytes = self.table[int(self.rows[index])][self.column]["bytes"]
-        return content
 
     def place(self, index: int) -> str:
         """Return file and row."""
@@ -57,15 +49,27 @@ class RowSplit(Split):
         """Return the files' stamp and the row."""
         return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
 
+    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
+        return {"rows": self.rows[keep]}
+
+
+@dataclass(eq=False)
+class RowSplit(SourceSplit):
+    """A split whose images are rows of an Arrow table."""
+
+    table: "Dataset"
+    column: str
+
+    def encoded(self, index: int) -> bytes:
+        """Return the row's bytes."""
+        content: bytes = self.table[int(self.rows[index])][self.column]["bytes"]
+        return content
+
     def contents(self, what: str) -> NDArray[Any]:
         """Return the digests of the rows' bytes, kept under the stamps: each state of the files is read once."""
-        key = hashlib.sha256("\n".join(self.stamps(range(len(self)))).encode()).hexdigest()
-        block = recall(f"contents/rows-{key}")
-        if block is None or len(block) != len(self) * CONTENT_BYTES:
-            rows = tqdm(range(len(self)), f"reading {what}", unit=" rows", delay=2, leave=False, disable=None)
-            block = b"".join(hashlib.sha256(self.encoded(index)).digest() for index in rows)
-            remember(f"contents/rows-{key}", block, what="what the rows contain")
-        return np.frombuffer(block, dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+        listing = ["contents", *self.stamps(range(len(self)))]
+        digests = read_once(lambda index: hashlib.sha256(self.encoded(index)).hexdigest(), listing, f"reading {what}")
+        return np.frombuffer(bytes.fromhex("".join(digests)), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
 
     def file_names(self) -> list[str | None]:
         """Return the `path` that each row keeps beside its image."""
@@ -73,6 +77,3 @@ class RowSplit(Split):
 
         paths = pc.struct_field(self.table.data.column(self.column), "path").to_pylist()
         return [paths[row] for row in self.rows.tolist()]
-
-    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
-        return {"rows": self.rows[keep]}

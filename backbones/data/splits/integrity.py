@@ -5,15 +5,14 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from backbones.data.array_index import stamp_of
 from backbones.data.cache import recall, remember
-from backbones.data.loading.read_image import read_image
 from backbones.data.splits.split import Split
 from backbones.errors import UserError
 from backbones.runtime.files import parse_json
@@ -22,79 +21,67 @@ from backbones.runtime.threads import usable_cores
 SHOWN = 5
 
 
-def stat_files(paths: Sequence[str], *, name: str) -> dict[str, os.stat_result]:
-    """Return size and time of every file. Raises UserError that names the missing ones."""
-    stats, missing = {}, []
+def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = None) -> None:
+    """Raise UserError that names the files that cannot be opened, and the list of all."""
+    missing = []
     for path in paths:
         try:
-            stats[path] = os.stat(path)  # noqa: PTH116 (called 100,000 times)
+            os.stat(path)  # noqa: PTH116 (called 100,000 times)
         except OSError as error:
             missing.append(f"{path}: {error.strerror}")
     if missing:
-        raise UserError(f"{name}: {len(missing)} file(s) of the data set cannot be opened{_list_some(missing)}")
-    return stats
-
-
-def check_images(stats: dict[str, os.stat_result], *, name: str, skip: bool = False) -> list[str]:
-    """Return the sorted paths of the files that are no images or are truncated.
-
-    Args:
-        stats: what `stat_files` returned.
-        name: the name of the data set, for messages.
-        skip: return the damaged files instead of raising.
-
-    Raises:
-        UserError: there are such files, and `skip` is off.
-    """
-    paths = sorted(stats)
-    listing = [f"{path}\0{stamp_of(stats[path])}" for path in paths]
-    sound = read_verdicts(lambda index: _is_sound(read_image, paths[index]), listing, name)
-    bad = [path for path, good in zip(paths, sound, strict=True) if not good]
-    raise_if_damaged(bad, len(paths), name, skip=skip)
-    return bad
+        hint = f"\n{listed_in} names them: extract the archive of the images again" if listed_in else ""
+        raise UserError(f"{name}: {len(missing)} file(s) of the data set cannot be opened{_list_some(missing)}{hint}")
 
 
 def check_split(split: Split, *, name: str, skip: bool = False) -> NDArray[Any]:
-    """Return the indices [K] of the damaged images of a split, in order; see `check_images`."""
-    listing = split.stamps(range(len(split)))
-    sound = read_verdicts(lambda index: _is_sound(split.decoded, index), listing, name)
-    bad = [index for index, good in enumerate(sound) if not good]
+    """Return the indices [K] of the images of a split that are none or are truncated, in order.
+
+    Args:
+        split: the images.
+        name: what messages call them.
+        skip: return the damaged images instead of raising.
+
+    Raises:
+        UserError: there are such images, and `skip` is off.
+    """
+
+    def decodes(index: int) -> bool:
+        try:
+            split.decoded(index)
+        except UserError:
+            return False
+        return True
+
+    verdicts = read_once(decodes, ["decodes", *split.stamps(range(len(split)))], f"checking {name}")
+    bad = [index for index, good in enumerate(verdicts) if not good]
     raise_if_damaged([split.place(index) for index in bad], len(split), name, skip=skip)
     return np.array(bad, dtype=np.int64)
 
 
-def read_verdicts(verdict: Callable[[int], Any], listing: Sequence[str], name: str) -> list[Any]:
+def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
     """Return a plain value for each image by its index, taken in threads (PIL releases the interpreter's lock).
 
-    They are kept in the cache folder under a key of all paths and stamps: each state of a data set is read once.
+    They are kept in the cache folder under a key of the listing: each state of a data set is read once.
 
     Args:
-        verdict: gives the value of an image.
-        listing: path and stamp of each image.
-        name: the name of the data set, for the progress bar.
+        value: gives the value of an image. Its errors are raised.
+        listing: what is done, and the stamps of all images (see `Split.stamps`).
+        what: for the progress bar, as in "reading NAME".
     """
-    digest = hashlib.sha256("\n".join(listing).encode()).hexdigest()
-    key = f"checked/{digest}.json"
+    key = f"read/{hashlib.sha256(chr(10).join(listing).encode()).hexdigest()}.json"
+    count = len(listing) - 1
     try:
         kept = parse_json(recall(key) or b"")
     except ValueError:
         kept = None
-    if isinstance(kept, list) and len(kept) == len(listing):
+    if isinstance(kept, list) and len(kept) == count:
         return kept
     with ThreadPoolExecutor(min(16, usable_cores())) as pool:
-        count = len(listing)
-        found = pool.map(verdict, range(count))
-        verdicts = list(tqdm(found, f"checking {name}", count, unit=" images", delay=2, leave=False, disable=None))
-    remember(key, json.dumps(verdicts).encode(), what="the check of the images")
-    return verdicts
-
-
-def _is_sound(read: Callable[[Any], Any], image: Any) -> bool:
-    try:
-        read(image)
-    except UserError:
-        return False
-    return True
+        taken = pool.map(value, range(count))
+        values = list(tqdm(taken, what, count, unit=" images", delay=2, leave=False, disable=None))
+    remember(key, json.dumps(values).encode(), what=what)
+    return values
 
 
 def raise_if_damaged(bad: Sequence[str], count: int, name: str, *, skip: bool) -> None:

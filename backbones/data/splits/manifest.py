@@ -77,7 +77,7 @@ class Manifest:
                          "their sizes and times", file=sys.stderr)  # fmt: skip
                 for rows in _read(folder, names, missing, contents, what):
                     known[rows] = True
-                    kept.with_files(names, stamps, contents, known).keep(folder)
+                    kept.keep(folder, names, stamps, contents, known)
         return cls(folder, names, stamps, contents)
 
     @property
@@ -145,26 +145,24 @@ class _Kept:
         places = {name: row for row, name in enumerate(self.names)}
         return np.array([places.get(name, -1) for name in names], dtype=np.int64)
 
-    def with_files(
-        self, names: Sequence[str], stamps: NDArray[Any], contents: NDArray[Any], known: NDArray[Any]
-    ) -> "_Kept":
-        """Return this with those of the files that are known and old enough for a later change to show in a stamp."""
+    def keep(
+        self, folder: Path, names: Sequence[str], stamps: NDArray[Any], contents: NDArray[Any], known: NDArray[Any]
+    ) -> None:
+        """Write it for later commands, with the files that are known and old enough for a change to show in a stamp."""
         # a file that is rewritten within a step of the file system's clock keeps its times
         rows = np.flatnonzero(known & (stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9))
         new = [names[row] for row in rows]
         renewed = set(new)
         others = np.array([row for row, name in enumerate(self.names) if name not in renewed], dtype=np.int64)
-        return _Kept(
-            PackedNames([*(self.names[row] for row in others), *new]),
-            np.concatenate([self.stamps[others], stamps[rows]]),
-            np.concatenate([self.contents[others], contents[rows]]),
-        )
-
-    def keep(self, folder: Path) -> None:
-        """Write it for later commands; a failure is reported on stderr."""
-        names, ends = self.names.arrays()
-        arrays = {"names": names, "ends": ends, "stamps": self.stamps, "contents": self.contents}
-        keep_index(folder, VERSION, "", Index(arrays, {}))
+        block, ends = PackedNames([*(self.names[row] for row in others), *new]).arrays()
+        arrays = {
+            "names": block,
+            "ends": ends,
+            "stamps": np.concatenate([self.stamps[others], stamps[rows]]),
+            "contents": np.concatenate([self.contents[others], contents[rows]]),
+        }
+        if new:
+            keep_index(folder, VERSION, "", Index(arrays, {}))
 
 
 def _stamp(path: str) -> tuple[int, int, int, int]:

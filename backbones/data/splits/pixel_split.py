@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,24 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from backbones.data.splits.arrow_split import Source
+from backbones.data.splits.arrow_split import SourceSplit
 from backbones.data.splits.digests import pixel_digest
 from backbones.data.splits.manifest import CONTENT_BYTES
-from backbones.data.splits.split import Split
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(eq=False)
-class PixelSplit(Split):
+class PixelSplit(SourceSplit):
     """Images of one size, as published without any encoding; forked workers share them."""
 
     images: NDArray[Any]
     """uint8 [M, H, W, 3]."""
-    rows: NDArray[Any]
-    """int64 [M]: the place of each image in the files of `source`."""
-    source: Source
 
     def encoded(self, index: int) -> bytes:
         """Return a PNG of the image."""
@@ -45,14 +40,6 @@ class PixelSplit(Split):
 
         return to_pixels(self.decoded(index))
 
-    def place(self, index: int) -> str:
-        """Return file and row."""
-        return self.source.place(int(self.rows[index]))
-
-    def stamps(self, indices: Iterable[int]) -> list[str]:
-        """Return the files' stamp and the row."""
-        return [f"{self.source.stamp}\0{self.rows[index]}" for index in indices]
-
     def content_digest(self, index: int) -> str:
         """Return the digest of the pixels, which is also that of a PNG of the image."""
         return pixel_digest(self.images[index])
@@ -66,4 +53,4 @@ class PixelSplit(Split):
         """Do nothing: the images are decoded already."""
 
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
-        return {"images": self.images[keep], "rows": self.rows[keep]}
+        return {"images": self.images[keep], **super()._select_fields(keep)}

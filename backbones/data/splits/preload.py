@@ -42,7 +42,7 @@ class Pixels:
             UserError: an image cannot be read.
         """
         probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
-        if limit is not None and np.mean(_probed_sizes(read, probes)) * count > limit:
+        if limit is not None and np.mean([_decoded_bytes(read, index) for index in probes]) * count > limit:
             return None
         parts, shapes, total = [], [], 0
         with ThreadPoolExecutor(usable_cores()) as pool:
@@ -57,16 +57,10 @@ class Pixels:
         return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
 
 
-def _probed_sizes(read: Callable[[int], Image.Image], probes: list[int]) -> list[int]:
-    """Return the bytes of the decoded probes; a damaged one is named when it is met, or replaced, in training."""
-    sizes = []
-    for index in probes:
-        try:
-            sizes.append(_decoded_bytes(read(index)))
-        except UserError:
-            continue
-    return sizes or [0]
-
-
-def _decoded_bytes(image: Image.Image) -> int:
+def _decoded_bytes(read: Callable[[int], Image.Image], index: int) -> int:
+    """Return the size of an image; 0 for a damaged one, which is named, or replaced, in training."""
+    try:
+        image = read(index)
+    except UserError:
+        return 0
     return 3 * image.width * image.height

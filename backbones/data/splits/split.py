@@ -36,7 +36,7 @@ class Split(ABC):
     names: Sequence[str]
     """M names that hold on every machine: paths relative to the split's folder, or "train/000123" for rows."""
     sizes: NDArray[Any]
-    """int64 [M]: bytes of each image as it is stored."""
+    """int64 [M]: bytes of each image as it is stored; of files not before `contents` was asked for."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
     digests: list[bytes] | None = field(default=None, init=False, repr=False)
     """Content digests of all images, once `subsets.all_digests` has computed them."""
@@ -117,6 +117,13 @@ class FileSplit(Split):
 
     folder: Path
 
+    @classmethod
+    def unlabelled(cls, name: str, folder: Path, names: Iterable[str]) -> Self:
+        """Return images whose labels do not matter."""
+        packed = PackedNames(names)
+        zeros = np.zeros(len(packed), dtype=np.int64)
+        return cls(name=name, labels=zeros, names=packed, sizes=zeros, folder=folder)
+
     def path(self, index: int) -> str:
         """Return the image's file."""
         return f"{self.folder}/{self.names[index]}"
@@ -135,7 +142,7 @@ class FileSplit(Split):
             raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
 
     def contents(self, what: str) -> NDArray[Any]:
-        """Return the files' digests, and take their sizes anew, which an index may have of earlier files."""
+        """Return the files' digests, and take their sizes."""
         self.manifest = Manifest.of(self.folder, self.names, what=what)
         self.sizes = self.manifest.sizes
         return self.manifest.contents

@@ -6,7 +6,6 @@ Letters: M images.
 import hashlib
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
@@ -14,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from backbones.data.cache import recall, remember
+from backbones.data.splits.integrity import read_once
 from backbones.data.splits.split import Split
 from backbones.errors import UsageError, UserError
-from backbones.runtime.threads import usable_cores
 
-BYTES = hashlib.sha256().digest_size
 RULE = "pixels of lossless images, bytes of others"
 """Part of the key of remembered digests: digests by another rule are not taken for these."""
 
@@ -85,19 +82,16 @@ def content_digests(split: Split, indices: NDArray[Any], *, skip: bool = False) 
     Raises:
         UserError: an image cannot be read, or is damaged.
     """
-    key = hashlib.sha256("\n".join([RULE, *split.stamps(indices)]).encode()).hexdigest()
-    block = recall(f"digests/{key}")
-    if block is None or len(block) != BYTES * len(indices):
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            block = b"".join(pool.map(lambda index: _digest(split, index, skip), indices.tolist()))
-        remember(f"digests/{key}", block, what="the digests of the images")
-    return [block[start : start + BYTES] for start in range(0, len(block), BYTES)]
+    places = indices.tolist()
+    listing = [RULE, *split.stamps(indices)]
+    digests = read_once(lambda row: _digest(split, places[row], skip), listing, f"reading {split.name}")
+    return list(map(bytes.fromhex, digests))
 
 
-def _digest(split: Split, index: int, skip: bool) -> bytes:
+def _digest(split: Split, index: int, skip: bool) -> str:
     try:
-        return bytes.fromhex(split.content_digest(index))
+        return split.content_digest(index)
     except UserError:
         if not skip:
             raise
-        return hashlib.sha256(split.encoded(index)).digest()
+        return hashlib.sha256(split.encoded(index)).hexdigest()

@@ -10,7 +10,7 @@ from backbones.data.cache import cache_folder
 from backbones.errors import UserError
 from tasks.data import coco_annotations, coco_json
 from tasks.data.coco_annotations import read_split
-from tests.tasks.data.coco_tree import CROWD, changed, content, written
+from tests.tasks.data.coco_tree import CROWD, changed, written
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +66,7 @@ def test_both_ways_and_the_index_give_the_same(file: Path, monkeypatch: pytest.M
 def test_what_the_fast_way_cannot_settle_the_ordinary_one_does(file: Path) -> None:
     for change, message in (
         ({"segmentation": [[1, 2, 3, 4, 5, float("inf")]]}, "entry 0 of `annotations` .* `segmentation` is"),
-        ({"id": 10**20}, "`id` is 100000000000000000000"),
-        ({"bbox": [1, 2, 3, 2**53]}, "`bbox` is"),
+        ({"bbox": [1, 2, 3]}, "`bbox` is"),
         ({"segmentation": CROWD | {"counts": 5}}, "`segmentation` is"),
     ):
         file.write_text(json.dumps(changed("annotations", 0, **change)))
@@ -106,18 +105,3 @@ def test_a_damaged_index_is_not_believed(
     next((cache_folder() / "indexes").glob("*/label.npy")).unlink()
     assert plain(file) == whole
     assert parsed == [file, file]
-
-
-def test_a_file_that_was_just_written_has_no_index_yet(tmp_path: Path) -> None:
-    root = written(tmp_path / "coco", train=content("train"))
-    plain(root / "annotations" / "instances_train2017.json")
-    assert not (cache_folder() / "indexes").exists()
-
-
-def test_a_cache_that_cannot_be_written_is_reported(
-    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "taken").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
-    assert len(plain(file)["images"]) == 4
-    assert "its index is not kept in" in capsys.readouterr().err

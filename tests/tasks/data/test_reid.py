@@ -3,19 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from backbones.data.layouts import FORMATS as LAYOUTS
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError, UserError
-from tasks.data.reid import FORMATS, open_reid
+from tasks.data.reid import open_reid
 from tests.tasks.data.layouts import MARKET, draw, market, msmt17, replaced, spec
 
 
 def names(samples):
     return [Path(sample.path).name for sample in samples]
-
-
-def test_every_parser_has_a_layout():
-    assert FORMATS.keys() <= LAYOUTS.keys()
 
 
 def test_market_junk_is_dropped_and_distractors_stay(tmp_path):
@@ -40,18 +35,7 @@ def test_market_identities_and_cameras(tmp_path):
     assert [data.name_of(sample) for sample in data.query] == [f"query/{name}" for name in sorted(MARKET["query"])]
 
 
-def test_two_digit_cameras(tmp_path):
-    files = {**MARKET, "query": ["0003_c12s6_015971_00.jpg"]}
-    assert open_reid(spec(market(tmp_path / "set", files)), None).query[0].camera == 12
-
-
-def test_hidden_files_are_ignored(tmp_path):
-    root = market(tmp_path / "set")
-    (root / "query" / "._0003_c1s6_015971_00.jpg").write_bytes(b"a file manager's note")
-    assert open_reid(spec(root), None).counts["ignored"] == 4
-
-
-@pytest.mark.parametrize("name", ["holiday.jpg", "-2_c1s1_000401_03.jpg", "c1s1_000401_03.jpg", "x_0003_c1s1_1.png"])
+@pytest.mark.parametrize("name", ["holiday.jpg", "-2_c1s1_000401_03.jpg"])
 def test_an_image_that_does_not_parse_is_named(tmp_path, name):
     root = market(tmp_path / "set")
     draw(root / "bounding_box_test" / name)
@@ -79,23 +63,10 @@ def test_counts_that_differ_are_listed(tmp_path):
     assert "query" not in message
 
 
-def test_right_counts_pass(tmp_path):
-    counts = {"train": {"images": 3, "cameras": 3}, "gallery": {"identities": 2}, "junk": 2}
-    assert open_reid(spec(market(tmp_path / "set"), counts=counts), None).name == "tiny"
-
-
-@pytest.mark.parametrize("counts", [{"trian": {"images": 3}}, {"train": {"image": 3}}, {"train": 3}])
+@pytest.mark.parametrize("counts", [{"trian": {"images": 3}}, {"train": {"image": 3}}])
 def test_a_misspelt_count_is_not_passed_over(tmp_path, counts):
     with pytest.raises(UsageError, match="unknown entry"):
         open_reid(spec(market(tmp_path / "set"), counts=counts), None)
-
-
-def test_an_empty_split(tmp_path):
-    root = market(tmp_path / "set")
-    for path in (root / "bounding_box_train").glob("*.jpg"):
-        path.unlink()
-    with pytest.raises(UserError, match="no training images"):
-        open_reid(spec(root), None)
 
 
 def test_no_query_with_a_match(tmp_path):
@@ -143,12 +114,6 @@ def test_msmt17(tmp_path, train, test, version):
     assert data.counts["gallery"]["identities"] == 2
 
 
-def test_msmt17_versions_differ_in_digest(tmp_path):
-    one = open_reid(spec(msmt17(tmp_path / "one"), "msmt17"), None)
-    two = open_reid(spec(msmt17(tmp_path / "two", train="mask_train_v2", test="mask_test_v2"), "msmt17"), None)
-    assert one.digest != two.digest
-
-
 def test_msmt17_of_another_version_than_asked_for(tmp_path):
     with pytest.raises(UserError, match="V1, but V2 was asked for"):
         open_reid(spec(msmt17(tmp_path / "set"), "msmt17", version="V2"), None)
@@ -172,15 +137,7 @@ def test_msmt17_without_the_validation_list(tmp_path):
         open_reid(known, None)
 
 
-def test_msmt17_sum_of_lists_is_checked_even_when_one_is_not_used(tmp_path):
-    known = spec(msmt17(tmp_path / "set"), "msmt17", counts={"train_val": {"images": 32621}})
-    with pytest.raises(UserError, match="train_val images: expected 32621, found 3"):
-        open_reid(known, None, msmt17_val=False)
-
-
-@pytest.mark.parametrize(
-    "line", ["0000/0000_000_01_x.jpg", "0000/0000_000_xx_x.jpg 0", "0000/0000.jpg 0", "a_b_01.jpg one"]
-)
+@pytest.mark.parametrize("line", ["0000/0000_000_01_x.jpg", "0000/0000_000_xx_x.jpg 0", "0000/0000.jpg 0"])
 def test_msmt17_line_that_does_not_parse(tmp_path, line):
     root = msmt17(tmp_path / "set")
     with (root / "list_query.txt").open("a") as file:
@@ -219,19 +176,6 @@ def test_damaged_images(tmp_path):
     cut.unlink()
     (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").unlink()
     assert open_reid(spec(root), None).digest == data.digest != whole.digest
-
-
-def test_damaged_junk_does_not_matter(tmp_path):
-    root = market(tmp_path / "set")
-    (root / "bounding_box_test" / "-1_c1s1_000401_03.jpg").write_bytes(b"")
-    assert open_reid(spec(root), None).counts["junk"] == 2
-
-
-def test_unknown_generator(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("format: market1501\ngenerator: toy_markt\n")
-    with pytest.raises(UsageError, match="did you mean 'toy_market'"):
-        open_reid(resolve_dataset(str(path)), None)
 
 
 def drawn_spec(drawn, name):

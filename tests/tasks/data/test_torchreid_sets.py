@@ -50,9 +50,3 @@ def test_an_unknown_set(tmp_path):
     pytest.importorskip("torchreid")
     with pytest.raises(UsageError, match="did you mean 'market1501'"):
         open_reid(resolve_dataset("torchreid:markt1501"), tmp_path)
-
-
-def test_a_set_without_queries(tmp_path):
-    pytest.importorskip("torchreid")
-    with pytest.raises(UserError, match="training alone"):
-        open_reid(resolve_dataset("torchreid:cuhksysu"), tmp_path)

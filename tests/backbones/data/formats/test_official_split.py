@@ -5,14 +5,14 @@ import hashlib
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import loadmat, savemat
+from scipy.io import loadmat
 
 from backbones.data.classification import open_classification
 from backbones.data.formats.unofficial_split import tfds_order
 from backbones.data.spec import resolve_dataset
 from backbones.data.toy.coloured_digits import toy_images
 from backbones.data.toy.layouts import NAMES
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError
 from tests.backbones.data.layouts import spec, write_toy
 
 FORMATS = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets", "cifar100": "cifar"}
@@ -62,13 +62,12 @@ def test_the_order_is_that_of_the_lists(tmp_path):
     assert turned.digest == plain.digest
 
 
-@pytest.mark.parametrize("layout", ["published", "labels in the devkit", "Kaggle"])
+@pytest.mark.parametrize("layout", ["published", "labels in the devkit, Kaggle"])
 def test_stanford_cars(tmp_path, layout):
     root = write_toy("cars", tmp_path)
     labelled = root / "cars_test_annos_withlabels.mat"
-    if layout == "labels in the devkit":
+    if layout != "published":
         labelled = labelled.rename(root / "devkit" / labelled.name)
-    if layout == "Kaggle":
         for folder in ("cars_train", "cars_test"):
             (root / folder).rename(root / "images")
             (root / folder).mkdir()
@@ -101,9 +100,6 @@ def test_dtd(tmp_path):
     third = opened("dtd", root, partition=3)
     assert list(third.train.names) == (root / "labels" / "train3.txt").read_text().split()
     assert set(third.train.names) != set(data.train.names)
-    for wrong in (0, 11, "1", True):
-        with pytest.raises(UsageError, match="`partition` is"):
-            opened("dtd", root, partition=wrong)
 
 
 def test_oxford_pets(tmp_path):
@@ -158,170 +154,9 @@ def test_sets_divided_by_md5(tmp_path, name, count):
         assert data.train.read(3).tobytes() == image.convert("RGB").tobytes()
 
 
-def test_the_number_of_training_images(tmp_path):
-    root = write_toy("uc_merced", tmp_path)
-    for wrong in (None, 0, "140", True):
-        with pytest.raises(UsageError, match="`train_images` is"):
-            opened("uc_merced", root, train_images=wrong)
-    with pytest.raises(UserError, match="200 images, of which `train_images` takes 200"):
-        opened("uc_merced", root, train_images=200)
-    with pytest.raises(UserError, match=r"class\(es\) without training images"):
-        opened("uc_merced", root, train_images=5)
-
-
-@pytest.mark.parametrize(
-    ("name", "toy", "place", "complaint"),
-    [
-        ("cub200", "cub200", "CUB_200_2011", "train images: expected 5994, found 140"),
-        ("cub200", "cub200", "cub200/CUB_200_2011", "val classes: expected 200, found 10"),
-        ("caltech101", "caltech101", "caltech-101", "train images: expected 3060, found 300"),
-        ("caltech101", "caltech101", "", "train images: expected 3060, found 300"),
-        ("stanford_cars", "cars", "stanford_cars", "val images: expected 8041, found 60"),
-        ("cifar100", "cifar100", "cifar100/cifar-100-python", "train images: expected 50000, found 140"),
-        ("dtd", "dtd", "dtd/dtd", "train images: expected 1880, found 120"),
-        ("colorectal_histology", "colorectal", "Kather_texture_2016_image_tiles_5000", "`train_images` takes 2000"),
-        ("oxford_pets", "pets", "oxford-iiit-pet", "train images: expected 3680, found 140"),
-        ("uc_merced", "uc_merced", "UCMerced_LandUse", "`train_images` takes 1000"),
-    ],
-)
-def test_found_in_the_data_folder_and_counted(tmp_path, name, toy, place, complaint):
-    write_toy(toy, tmp_path / place)
-    with pytest.raises(UserError) as error:
-        open_classification(resolve_dataset(name), tmp_path)
-    assert complaint in str(error.value)
-
-
-def test_classes_that_matlab_keeps_as_floating_point_numbers(tmp_path):
-    root = write_toy("cars", tmp_path)
-    before = opened("cars", root)
-    path = root / "devkit" / "cars_train_annos.mat"
-    entries = loadmat(path)["annotations"]
-    for entry in entries[0]:
-        entry["class"] = float(entry["class"][0, 0])
-    savemat(path, {"annotations": entries})
-    assert opened("cars", root).train.labels.tolist() == before.train.labels.tolist()
-
-
 def lines_of(path, change):
     """Rewrites the lines of a list."""
     path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
-
-
-def spoil_cub200(root, how):
-    if how == "missing list":
-        (root / "classes.txt").unlink()
-    elif how == "malformed":
-        lines_of(root / "images.txt", lambda lines: [*lines[:4], "5", *lines[5:]])
-    elif how == "not UTF-8":
-        (root / "classes.txt").write_bytes(b"1 \xff\n")
-    elif how == "id twice":
-        lines_of(root / "image_class_labels.txt", lambda lines: [*lines, lines[6]])
-    elif how == "other ids":
-        lines_of(root / "train_test_split.txt", lambda lines: lines[:-2])
-    elif how == "label":
-        lines_of(root / "image_class_labels.txt", lambda lines: [lines[0], "2 11", *lines[2:]])
-    elif how == "split":
-        lines_of(root / "train_test_split.txt", lambda lines: [lines[0], "2 2", *lines[2:]])
-    elif how == "image twice":
-        lines_of(root / "images.txt", lambda lines: [*lines[:-1], "200 " + lines[0].split()[1]])
-    elif how == "missing images":
-        for path in sorted((root / "images" / "003.Two").iterdir())[:7]:
-            path.unlink()
-    elif how == "no training":
-        lines_of(root / "train_test_split.txt", lambda lines: [f"{n} {int(n > 20)}" for n in range(1, 201)])
-    elif how == "numbering":
-        lines_of(root / "classes.txt", lambda lines: [*lines[:-1], "12 012.Nine"])
-    return root
-
-
-@pytest.mark.parametrize(
-    ("how", "parts"),
-    [
-        ("missing list", ["missing, empty or unreadable: classes.txt"]),
-        ("malformed", ["images.txt:5: '5' is not of the form `ID VALUE`"]),
-        ("not UTF-8", ["classes.txt: cannot be read: not UTF-8"]),
-        ("id twice", ["image_class_labels.txt:201: id 7 stands in", "image_class_labels.txt:7 already"]),
-        ("other ids", ["images.txt and train_test_split.txt do not list the same images: ids 199, 200"]),
-        ("label", ["image_class_labels.txt:2: class '11' is outside 1..10"]),
-        ("split", ["train_test_split.txt:2: '2' is neither 1 (training) nor 0 (test)"]),
-        ("image twice", ["images.txt: 1 image(s) listed more than once", "Zero_0001_1.jpg"]),
-        ("missing images", ["7 file(s)", "and 2 more", "003.Two/Two_0001_41.jpg", "images.txt names them"]),
-        ("no training", ["images.txt: 1 class(es) without training images: 001.Zero"]),
-        ("numbering", ["classes.txt: the classes are not numbered from 1 to 10"]),
-    ],
-)
-def test_what_is_wrong_with_cub200(tmp_path, how, parts):
-    with pytest.raises(UserError) as error:
-        opened("cub200", spoil_cub200(write_toy("cub200", tmp_path), how))
-    for part in parts:
-        assert part in str(error.value)
-
-
-def spoil_cars(root, how):
-    train = root / "devkit" / "cars_train_annos.mat"
-    if how == "unlabelled test":
-        (root / "cars_test_annos_withlabels.mat").unlink()
-    elif how == "damaged":
-        train.write_bytes(train.read_bytes()[:400])
-    elif how == "text":
-        train.write_text("no MATLAB file at all" * 20)
-    elif how == "no classes":
-        (root / "cars_test_annos_withlabels.mat").write_bytes((root / "devkit" / "cars_test_annos.mat").read_bytes())
-    elif how == "other variable":
-        savemat(train, {"annos": np.arange(3)})
-    elif how == "fewer classes":
-        savemat(root / "devkit" / "cars_meta.mat", {"class_names": np.array(NAMES[:9], dtype=object)})
-    elif how == "missing image":
-        (root / "cars_train" / "00007.jpg").unlink()
-    return root
-
-
-@pytest.mark.parametrize(
-    ("how", "parts"),
-    [
-        ("unlabelled test", ["cars_test_annos_withlabels.mat: there is no such file (nor in devkit/)", "no labels"]),
-        ("damaged", ["cars_train_annos.mat: cannot be read as a MATLAB file"]),
-        ("text", ["cars_train_annos.mat: cannot be read as a MATLAB file"]),
-        ("no classes", ["cars_test_annos_withlabels.mat: `annotations` lacks the fields"]),
-        ("other variable", ["cars_train_annos.mat", "it has no variable 'annotations'"]),
-        ("fewer classes", ["cars_train_annos.mat, 0", "class '10' is outside 1..9"]),
-        ("missing image", ["1 file(s)", "cars_train/00007.jpg: No such file", "cars_train_annos.mat names them"]),
-    ],
-)
-def test_what_is_wrong_with_cars(tmp_path, how, parts):
-    with pytest.raises(UserError) as error:
-        opened("cars", spoil_cars(write_toy("cars", tmp_path), how))
-    for part in parts:
-        assert part in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "line", "complaint"),
-    [
-        ("dtd", "labels/train1.txt", "one_0001.jpg", "train1.txt:3: 'one_0001.jpg' is not of the form `CLASS/IMAGE`"),
-        ("dtd", "labels/test1.txt", "ten/ten_0001.jpg", "test1.txt:3: 'ten' is not a class"),
-        ("dtd", "labels/train1.txt", "one/one_0099.jpg", "images/one/one_0099.jpg: No such file"),
-        ("pets", "annotations/test.txt", "Zero_20 1 1", "test.txt:3: 'Zero_20 1 1' is not of the form"),
-        ("pets", "annotations/test.txt", "Zero_17 2 1 1", "test.txt:3: Zero_17 is of class 2, unlike a line before"),
-        ("pets", "annotations/test.txt", "Zero_17 12 1 1", "test.txt:3: Zero_17 is of class 12, unlike"),
-        ("pets", "annotations/test.txt", "ten_17 12 1 1", "the classes are not numbered from 1 to 11"),
-        ("pets", "annotations/test.txt", "Zero_1 1 1 1", "1 image(s) listed more than once"),
-        ("pets", "annotations/test.txt", "Zero_99 1 1 1", "images/Zero_99.jpg: No such file"),
-    ],
-)
-def test_what_is_wrong_with_a_line(tmp_path, name, file, line, complaint):
-    root = write_toy(name, tmp_path)
-    lines_of(root / file, lambda lines: [*lines[:2], line, *lines[3:]])
-    with pytest.raises(UserError) as error:
-        opened(name, root)
-    assert complaint in str(error.value)
-
-
-def test_lists_that_are_not_there(tmp_path):
-    root = write_toy("dtd", tmp_path)
-    (root / "labels" / "test1.txt").unlink()
-    with pytest.raises(UserError, match=r"test1\.txt: cannot be read: No such file"):
-        opened("dtd", root)
 
 
 def test_too_few_images_of_a_class(tmp_path):
@@ -341,17 +176,79 @@ def test_other_names_give_no_split(tmp_path):
         opened("uc_merced", root)
 
 
-def test_a_missing_tissue(tmp_path):
-    root = write_toy("colorectal", tmp_path)
-    (root / "08_EMPTY").rename(tmp_path / "away")
-    with pytest.raises(UserError, match="missing, empty or unreadable: 08_EMPTY/"):
-        opened("colorectal", root)
+def spoil(root, how):
+    if how == "damaged":
+        path = root / "devkit" / "cars_train_annos.mat"
+        path.write_bytes(path.read_bytes()[:400])
+    elif how == "unlabelled":
+        (root / "cars_test_annos_withlabels.mat").unlink()
+    elif how == "fields":
+        (root / "cars_test_annos_withlabels.mat").write_bytes((root / "devkit" / "cars_test_annos.mat").read_bytes())
+    elif how == "missing images":
+        for path in sorted((root / "images" / "003.Two").iterdir())[:7]:
+            path.unlink()
+    elif how == "tissue":
+        (root / "08_EMPTY").rename(root.parent / "away")
+    return root
 
 
-def test_a_damaged_image_is_named(tmp_path):
-    root = write_toy("colorectal", tmp_path)
-    path = sorted((root / "01_TUMOR").iterdir())[4]
-    path.write_bytes(path.read_bytes()[:300])
+@pytest.mark.parametrize(
+    ("name", "how", "parts"),
+    [
+        ("cars", "damaged", ["cars_train_annos.mat: cannot be read as a MATLAB file"]),
+        ("cars", "unlabelled", ["cars_test_annos_withlabels.mat: there is no such file (nor in devkit/)", "no labels"]),
+        ("cars", "fields", ["cars_test_annos_withlabels.mat: cannot be read as a MATLAB file", "class"]),
+        ("cub200", "missing images", ["7 file(s)", "and 2 more", "003.Two/Two_0001_41.jpg", "images.txt names them"]),
+        ("colorectal", "tissue", ["missing, empty or unreadable: 08_EMPTY/"]),
+    ],
+)
+def test_files_that_are_missing_or_damaged(tmp_path, name, how, parts):
     with pytest.raises(UserError) as error:
-        opened("colorectal", root)
-    assert str(path) in str(error.value)
+        opened(name, spoil(write_toy(name, tmp_path / "set"), how))
+    for part in parts:
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "line", "complaint"),
+    [
+        ("cub200", "images.txt", "3", "images.txt:3: '3' is not of the form `N VALUE`"),
+        ("cub200", "image_class_labels.txt", "2 1", "do not list the same images, each once"),
+        ("cub200", "image_class_labels.txt", "3 11", "label 10 is outside 0..9 (1 images like this)"),
+        ("cub200", "images.txt", "3 001.Zero/Zero_0001_1.jpg", "images.txt: 1 image(s) listed more than once"),
+        ("dtd", "labels/train1.txt", "one/one_0099.jpg", "images/one/one_0099.jpg: No such file"),
+        ("pets", "annotations/test.txt", "Zero_20 1 1", "test.txt:3: 'Zero_20 1 1' is not of the form"),
+        ("pets", "annotations/test.txt", "Zero_17 2 1 1", "test.txt: Zero_17 is of class 2, as one is"),
+    ],
+)
+def test_what_is_wrong_with_a_line(tmp_path, name, file, line, complaint):
+    root = write_toy(name, tmp_path)
+    lines = (root / file).read_text().splitlines()
+    (root / file).write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
+    with pytest.raises(UserError) as error:
+        opened(name, root)
+    assert complaint in str(error.value)
+
+
+def test_the_number_of_training_images(tmp_path):
+    root = write_toy("uc_merced", tmp_path)
+    for wrong in (None, 200):
+        with pytest.raises(UserError, match="`train_images` is"):
+            opened("uc_merced", root, train_images=wrong)
+    with pytest.raises(UserError, match=r"class\(es\) without training images"):
+        opened("uc_merced", root, train_images=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "toy", "place", "complaint"),
+    [
+        ("cub200", "cub200", "cub200/CUB_200_2011", "val classes: expected 200, found 10"),
+        ("caltech101", "caltech101", "", "train images: expected 3060, found 300"),
+        ("uc_merced", "uc_merced", "UCMerced_LandUse", "`train_images` is 1000"),
+    ],
+)
+def test_found_in_the_data_folder_and_counted(tmp_path, name, toy, place, complaint):
+    write_toy(toy, tmp_path / place)
+    with pytest.raises(UserError) as error:
+        open_classification(resolve_dataset(name), tmp_path)
+    assert complaint in str(error.value)

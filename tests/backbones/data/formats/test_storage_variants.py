@@ -20,6 +20,7 @@ SHIPPED = (
     *("colorectal_histology", "oxford_pets", "uc_merced"),
 )
 TOYS = {"stanford_cars": "cars", "colorectal_histology": "colorectal", "oxford_pets": "pets"}
+QUICK = ("dtd", "uc_merced", "cifar100")
 ONE_SPLIT = ("colorectal_histology", "uc_merced")
 
 
@@ -110,7 +111,9 @@ def contents(data):
     }
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in SHIPPED]
+)
 def test_three_forms_of_the_same_images(tmp_path, capfd, name):
     published = as_published(name, tmp_path)
     spec, hub = facts(name, tmp_path)
@@ -136,19 +139,6 @@ def test_three_forms_of_the_same_images(tmp_path, capfd, name):
     assert capfd.readouterr().err == ("" if hub["revision"] else unpinned)
 
 
-@pytest.mark.parametrize("name", ["uc_merced", "cifar100"])
-def test_choices_by_content_do_not_depend_on_the_form(tmp_path, name):
-    published = as_published(name, tmp_path)
-    spec, hub = facts(name, tmp_path)
-    write_hub(published, name, hub, tmp_path / "rows", png=True)
-    root = tmp_path / "published" / name
-    given = {"subset": 8, "label_fraction": 0.5}
-    chosen = [open_classification(spec, folder, **given) for folder in (root, tmp_path / "rows")]
-    assert contents(chosen[0]) == contents(chosen[1])
-    assert chosen[1].storage == "parquet"
-    assert 0 < len(chosen[0].train) < len(published.train)
-
-
 def test_divided_rows_keep_the_order_of_the_folders(tmp_path):
     published = as_published("colorectal_histology", tmp_path)
     spec, hub = facts("colorectal_histology", tmp_path)
@@ -162,24 +152,7 @@ def test_divided_rows_keep_the_order_of_the_folders(tmp_path):
     assert data.val.names[0].startswith("train/")
 
 
-def test_numbered_capital_class_names_give_the_same_division(tmp_path):
-    published = as_published("colorectal_histology", tmp_path)
-    spec, _ = facts("colorectal_histology", tmp_path)
-    rows = rows_of(published, published.train) + rows_of(published, published.val)
-    numbered = {kind: f"{number:02d}_{kind.upper()}" for number, kind in enumerate(published.classes, start=1)}
-    rows = [(content, path, numbered[kind]) for content, path, kind in rows]
-    write_rows(tmp_path / "rows" / "train.parquet", rows, numbered.values())
-    data = open_classification(spec, tmp_path / "rows")
-    assert {kind for kind, _ in contents(data)["train"]} == {kind for kind, _ in contents(published)["train"]}
-    rows = [(content, path, kind.replace("EMPTY", "BACK")) for content, path, kind in rows]
-    write_rows(
-        tmp_path / "other" / "train.parquet", rows, [kind.replace("EMPTY", "BACK") for kind in numbered.values()]
-    )
-    with pytest.raises(UserError, match="class '08_BACK' is none of tumor, stroma"):
-        open_classification(spec, tmp_path / "other")
-
-
-@pytest.mark.parametrize("place", ["dtd", "dtd/data", "data", "", "dtd/extra"])
+@pytest.mark.parametrize("place", ["dtd/data", "", "dtd/extra"])
 def test_where_parquet_files_may_lie(tmp_path, place):
     published = as_published("dtd", tmp_path)
     spec, hub = facts("dtd", tmp_path, hub={"config": "extra"})
@@ -221,12 +194,10 @@ def test_nowhere_shows_three_ways(tmp_path):
         "    Images/",
         "to get the data set: extract UCMerced_LandUse.zip",
         "Parquet files in one of these folders: looked for train.parquet, train-*.parquet, data/train-*.parquet",
-        f"{tmp_path / 'hub' / 'datasets--blanchon--UC_Merced'} does not hold it at {REVISION}",
+        f"{tmp_path / 'hub' / 'datasets--blanchon--UC_Merced'} does not hold it",
         f"`hf download --repo-type dataset blanchon/UC_Merced --revision {REVISION}`",
     ):
         assert part in str(error.value)
-    with pytest.raises(UserError, match="in any revision"):
-        open_classification(resolve_dataset("uc_merced"), tmp_path / "data")
 
 
 def test_revisions_in_the_cache(tmp_path, capfd):
@@ -235,7 +206,7 @@ def test_revisions_in_the_cache(tmp_path, capfd):
     write_hub(published, "dtd", hub, snapshot(tmp_path, hub, OTHER) / "data")
     with pytest.raises(UserError) as error:
         open_classification(pinned, None)
-    for part in (OTHER, REVISION, "the revision moved", f"--revision {REVISION}"):
+    for part in (OTHER, f"{REVISION} is pinned", f"--revision {REVISION}"):
         assert part in str(error.value)
     write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
     capfd.readouterr()
@@ -243,7 +214,7 @@ def test_revisions_in_the_cache(tmp_path, capfd):
     assert capfd.readouterr().err == ""
     with pytest.raises(UserError) as error:
         open_classification(facts("dtd", tmp_path)[0], None)
-    for part in (OTHER, REVISION, "several"):
+    for part in (OTHER, REVISION, "no revision is pinned"):
         assert part in str(error.value)
 
 
@@ -282,47 +253,8 @@ def test_another_number_of_classes(tmp_path):
         open_classification(spec, tmp_path / "rows")
 
 
-def test_two_copies_are_not_chosen_between(tmp_path):
-    published = as_published("dtd", tmp_path)
-    spec, hub = facts("dtd", tmp_path)
-    for place in ("dtd", "DTD"):
-        write_hub(published, "dtd", hub, tmp_path / "rows" / place)
-    with pytest.raises(UserError, match="found in more than one place"):
-        open_classification(spec, tmp_path / "rows")
-
-
-@pytest.mark.parametrize(
-    ("hub", "message"),
-    [
-        ("blanchon/UC_Merced", "it must be a mapping"),
-        ({"id": "a/b", "splits": "x"}, "unknown key 'splits'"),
-        ({"id": "a/b", "revison": REVISION}, "did you mean 'revision'"),
-        ({"id": "a/b", "train": 3}, "`train` is 3; it must be text"),
-        ({"train": "train"}, "`id` is missing"),
-        ({"id": "a/b", "revision": "main"}, "`revision` is 'main'; it must be a commit"),
-        ({"id": "a/b/c"}, "the id 'a/b/c' under `hub`"),
-    ],
-)
-def test_wrong_words_under_hub(tmp_path, hub, message):
+def test_wrong_words_under_hub(tmp_path):
+    hub = {"id": "a/b", "revison": REVISION}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"format": "dtd", "root": "x", "hub": hub}))
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match="did you mean 'revision'"):
         open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
-    assert message in str(error.value)
-
-
-def test_without_hub_there_is_the_published_layout_alone(tmp_path):
-    (tmp_path / "mine.yaml").write_text("format: dtd\nroot: x\n")
-    with pytest.raises(UserError) as error:
-        open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
-    assert "labels/" in str(error.value)
-    assert "Parquet" not in str(error.value)
-
-
-def test_shipped_facts():
-    for name in SHIPPED:
-        spec = resolve_dataset(name)
-        assert set(spec.options["hub"]) == {"id", "revision", "config", "train", "val", "image", "label"}, name
-        assert spec.how, name
-        assert bool(spec.archives) == (name not in ("cub200", "stanford_cars"))
-        images = spec.counts["train"]["images"]
-        assert spec.options.get("train_images", images) == images, name

@@ -92,7 +92,14 @@ def test_without_the_option_a_run_fails(words: list[str], capsys: pytest.Capture
     assert "bee/05.png: cannot be read as an image" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("interrupted", ["", "backbones.pretrain.supervised.validate", "Context.export"])
+@pytest.mark.parametrize(
+    "interrupted",
+    [
+        "",
+        "backbones.pretrain.supervised.validate",
+        pytest.param("Context.export", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_run_names_them_in_its_record(
     words: list[str], interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,7 @@ def test_a_second_reader_waits_and_reads_nothing(
             os.read(go[0], 1)
             stamps = np.array([manifest._stamp(f"{folder}/{name}") for name in NAMES])
             digests = np.array([list(bytes.fromhex(text)) for text in true(folder)], dtype=np.uint8)
-            manifest._Kept.load(folder).with_files(NAMES, stamps, digests, np.ones(3, bool)).keep(folder)
+            manifest._Kept.load(folder).keep(folder, NAMES, stamps, digests, np.ones(3, bool))
         os._exit(0)
     os.read(ready[0], 1)
     threading.Timer(0.3, os.write, (go[1], b"x")).start()
