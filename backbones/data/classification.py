@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.data.cache import recall, remember
 from backbones.data.formats.cifar import cifar
 from backbones.data.formats.folders import FoundLayout, StorageVariant, image_folder
 from backbones.data.formats.hub import hf
@@ -25,7 +24,7 @@ from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_counts, check_format, manifest_digest
-from backbones.data.splits.integrity import check_split
+from backbones.data.splits.integrity import check_split, read_once
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import Split
 from backbones.data.splits.subsets import take_fraction, take_per_class
@@ -185,12 +184,8 @@ def _digest(splits: dict[str, Split], what: str) -> str:
         key.update(f"{name} {len(split)}\n".encode())
         for array in (*names.arrays(), split.labels, split.sizes, contents[name]):
             key.update(np.ascontiguousarray(array).data)
-    place = f"manifests/{key.hexdigest()}"
-    kept = recall(place)
-    if kept is not None and len(kept) == 64:
-        return kept.decode()
-    digest = _manifest(splits, contents)
-    remember(place, digest.encode(), what="the digest of the data set")
+    listing = ["the digest of all", key.hexdigest()]
+    digest: str = read_once(lambda _: _manifest(splits, contents), listing, f"naming {what}")[0]
     return digest
 
 

@@ -3,11 +3,10 @@
 Letters: I images, M objects, of which some are crowds.
 """
 
-import gc
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -131,16 +130,43 @@ def _read_annotations(file: Path) -> _Annotations:
     return annotations
 
 
-class _Objects:
-    """Columns of the entries of `annotations`, in the order of the file."""
+def _parse(file: Path, *, fast: bool) -> _Annotations:
+    """Parse a file; what the fast way cannot settle, such as the wording of an error, the ordinary one does."""
+    if fast:
+        with suppress(Unsure, UserError, ImportError):
+            return _parse_once(file, None, fast=True)
+    return _parse_once(file, None, fast=False)
 
-    def __init__(self) -> None:
+
+def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotations:
+    lists = _read_lists(file, content, fast=fast)
+    check_unique(file, "images", [image.id for image in lists.images], "id")
+    check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
+    check_unique(file, "categories", [number for number, _ in lists.categories], "id")
+    check_unique(file, "annotations", lists.ids, "id")
+    return _assemble(file, lists)
+
+
+class _Lists:
+    """The three lists of a file, in its order; the objects as columns."""
+
+    def __init__(self, content: str) -> None:
+        self.content = content
+        """Checksum of the file."""
+        self.images: list[CocoImage] = []
+        self.categories: list[tuple[int, str]] = []
         self.ids, self.image_ids, self.category_ids, self.crowd = (array("q") for _ in range(4))
         self.boxes, self.areas = array("d"), array("d")
         self.segmentations = Collector()
         self.short = self.bare = 0
 
-    def add(self, entries: list[dict[str, Any]]) -> None:
+    def add(self, key: str, entries: list[dict[str, Any]]) -> None:
+        if key == "images":
+            self.images += [CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in entries]
+            return
+        if key == "categories":
+            self.categories += [(entry["id"], entry["name"]) for entry in entries]
+            return
         self.ids.extend([entry["id"] for entry in entries])
         self.image_ids.extend([entry["image_id"] for entry in entries])
         self.category_ids.extend([entry["category_id"] for entry in entries])
@@ -157,56 +183,6 @@ class _Objects:
         self.short += len(segmentation) - len(polygons)
         self.bare += bool(segmentation) and not polygons
         return polygons
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pause the garbage collector: its passes over many small objects take a quarter of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _parse(file: Path, *, fast: bool) -> _Annotations:
-    """Parse a file; what the fast way cannot settle, such as the wording of an error, the ordinary one does."""
-    if fast:
-        with suppress(Unsure, UserError, ImportError):
-            return _parse_once(file, None, fast=True)
-    return _parse_once(file, None, fast=False)
-
-
-@_collector_paused()
-def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotations:
-    lists = _read_lists(file, content, fast=fast)
-    check_unique(file, "images", [image.id for image in lists.images], "id")
-    check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
-    check_unique(file, "categories", [number for number, _ in lists.categories], "id")
-    check_unique(file, "annotations", lists.objects.ids, "id")
-    lists.images.sort(key=lambda image: image.id)
-    return _assemble(file, lists.content, lists.images, dict(sorted(lists.categories)), lists.objects)
-
-
-class _Lists:
-    """The three lists of a file, in its order."""
-
-    def __init__(self, content: str) -> None:
-        self.content = content
-        """Checksum of the file."""
-        self.images: list[CocoImage] = []
-        self.categories: list[tuple[int, str]] = []
-        self.objects = _Objects()
-
-    def add(self, key: str, entries: list[dict[str, Any]]) -> None:
-        if key == "annotations":
-            self.objects.add(entries)
-        elif key == "images":
-            self.images += [CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in entries]
-        else:
-            self.categories += [(entry["id"], entry["name"]) for entry in entries]
 
 
 def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
@@ -230,20 +206,21 @@ def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
     return lists
 
 
-def _assemble(file: Path, content: str, images: list[CocoImage], classes: Classes, objects: _Objects) -> _Annotations:
+def _assemble(file: Path, lists: _Lists) -> _Annotations:
     """Return the columns with the objects by image, their references resolved and their encodings checked."""
+    images, classes = sorted(lists.images, key=lambda image: image.id), dict(sorted(lists.categories))
     image_ids = [image.id for image in images]
-    image = _places(file, objects.image_ids, image_ids, "image_id", "images")
-    label = _places(file, objects.category_ids, list(classes), "category_id", "categories")
-    segmentations = Segmentations(**objects.segmentations.fields())
-    ids = np.array(objects.ids, dtype=np.int64)
+    image = _places(file, lists.image_ids, image_ids, "image_id", "images")
+    label = _places(file, lists.category_ids, list(classes), "category_id", "categories")
+    segmentations = Segmentations(**lists.segmentations.fields())
+    ids = np.array(lists.ids, dtype=np.int64)
     for row in np.flatnonzero(segmentations.encoding >= 0):
         described = images[image[row]]
         if fault := rle_fault(segmentations[int(row)], described.height, described.width):
             raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask anew")
     order = np.argsort(image, kind="stable")
     return _Annotations(
-        content=content,
+        content=lists.content,
         image_ids=np.array(image_ids, dtype=np.int64),
         image_names=PackedNames(image.file_name for image in images),
         image_sizes=np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2),
@@ -251,11 +228,11 @@ def _assemble(file: Path, content: str, images: list[CocoImage], classes: Classe
         ids=ids[order],
         image=image[order],
         label=label[order],
-        boxes=np.array(objects.boxes, dtype=np.float64).reshape(-1, 4)[order],
-        areas=np.array(objects.areas, dtype=np.float64)[order],
-        crowd=np.array(objects.crowd, dtype=bool)[order],
+        boxes=np.array(lists.boxes, dtype=np.float64).reshape(-1, 4)[order],
+        areas=np.array(lists.areas, dtype=np.float64)[order],
+        crowd=np.array(lists.crowd, dtype=bool)[order],
         segmentations=segmentations.select(order),
-        polygons={"short_polygons": objects.short, "left_without_polygon": objects.bare},
+        polygons={"short_polygons": lists.short, "left_without_polygon": lists.bare},
     )
 
 

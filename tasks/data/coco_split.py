@@ -14,6 +14,7 @@ from backbones.data.loading.read_image import read_image
 from backbones.data.splits.split import FileSplit
 from tasks.data.segmentations import Segmentations
 
+COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "masked", "trained")
 WORDS = {"train": "training", "val": "validation"}
 
 
@@ -98,20 +99,11 @@ class CocoSplit:
     def select_objects(self, keep: NDArray[Any]) -> "CocoSplit":
         """Return the split with all images and only the objects where `keep`, bool [M], is true."""
         rows = np.flatnonzero(keep)
-        names = ("ids", "image", "label", "boxes", "areas", "crowd", "masked", "trained")
-        columns = {name: getattr(self, name)[rows] for name in names}
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         return replace(self, segmentations=self.segmentations.select(rows), **columns)
 
     def select(self, keep: NDArray[Any]) -> "CocoSplit":
         """Return the split with only the images where `keep`, bool [I], is true, and their objects."""
-        rows = np.flatnonzero(keep[self.image])
+        rest = self.select_objects(keep[self.image])
         images = [image for image, kept in zip(self.images, keep) if kept]
-        names = ("ids", "label", "boxes", "areas", "crowd", "masked", "trained")
-        columns = {name: getattr(self, name)[rows] for name in names}
-        return replace(
-            self,
-            images=images,
-            image=(np.cumsum(keep) - 1)[self.image[rows]],
-            segmentations=self.segmentations.select(rows),
-            **columns,
-        )
+        return replace(rest, images=images, image=(np.cumsum(keep) - 1)[rest.image])

@@ -2,10 +2,10 @@
 
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from backbones.data.splits.packed_names import PackedNames
 
 
 @dataclass(frozen=True, eq=False)
-class Segmentations(Sequence[Any]):
+class Segmentations:
     """Segmentations as they stand in COCO's files: lists of polygons [x, y, x, y, ...] in pixels, run-length encodings
     {"size", "counts"}, or None.
 
@@ -38,17 +38,14 @@ class Segmentations(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.first)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Segmentations": ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return self.select(np.arange(len(self))[index])
+    def __getitem__(self, index: int) -> Any:
         if self.encoding[index] >= 0:
             return json.loads(self.encodings[int(self.encoding[index])])
         polygons = range(int(self.first[index]), int(self.last[index]))
         return [self.coordinates[self._start(polygon) : self.ends[polygon]].tolist() for polygon in polygons] or None
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
 
     def _start(self, polygon: int) -> int:
         return int(self.ends[polygon - 1]) if polygon else 0

@@ -67,7 +67,7 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
             continue
         names = class_names(folder)
         if classes and names != classes:
-            raise UserError(f"{spec.name}: {_class_difference(classes, names, folders['train'], folder)}")
+            raise UserError(f"{spec.name}: {class_difference(classes, names)}")
         classes = names
         splits[split], skipped = read_split(split, folder, classes)
         ignored += skipped
@@ -170,10 +170,10 @@ def _split_folder(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str])
     return root / named
 
 
-def _class_difference(train: Sequence[str], val: Sequence[str], train_folder: Path | None, val_folder: Path) -> str:
-    lines = ["the class folders of training and validation differ"]
-    for mine, theirs, folder in ((train, val, train_folder), (val, train, val_folder)):
-        only = sorted(set(mine) - set(theirs))
-        if only:
-            lines.append(f"  only in {folder}: {shortened(only)}")
-    return "\n".join(lines)
+def class_difference(train: Sequence[str], val: Sequence[str]) -> str:
+    """Return what is different about the classes of the two splits."""
+    only = [sorted(set(one) - set(other)) for one, other in ((train, val), (val, train))]
+    return (
+        f"the classes of training and validation differ: only in training: {shortened(only[0])}; only in validation: "
+        f"{shortened(only[1])}{'' if any(only) else '; or their order'}"
+    )

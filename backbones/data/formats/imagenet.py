@@ -40,13 +40,7 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     folders = [folder for folder in (train, None if flat else val) if folder]
     classes = _classes(spec, "imagenet1k", folders[:1])
     for folder in folders:
-        lacking = sorted(set(classes) - set(_checked_class_folders(spec, folder, classes)))
-        if lacking:
-            raise UserError(
-                f"{folder}: {len(lacking)} of {len(classes)} classes have no folder: {shortened(lacking)}; "
-                "restore them, or "
-                "describe the variant in a YAML file with `classes: N`"
-            )
+        _checked_class_folders(folder, classes, whole=True)
     splits, ignored = {}, 0
     if train:
         splits["train"], ignored = read_split("train", train, classes)
@@ -68,7 +62,7 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet21k_goog", [root])
-    train, ignored = read_split("train", root, classes, present=_checked_class_folders(spec, root, classes))
+    train, ignored = read_split("train", root, classes, present=_checked_class_folders(root, classes, whole=False))
     return FoundLayout(classes=classes, train=train, val=None, ignored=ignored, sparse=True)
 
 
@@ -83,15 +77,15 @@ def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tupl
     return names
 
 
-def _checked_class_folders(spec: DatasetSpec, folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the class folders. Raises UserError when one is not among the classes."""
+def _checked_class_folders(folder: Path, classes: Sequence[str], *, whole: bool) -> tuple[str, ...]:
+    """Return the names of the class folders. Raises UserError for others than the classes, and, if `whole`, fewer."""
     names = class_names(folder)
-    others = sorted(set(names) - set(classes))
-    if others:
+    others, lacking = sorted(set(names) - set(classes)), sorted(set(classes) - set(names)) if whole else []
+    if others or lacking:
         raise UserError(
-            f"{folder}: {len(others)} folder(s) that are not among the {len(classes)} classes: "
-            f"{shortened(others)}; remove "
-            "them, or describe the variant in a YAML file with `classes: N`"
+            f"{folder}: {len(lacking)} of {len(classes)} classes have no folder: {shortened(lacking)}; {len(others)} "
+            f"folder(s) are not among the classes: {shortened(others)}; restore or remove them, or describe the "
+            "variant in a YAML file with `classes: N`"
         )
     return names
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backbones.data.array_index import file_stamp
-from backbones.data.formats.folders import FoundLayout, StorageVariant
+from backbones.data.formats.folders import FoundLayout, StorageVariant, class_difference
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.packed_names import PackedNames
@@ -133,7 +133,7 @@ def layout_from_tables(
         splits[name] = _split(name, table, source, image, label)
     named = list(classes.values())
     if any(names != named[0] for names in named):
-        raise UserError(f"{spec.name}: {_class_difference(classes)}")
+        raise UserError(f"{spec.name}: {class_difference(*(names or [] for names in named))}")
     names = named[0] or map(str, range(1 + max(int(split.labels.max()) for split in splits.values())))
     return FoundLayout(
         classes=tuple(names),
@@ -198,11 +198,3 @@ def _split(name: str, table: "Dataset", source: Source, image: str, label: str) 
         rows=np.arange(count),
         source=source,
     )
-
-
-def _class_difference(classes: dict[str, list[str] | None]) -> str:
-    train, val = (names or [] for names in classes.values())
-    for label, (mine, theirs) in enumerate(zip(train, val, strict=False)):
-        if mine != theirs:
-            return f"training and validation name their classes differently: label {label} is {mine!r} and {theirs!r}"
-    return f"training names {len(train)} classes, validation {len(val)}"

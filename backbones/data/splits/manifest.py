@@ -6,7 +6,6 @@ ends, `Manifest.check` says whether a file has changed meanwhile.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import sys
@@ -26,6 +25,7 @@ from backbones.data.array_index import SETTLED, Index, keep_index, load_index
 from backbones.data.cache import cache_folder
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import Replaced, UserError, tell
+from backbones.runtime.files import lock
 from backbones.runtime.threads import usable_cores
 
 CONTENT_BYTES = hashlib.sha256().digest_size
@@ -201,14 +201,12 @@ def _read(
 def _alone(folder: Path, what: str) -> Iterator[None]:
     """Keep other processes from reading the same files at the same time, where the cache folder has locks."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UserError):
             name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
             path = cache_folder() / "contents" / f"{name}.lock"
             path.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(path.open("a"))
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock(file, path):
                 tell(f"{what}: another process reads the files of {folder}; waiting for it", file=sys.stderr)
-                fcntl.lockf(file, fcntl.LOCK_EX)
+                lock(file, path, wait=True)
         yield

@@ -101,8 +101,8 @@ def spoilt(tmp_path, how):
 @pytest.mark.parametrize(
     ("how", "parts"),
     [
-        ("missing in val", ["differ", "only in", "train: cat"]),
-        ("only in val", ["differ", "only in", "val: cow"]),
+        ("missing in val", ["differ", "only in training: cat"]),
+        ("only in val", ["differ", "only in validation: cow"]),
         ("empty", ["1 class folder(s) without images: ant"]),
         ("no classes", ["no class folders", "train/CLASS/image.jpg"]),
         ("stray", ["1 image(s) beside the class folders: 0.jpg"]),

@@ -132,8 +132,8 @@ def spoilt(root, how):
         ("empty class", ["1 class(es) without training images: cat"]),
         ("truncated", ["1 of 15 images cannot be decoded", "train.parquet, row 4"]),
         ("no rows", ["train.parquet: there are no rows"]),
-        ("other names", ["label 1 is 'cat' and 'cow'"]),
-        ("more names", ["training names 3 classes, validation 4"]),
+        ("other names", ["only in training: cat; only in validation: cow"]),
+        ("more names", ["only in training: nothing; only in validation: emu"]),
         ("no Parquet", ["train.parquet: cannot be read as Parquet"]),
     ],
 )
