@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from backbones.data.spec import DatasetSpec, dataset_names, find_root, manifest_digest, resolve_dataset, text_option
+from backbones.data.spec import dataset_names, find_root, manifest_digest, resolve_dataset
 from backbones.errors import UsageError, UserError
 
 
@@ -71,16 +71,6 @@ def test_found_in_the_data_folder(tmp_path, monkeypatch, place):
     assert find_root(spec, None) == root
 
 
-def test_a_users_root_lies_beside_the_file_or_in_the_data_folder(tmp_path):
-    (tmp_path / "here").mkdir()
-    spec = written(tmp_path / "here" / "campus.yaml", "format: market1501\nroot: images\n")
-    there = market(tmp_path / "there" / "images")
-    assert find_root(spec, tmp_path / "there") == there
-    beside = market(tmp_path / "here" / "images")
-    assert find_root(spec, tmp_path / "there") == beside
-    assert find_root(spec, None) == beside
-
-
 def test_nowhere(tmp_path):
     with pytest.raises(UserError) as error:
         find_root(resolve_dataset("msmt17"), tmp_path)
@@ -96,19 +86,6 @@ def test_nowhere(tmp_path):
         assert part in message
 
 
-def test_no_data_folder_named():
-    with pytest.raises(UserError, match="TRANSFER_DATA=FOLDER"):
-        find_root(resolve_dataset("market1501"), None)
-
-
-def test_an_empty_part_is_named(tmp_path):
-    root = market(tmp_path / "market1501")
-    for path in (root / "query").iterdir():
-        path.unlink()
-    with pytest.raises(UserError, match=r"missing, empty or unreadable: query/\n"):
-        find_root(resolve_dataset("market1501"), tmp_path)
-
-
 def test_two_copies_are_not_chosen_between(tmp_path):
     one, two = market(tmp_path / "market1501"), market(tmp_path / "Market-1501")
     with pytest.raises(UserError) as error:
@@ -117,22 +94,9 @@ def test_two_copies_are_not_chosen_between(tmp_path):
     assert str(two) in str(error.value)
 
 
-def test_a_link_is_no_second_copy(tmp_path):
-    root = market(tmp_path / "market1501")
-    (tmp_path / "Market-1501").symlink_to(root)
-    assert find_root(resolve_dataset("market1501"), tmp_path) == root
-
-
 def test_manifest_digest():
     files = [("b.jpg", 20, b"\x01\x02"), ("a.jpg", 3, b"\xff")]
     expected = hashlib.sha256(b"a.jpg\x003\x00ff\nb.jpg\x0020\x000102\n").hexdigest()
     assert manifest_digest(files) == manifest_digest(reversed(files)) == expected
     assert manifest_digest([("b.jpg", 2, b"\x01\x02"), ("a.jpg", 30, b"\xff")]) != expected
     assert manifest_digest([("b.jpg", 20, b"\x01\x03"), ("a.jpg", 3, b"\xff")]) != expected
-
-
-def test_text_options():
-    spec = DatasetSpec(name="mine", format="parquet", options={"train": "a.parquet", "val": 3})
-    assert (text_option(spec, "train"), text_option(spec, "image")) == ("a.parquet", None)
-    with pytest.raises(UsageError, match="mine: `val` is 3"):
-        text_option(spec, "val")

@@ -65,12 +65,6 @@ def test_annotations_in_the_root_and_names_of_ones_own(tmp_path):
     assert data.val.file == root / "labels" / "val.json"
 
 
-def test_a_split_that_is_null(tmp_path):
-    data = open_coco(spec(written(tmp_path), options={"train_annotations": None}), None)
-    assert data.train is None
-    assert data.counts.keys() == {"val", "classes"}
-
-
 def test_absent_parts_are_named(tmp_path):
     root = written(tmp_path / "coco")
     (root / "annotations" / "instances_val2017.json").unlink()
@@ -84,14 +78,6 @@ def test_absent_parts_are_named(tmp_path):
         "cocodataset.org",
     ):
         assert part in str(error.value)
-
-
-def test_found_in_the_data_folder_or_as_it(tmp_path):
-    root = written(tmp_path / "coco")
-    with pytest.raises(UserError, match="train images: expected 118287, found 4"):
-        open_coco(resolve_dataset("coco2017"), tmp_path)
-    with pytest.raises(UserError, match="val images: expected 5000, found 4"):
-        open_coco(resolve_dataset("coco2017"), root)
 
 
 def test_categories_that_differ(tmp_path):
@@ -236,22 +222,3 @@ def test_subsets_take_images_with_objects_first_and_are_nested(tmp_path):
     for count in (0, 5):
         with pytest.raises(UserError, match="4 training and 4 validation images"):
             opened(root, subset=count)
-
-
-def test_subsets_depend_on_the_content_of_images_alone(tmp_path):
-    """Other ids and names, the same pictures: the same are chosen."""
-    root = written(tmp_path / "one")
-    other = content("train")
-    renamed = {image["id"]: 1000 - image["id"] for image in other["images"]}
-    two = written(tmp_path / "two")
-    for image in other["images"]:
-        (two / "train2017" / image["file_name"]).unlink()
-    for image in other["images"]:
-        shutil.copy(root / "train2017" / image["file_name"], two / "train2017" / f"z{renamed[image['id']]}.jpg")
-        image |= {"id": renamed[image["id"]], "file_name": f"z{renamed[image['id']]}.jpg"}
-    for one in other["annotations"]:
-        one["image_id"] = renamed[one["image_id"]]
-    (two / "annotations" / "instances_train2017.json").write_text(json.dumps(other))
-    for count in (1, 2):
-        contents = [{Path(path).read_bytes() for path in opened(r, subset=count).train.paths()} for r in (root, two)]
-        assert contents[0] == contents[1]

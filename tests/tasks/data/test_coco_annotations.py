@@ -75,21 +75,6 @@ def test_what_the_fast_way_cannot_settle_the_ordinary_one_does(file: Path) -> No
     assert not (cache_folder() / "indexes").exists()
 
 
-def test_a_changed_file_is_read_again(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before, parsed = plain(file), parses(monkeypatch)
-    stat = file.stat()
-    file.write_text(json.dumps(changed("annotations", 0, area=60.5)).ljust(stat.st_size))
-    settled(file, 50)
-    after = plain(file)
-    assert after["columns"]["areas"] != before["columns"]["areas"]
-    assert parsed == [file]
-    assert f"{file}: has changed since its index was made; reading it again" in capsys.readouterr().err
-    assert plain(file) == after
-    assert parsed == [file]
-
-
 def test_a_damaged_index_is_not_believed(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,13 +39,6 @@ def test_nothing_is_downloaded(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_incomplete_set(tmp_path):
-    pytest.importorskip("torchreid")
-    (tmp_path / "market1501").mkdir()
-    with pytest.raises(UserError, match="cannot open it"):
-        open_reid(MISSING, tmp_path)
-
-
 def test_an_unknown_set(tmp_path):
     pytest.importorskip("torchreid")
     with pytest.raises(UsageError, match="did you mean 'market1501'"):

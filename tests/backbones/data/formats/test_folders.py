@@ -33,22 +33,6 @@ def test_the_order_does_not_depend_on_the_file_system(tmp_path, monkeypatch):
     assert list(turned.names) == list(plain.train.names)
 
 
-def test_the_digest_knows_names_labels_sizes_and_contents(tmp_path):
-    root = write_folders(tmp_path / "set")
-    digests = [opened(root).digest, opened(write_folders(tmp_path / "elsewhere")).digest]
-    assert digests[0] == digests[1]
-    (root / "train" / "cat" / "0.jpg").rename(root / "train" / "cat" / "9.jpg")
-    digests.append(opened(root).digest)
-    (root / "train" / "cat" / "9.jpg").rename(root / "train" / "bird" / "9.jpg")
-    digests.append(opened(root).digest)
-    (root / "val" / "dog" / "0.jpg").write_bytes(encoded(7) + b"tail")
-    digests.append(opened(root).digest)
-    image = root / "train" / "dog" / "0.jpg"
-    image.write_bytes(encoded(7).ljust(image.stat().st_size, b"\0")[: image.stat().st_size])
-    digests.append(opened(root, skip_unreadable=True).digest)
-    assert len(set(digests)) == 5
-
-
 def test_keys_name_the_folders(tmp_path):
     root = write_folders(tmp_path / "set", val_name="test")
     assert len(opened(root).val) == 6
@@ -58,20 +42,6 @@ def test_keys_name_the_folders(tmp_path):
         opened(root, val="absent")
     with pytest.raises(UsageError, match="`train` is 3"):
         opened(root, train=3)
-
-
-def test_links_are_followed_hidden_and_other_files_counted(tmp_path):
-    root = write_folders(tmp_path / "set")
-    (root / "train" / "cow").symlink_to(write_images(tmp_path / "cows", 2, 50))
-    (root / "val" / "cow").symlink_to(tmp_path / "cows")
-    (root / "train" / "cat" / "link.jpg").symlink_to(tmp_path / "cows" / "0.jpg")
-    (root / "train" / ".cache").mkdir()
-    for name in (".DS_Store", "Thumbs.db", "._0.jpg"):
-        (root / "train" / "cat" / name).touch()
-    data = opened(root)
-    assert data.classes == ("bird", "cat", "cow", "dog")
-    assert (len(data.train), data.counts["ignored"]) == (18, 3)
-    assert data.train.encoded(list(data.train.names).index("cat/link.jpg")) == encoded(50, 0)
 
 
 def spoilt(tmp_path, how):

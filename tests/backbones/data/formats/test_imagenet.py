@@ -4,7 +4,6 @@ from scipy.io import savemat
 
 from backbones.data.classification import open_classification
 from backbones.data.formats.imagenet import wnids
-from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
 from tests.backbones.data.layouts import encoded, spec, write_images
 
@@ -44,16 +43,6 @@ def opened(root, kind="imagenet", classes=3):
     return open_classification(spec(kind, root, **({"classes": classes} if classes else {})), None)
 
 
-def test_validation_in_class_folders(tmp_path):
-    root = write_train(tmp_path / "set")
-    for wnid in WNIDS:
-        write_images(root / "val" / wnid, 1, 9)
-    (root / "test").mkdir()
-    data = opened(root)
-    assert data.classes == WNIDS
-    assert data.val.labels.tolist() == [0, 1, 2]
-
-
 @pytest.mark.parametrize("layout", ["csv", "devkit", "kaggle", "kaggle, named below"])
 def test_flat_validation(tmp_path, layout):
     images = tmp_path / "ILSVRC/Data/CLS-LOC" if layout.startswith("kaggle") else tmp_path
@@ -66,12 +55,6 @@ def test_flat_validation(tmp_path, layout):
     assert data.val.labels.tolist() == TRUTH
     assert data.val.names[0] == "ILSVRC2012_val_00000001.JPEG"
     assert data.val.encoded(2) == encoded(100, 3)
-
-
-def test_found_by_the_shipped_name(tmp_path):
-    write_flat(write_train(tmp_path / "imagenet") / "val")
-    with pytest.raises(UserError, match=r"imagenet.train: 997 of 1000 classes have no folder: n01484850"):
-        open_classification(resolve_dataset("imagenet1k"), tmp_path)
 
 
 def test_validation_alone(tmp_path):

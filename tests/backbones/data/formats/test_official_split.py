@@ -4,12 +4,10 @@ import hashlib
 
 import numpy as np
 import pytest
-from PIL import Image
 from scipy.io import loadmat
 
 from backbones.data.classification import open_classification
 from backbones.data.formats.unofficial_split import tfds_order
-from backbones.data.spec import resolve_dataset
 from backbones.data.toy.coloured_digits import toy_images
 from backbones.data.toy.layouts import NAMES
 from backbones.errors import UserError
@@ -34,12 +32,6 @@ def pairs(split, classes):
     return [(name, classes[label]) for name, label in zip(split.names, split.labels.tolist(), strict=True)]
 
 
-def assert_shows(split, index, image):
-    """The image at `index` is `image`, but for the loss of a JPEG."""
-    difference = np.asarray(split.read(index), dtype=float) - np.asarray(image, dtype=float)
-    assert np.abs(difference).mean() < 4
-
-
 def test_cub200(tmp_path):
     data = opened("cub200", write_toy("cub200", tmp_path))
     assert data.classes == tuple(f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES))
@@ -49,7 +41,6 @@ def test_cub200(tmp_path):
         listed[one.for_training].append((f"{folder}/{folder[4:]}_{one.number + 1:04d}_{number}.jpg", folder))
     assert pairs(data.train, data.classes) == listed[True]
     assert pairs(data.val, data.classes) == listed[False]
-    assert_shows(data.train, 14, next(one.image for one in toy_images("cub200") if one.digit == 1))
 
 
 def test_the_order_is_that_of_the_lists(tmp_path):
@@ -79,12 +70,6 @@ def test_stanford_cars(tmp_path, layout):
         assert list(split.names) == [str(entry["fname"][0]) for entry in entries]
         assert split.labels.tolist() == [int(entry["class"][0, 0]) - 1 for entry in entries]
     assert data.train.names[:2] == ["00001.jpg", "00002.jpg"]
-    assert np.bincount(data.train.labels).tolist() == [14] * 10
-    everything = list(toy_images("cars"))
-    first = everything[np.random.default_rng(1).permutation(200)[0]]
-    split = data.train if first.for_training else data.val
-    assert split.labels[0] == first.digit
-    assert_shows(split, 0, first.image)
 
 
 def test_dtd(tmp_path):
@@ -94,9 +79,6 @@ def test_dtd(tmp_path):
     assert list(data.train.names) == (root / "labels" / "train1.txt").read_text().split()
     assert list(data.val.names) == (root / "labels" / "test1.txt").read_text().split()
     assert all(name.startswith(f"{kind}/") for name, kind in pairs(data.val, data.classes))
-    left_out = set((root / "labels" / "val1.txt").read_text().split())
-    assert len(left_out) == 20
-    assert not left_out & {*data.train.names, *data.val.names}
     third = opened("dtd", root, partition=3)
     assert list(third.train.names) == (root / "labels" / "train3.txt").read_text().split()
     assert set(third.train.names) != set(data.train.names)
@@ -150,30 +132,11 @@ def test_sets_divided_by_md5(tmp_path, name, count):
         ordered = [(path, folder[3:].lower()) for path, folder in ordered]
     assert pairs(data.train, data.classes) == ordered[:count]
     assert pairs(data.val, data.classes) == ordered[count:]
-    with Image.open(data.train.path(3)) as image:
-        assert data.train.read(3).tobytes() == image.convert("RGB").tobytes()
 
 
 def lines_of(path, change):
     """Rewrites the lines of a list."""
     path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
-
-
-def test_too_few_images_of_a_class(tmp_path):
-    root = write_toy("caltech101", tmp_path)
-    for path in sorted((root / "101_ObjectCategories" / "five").iterdir())[:8]:
-        path.unlink()
-    with pytest.raises(UserError, match="five: 30 images, where 30 for training and one to score"):
-        opened("caltech101", root)
-
-
-def test_other_names_give_no_split(tmp_path):
-    """Converted files have other md5 sums, so another split."""
-    root = write_toy("uc_merced", tmp_path)
-    path = root / "Images" / "four" / "four03.tif"
-    path.rename(path.with_suffix(".png"))
-    with pytest.raises(UserError, match=r"four03\.png.*goes by the names of the published \.tif"):
-        opened("uc_merced", root)
 
 
 def spoil(root, how):
@@ -227,28 +190,4 @@ def test_what_is_wrong_with_a_line(tmp_path, name, file, line, complaint):
     (root / file).write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
     with pytest.raises(UserError) as error:
         opened(name, root)
-    assert complaint in str(error.value)
-
-
-def test_the_number_of_training_images(tmp_path):
-    root = write_toy("uc_merced", tmp_path)
-    for wrong in (None, 200):
-        with pytest.raises(UserError, match="`train_images` is"):
-            opened("uc_merced", root, train_images=wrong)
-    with pytest.raises(UserError, match=r"class\(es\) without training images"):
-        opened("uc_merced", root, train_images=5)
-
-
-@pytest.mark.parametrize(
-    ("name", "toy", "place", "complaint"),
-    [
-        ("cub200", "cub200", "cub200/CUB_200_2011", "val classes: expected 200, found 10"),
-        ("caltech101", "caltech101", "", "train images: expected 3060, found 300"),
-        ("uc_merced", "uc_merced", "UCMerced_LandUse", "`train_images` is 1000"),
-    ],
-)
-def test_found_in_the_data_folder_and_counted(tmp_path, name, toy, place, complaint):
-    write_toy(toy, tmp_path / place)
-    with pytest.raises(UserError) as error:
-        open_classification(resolve_dataset(name), tmp_path)
     assert complaint in str(error.value)

@@ -7,7 +7,7 @@ import pytest
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError, UserError
-from tests.backbones.data.layouts import encoded, rows, spec, write_parquet
+from tests.backbones.data.layouts import rows, spec, write_parquet
 
 pytestmark = pytest.mark.usefixtures("arrow_cache")
 REVISION = "0123456789abcdef" * 2 + "01234567"
@@ -84,25 +84,6 @@ def test_files_replaced_by_others_of_the_same_times_are_seen(root):
     assert [*before.train.labels] != [*after.train.labels]
 
 
-@pytest.mark.parametrize("names", [("bird", "cat", "dog"), None])
-def test_labels_out_of_range(tmp_path, names):
-    """Past the names; without names a negative one."""
-    bad = 3 if names else -1
-    table = pd.DataFrame({"image": [content for content, _ in rows()], "label": [label for _, label in rows()]})
-    table.loc[7, "label"] = bad
-    write_parquet(tmp_path / "train.parquet", rows(), names)
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    right = pq.read_table(tmp_path / "train.parquet")
-    wrong = right.set_column(1, "label", pa.array(table["label"]))
-    pq.write_table(wrong.replace_schema_metadata(right.schema.metadata), tmp_path / "train.parquet")
-    with pytest.raises(UserError) as error:
-        opened(tmp_path, image="image", label="label")
-    for part in ("train.parquet, row 7", f"label {bad} is outside 0..2"):
-        assert part in str(error.value)
-
-
 def spoilt(root, how):
     listed = rows()
     if how == "no label":
@@ -143,14 +124,6 @@ def test_what_is_wrong_is_named(root, how, parts):
         opened(root)
     for part in parts:
         assert part in str(error.value)
-
-
-def test_damaged_rows_are_left_out_on_demand(root):
-    spoilt(root, "truncated")
-    data = open_classification(spec("parquet", root), None, skip_unreadable=True)
-    assert (data.skipped, len(data.train)) == (1, 14)
-    assert "train/000004" not in data.train.names
-    assert data.train.encoded(4) == rows()[5][0]
 
 
 def test_files_that_are_not_there(tmp_path):
@@ -200,12 +173,3 @@ def test_what_the_hub_lacks_is_named():
     ):
         with pytest.raises(UsageError, match=part):
             hub_opened(**keys)
-
-
-def test_the_same_images_have_the_same_content_digest(root, tmp_path):
-    (tmp_path / "image.jpg").write_bytes(encoded(0, 3))
-    split = opened(root).train
-    import hashlib
-
-    digests = {split.content_digest(index) for index in range(len(split))}
-    assert hashlib.sha256(encoded(0, 3)).hexdigest() in digests

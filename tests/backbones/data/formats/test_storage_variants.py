@@ -139,28 +139,6 @@ def test_three_forms_of_the_same_images(tmp_path, capfd, name):
     assert capfd.readouterr().err == ("" if hub["revision"] else unpinned)
 
 
-def test_divided_rows_keep_the_order_of_the_folders(tmp_path):
-    published = as_published("colorectal_histology", tmp_path)
-    spec, hub = facts("colorectal_histology", tmp_path)
-    write_hub(published, "colorectal_histology", hub, tmp_path / "rows")
-    data = open_classification(spec, tmp_path / "rows")
-    for mine, theirs in ((published.train, data.train), (published.val, data.val)):
-        assert theirs.name == mine.name
-        assert [mine.content_digest(index) for index in range(len(mine))] == [
-            theirs.content_digest(index) for index in range(len(theirs))
-        ]
-    assert data.val.names[0].startswith("train/")
-
-
-@pytest.mark.parametrize("place", ["dtd/data", "", "dtd/extra"])
-def test_where_parquet_files_may_lie(tmp_path, place):
-    published = as_published("dtd", tmp_path)
-    spec, hub = facts("dtd", tmp_path, hub={"config": "extra"})
-    write_hub(published, "dtd", hub, tmp_path / "rows" / place)
-    data = open_classification(spec, tmp_path / "rows")
-    assert (data.storage, data.counts) == ("parquet", published.counts)
-
-
 def test_the_published_layout_comes_first(tmp_path):
     published = as_published("dtd", tmp_path)
     spec, hub = facts("dtd", tmp_path)
@@ -172,32 +150,6 @@ def test_the_published_layout_comes_first(tmp_path):
     assert open_classification(spec, root).storage == "parquet"
     shutil.rmtree(root / "data")
     assert open_classification(spec, root).storage == "hub"
-
-
-def test_columns_are_found_by_type_where_the_named_ones_are_not_there(tmp_path):
-    published = as_published("oxford_pets", tmp_path)
-    spec, hub = facts("oxford_pets", tmp_path)
-    write_hub(published, "oxford_pets", {**hub, "image": "picture"}, tmp_path / "rows")
-    assert contents(open_classification(spec, tmp_path / "rows")) == contents(published)
-    shutil.rmtree(tmp_path / "rows")
-    write_hub(published, "oxford_pets", {**hub, "label": "breed"}, tmp_path / "rows")
-    with pytest.raises(UserError, match=r"2 columns of type ClassLabel: name the one.*breed"):
-        open_classification(spec, tmp_path / "rows")
-
-
-def test_nowhere_shows_three_ways(tmp_path):
-    with pytest.raises(UserError) as error:
-        open_classification(facts("uc_merced", tmp_path, hub={"revision": REVISION})[0], tmp_path / "data")
-    for part in (
-        "uc_merced: the data set was not found",
-        f"looked at {tmp_path / 'data' / 'UCMerced_LandUse'}: no such folder",
-        "    Images/",
-        "to get the data set: extract UCMerced_LandUse.zip",
-        "Parquet files in one of these folders: looked for train.parquet, train-*.parquet, data/train-*.parquet",
-        f"{tmp_path / 'hub' / 'datasets--blanchon--UC_Merced'} does not hold it",
-        f"`hf download --repo-type dataset blanchon/UC_Merced --revision {REVISION}`",
-    ):
-        assert part in str(error.value)
 
 
 def test_revisions_in_the_cache(tmp_path, capfd):
@@ -230,27 +182,6 @@ def test_rows_without_file_names(tmp_path):
         "UCMerced_LandUse.zip",
     ):
         assert part in str(error.value)
-
-
-def test_a_split_or_column_that_is_not_there(tmp_path):
-    published = as_published("dtd", tmp_path)
-    spec, hub = facts("dtd", tmp_path)
-    write_hub(published, "dtd", {**hub, "val": "validation"}, tmp_path / "rows")
-    with pytest.raises(UserError, match=r"rows has Parquet files, but none of test\.parquet or test-\*"):
-        open_classification(spec, tmp_path / "rows")
-    write_hub(published, "dtd", {**hub, "val": "validation"}, snapshot(tmp_path, hub) / "data")
-    with pytest.raises(UserError, match=r"no split 'test' \(key `val`\); there are: train, validation"):
-        open_classification(spec, None)
-    with pytest.raises(UserError, match="no column 'kind'"):
-        open_classification(facts("dtd", tmp_path, hub={"val": "validation", "label": "kind"})[0], None)
-
-
-def test_another_number_of_classes(tmp_path):
-    published = as_published("dtd", tmp_path)
-    spec, hub = facts("dtd", tmp_path, hub={"label": "coarse"})
-    write_hub(published, "dtd", {**hub, "label": "label"}, tmp_path / "rows")
-    with pytest.raises(UserError, match=r"2 classes instead of 10: the column 'coarse' is not that"):
-        open_classification(spec, tmp_path / "rows")
 
 
 def test_wrong_words_under_hub(tmp_path):

@@ -77,55 +77,6 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytes
     assert "complete, train 48, val 12 images" in capsys.readouterr().out
 
 
-def test_rows_are_sorted_by_class_and_path_however_they_are_listed(folder: Path) -> None:
-    first = opened()
-    reader = folder / "my_reader.py"
-    reader.write_text(reader.read_text().replace("sorted(", "reversed(sorted(").replace('")):', '"))):'))
-    second = opened()
-    assert first.classes == second.classes == tuple(COLOURS)
-    for one, two in ((first.train, second.train), (first.val, second.val)):
-        assert one is not None
-        assert two is not None
-        assert list(one.names) == list(two.names) == sorted(one.names)
-        assert np.array_equal(one.labels, two.labels)
-    assert first.digest == second.digest
-
-
-def test_one_split_is_enough_where_a_task_needs_no_other(folder: Path) -> None:
-    reads(folder, "{'val': [('red_0000.png', 'red'), ('blue_0000.png', 'blue')]}")
-    data = opened()
-    assert data.train is None
-    assert data.val is not None
-    assert data.val.labels.tolist() == [0, 1]
-
-
-def test_a_layout_of_a_split_of_ones_own(folder: Path) -> None:
-    (folder / "my_reader.py").write_text("""
-import io
-from dataclasses import dataclass
-import numpy as np
-from PIL import Image
-from backbones.data.formats.folders import FoundLayout
-from backbones.data.splits.split import Split
-
-@dataclass(eq=False)
-class Plain(Split):
-    def encoded(self, index):
-        file = io.BytesIO()
-        Image.new("RGB", (8, 8), (index, 0, 0)).save(file, "PNG")
-        return file.getvalue()
-    def place(self, index): return f"image {index}"
-    def stamps(self, indices): return [str(index) for index in indices]
-
-def read(root, held_out):
-    split = Plain("train", np.array([0, 1]), ["a", "b"], np.array([1, 1]))
-    return FoundLayout(classes=("x", "y"), train=split, val=None)
-""")
-    data = opened()
-    assert data.train is not None
-    assert data.train.read(1).getpixel((0, 0)) == (1, 0, 0)
-
-
 def test_people_are_read(folder: Path) -> None:
     rows = [(f"red_{n:04}.png", n // 4, n % 2) for n in range(8)]
     reads(folder, repr({"train": rows, "query": rows[:2], "gallery": rows[2:]}))
@@ -175,36 +126,3 @@ def test_a_mistake_is_one_line(
     assert message.replace("{folder}", str(folder)) in error
     assert "Traceback" not in error
     assert not (folder / "runs").exists() or not list(folder.glob("runs/*/record.json"))
-
-
-def test_a_reader_for_another_purpose_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reads(folder, "{'query': [('red_0000.png', 0, 0)]}")
-    assert main(FLAGS) == 2
-    assert "my_reader.py:read returned a dict of 'query'; wanted: a dict with 'train', 'val'" in capsys.readouterr().err
-
-
-def test_a_fault_of_a_split_in_a_loader_process_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "my_reader.py").write_text("""
-import multiprocessing
-from dataclasses import dataclass
-from backbones.data.splits.split import FileSplit
-from backbones.data.formats.folders import FoundLayout
-import numpy as np
-
-@dataclass(eq=False)
-class Broken(FileSplit):
-    def read(self, index):
-        1 / (multiprocessing.parent_process() is None)  # fails in a loader process
-        return super().read(index)
-
-def read(root, held_out):
-    names = sorted(path.name for path in root.glob("*.png"))
-    labels = np.array([name.startswith("red") for name in names], dtype=np.int64)
-    splits = (Broken(name, labels, names, np.ones(len(names)), root) for name in ("train", "val"))
-    return FoundLayout(classes=("other", "red"), train=next(splits), val=next(splits))
-""")
-    assert main([*FLAGS, "--workers", "1"]) == 1
-    error = capsys.readouterr().err
-    assert f"{folder}/my_reader.py at line 11: ZeroDivisionError: division by zero" in error
-    assert "Traceback" not in error
-    assert main([*FLAGS, "--workers", "0"]) == 0

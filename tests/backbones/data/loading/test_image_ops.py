@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from backbones.data.loading.images import read_pixels, to_pixels
 from backbones.data.loading.read_image import read_image
-from backbones.data.splits.dataset import SplitDataset
-from backbones.data.splits.split import FileSplit
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.runtime.seeding import seeded
@@ -65,7 +62,7 @@ def test_decodes_crops_and_resizes_like_pil(kind):
             train_transform(48, options(image_ops=ops, interpolation=interpolation), MEAN, STD)
             for ops in ("pil", "fast")
         )
-        for key in range(10):
+        for key in range(4):
             with seeded(key):
                 expected = slow(image)
             with seeded(key):
@@ -91,11 +88,6 @@ def test_a_scored_view_is_that_of_pil(kind):
         assert difference.float().mean() < 0.5
 
 
-def test_a_scored_view_of_the_wanted_size_is_the_image_itself():
-    image = picture(61, 61)
-    assert torch.equal(eval_transform(48, 61, view="fast")(image), eval_transform(48, 61)(image))
-
-
 @pytest.mark.parametrize("content", [encoded(picture())[:-200], b"\xff\xd8 no image", b"", b"text"])
 def test_damaged_files_give_the_error_of_pil(content):
     with pytest.raises(UserError) as slow:
@@ -119,7 +111,7 @@ COLOURS = {
 def test_draws_are_those_of_pil(colours):
     """After a view of either path every generator stands at the same place."""
     image = picture()
-    for key in range(30):
+    for key in range(10):
         states = []
         for ops, source in (("pil", image), ("fast", to_pixels(image))):
             with seeded(key):
@@ -133,7 +125,7 @@ def test_views_are_those_of_pil(colours):
     """Most pixels are equal within a level; what moves pixels by parts of one interpolates a little differently."""
     image = smooth_picture()
     means = []
-    for key in range(60):
+    for key in range(30):
         views = []
         for ops, source in (("pil", image), ("fast", to_pixels(image))):
             with seeded(key):
@@ -163,34 +155,3 @@ def test_multicrop_has_the_crops_of_pil():
         differences += [float((a.int() - b.int()).abs().float().mean()) for a, b in zip(got, expected, strict=True)]
     assert np.median(differences) < 0.7
     assert np.max(differences) < 2
-
-
-def test_augmix_is_not_fast():
-    with pytest.raises(UsageError, match=r"--image-ops fast: .*AugMix.*give `pil`"):
-        train_transform(32, options(image_ops="fast", auto_augment="augmix-m5-w4-d2"), MEAN, STD)
-
-
-@pytest.fixture
-def split(tmp_path):
-    for number in range(6):
-        picture(seed=number).save(tmp_path / f"{number}.jpg")
-    names = [f"{number}.jpg" for number in range(6)]
-    return FileSplit("train", np.zeros(6, dtype=np.int64), names, np.ones(6, dtype=np.int64), tmp_path)
-
-
-def test_an_image_is_a_function_of_its_key_in_workers_too(split):
-    transform = train_transform(32, options(image_ops="fast", auto_augment=DEIT), MEAN, STD)
-    data = SplitDataset(split, transform, seed=3, preload=False)
-    keys = [[(epoch, index, 0)] for epoch in range(2) for index in range(6)]
-    alone = [images for images, _ in DataLoader(data, batch_sampler=keys)]
-    shared = [images for images, _ in DataLoader(data, batch_sampler=keys, num_workers=2)]
-    later = [images for images, _ in DataLoader(data, batch_sampler=keys[7:])]
-    assert all(map(torch.equal, alone, shared))
-    assert all(map(torch.equal, alone[7:], later))
-    preloaded = SplitDataset(split, transform, seed=3, preload=True)
-    assert all(torch.equal(preloaded[key[0]][0], images[0]) for key, images in zip(keys, alone, strict=True))
-
-
-def test_only_resized_crops_are_fast():
-    with pytest.raises(UsageError, match=r"--image-ops fast: .*pad"):
-        options(augment="pad", image_ops="fast")

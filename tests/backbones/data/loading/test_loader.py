@@ -50,23 +50,6 @@ def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images: ImageDataset)
     assert same(run(loader, 2, 0), whole[lengths[0] + lengths[1] :])
 
 
-def test_epochs_differ_and_a_repeated_image_is_augmented_anew(images: ImageDataset) -> None:
-    first = {
-        (int(i)): image for _, batch, ids in run(RunLoader(images, epoch_batches))[:1] for image, i in zip(batch, ids)
-    }
-    again = {
-        (int(i)): image
-        for _, batch, ids in run(RunLoader(images, epoch_batches), 1)[:1]
-        for image, i in zip(batch, ids)
-    }
-    assert all(not torch.equal(first[i], again[i]) for i in first.keys() & again.keys())
-    # Identity 2 has one image, drawn twice for a group of two.
-    for _, batch, identities in run(RunLoader(images, epoch_batches)):
-        twice = batch[identities == 2]
-        assert len(twice) in (0, 2)
-        assert len(twice) == 0 or not torch.equal(twice[0], twice[1])
-
-
 @pytest.mark.parametrize("parts", [1, 2])
 def test_ranks_share_every_micro_batch(images: ImageDataset, parts: int) -> None:
     whole = run(RunLoader(images, epoch_batches))

@@ -118,12 +118,3 @@ def test_a_run_names_them_in_its_record(
     assert "1 damaged training image(s) were replaced by the next readable one: bee/05.png" in kept.notes
     assert kept.details["replaced_images"] == ["bee/05.png"]
     assert len([line for line in history(tmp_path / "runs") if "loss" in line]) == 3
-
-
-def test_a_limit_above_the_whole_set_ends(tmp_path: Path) -> None:
-    names = draw(tmp_path, 3, (0, 1, 2))
-    split = FileSplit("train", np.arange(3), names, np.ones(3, dtype=np.int64), tmp_path)
-    data = SplitDataset(split, to_pixels, preload=False)
-    data.replace_damaged(10)
-    with pytest.raises(UserError, match="split train: none of its 3 images can be read"):
-        data[1]

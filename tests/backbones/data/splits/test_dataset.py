@@ -1,5 +1,3 @@
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -10,10 +8,7 @@ from torchvision.transforms import v2
 from backbones.data.classification import open_classification
 from backbones.data.loading.images import ImageDataset
 from backbones.data.splits.dataset import SplitDataset
-from backbones.data.splits.preload import Pixels
-from backbones.errors import UserError
-from backbones.runtime.seeding import seeded
-from tests.backbones.data.layouts import encoded, spec, write_folders, write_parquet
+from tests.backbones.data.layouts import spec, write_folders, write_parquet
 
 CROP = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.PILToTensor()])
 KEYS = [(2, 3, 0), (2, 3, 1), (0, 14, 0), (5, 7, 2), (2, 4, 0)]
@@ -40,15 +35,6 @@ def test_items_are_those_of_the_image_dataset(root):
             torch.testing.assert_close(mine, other, rtol=0, atol=0)
     assert not torch.equal(ours[2, 3, 0][0], ours[2, 3, 1][0])
     assert len(ours) == len(split) == 16
-
-
-def test_several_crops_and_an_extra(root):
-    dataset = SplitDataset(train(root), lambda image: [CROP(image), CROP(image)], extra=lambda index: torch.ones(index))
-    crops, label, extra = dataset[0, 6, 0]
-    assert [crop.shape for crop in crops] == [(3, 8, 8)] * 2
-    assert (label.item(), len(extra)) == (1, 6)
-    with seeded(0, 0, 6, 0):
-        assert torch.equal(CROP(dataset.split.decoded(6)), crops[0])
 
 
 @pytest.mark.usefixtures("arrow_cache")
@@ -81,26 +67,6 @@ def test_what_is_too_large_is_not_kept(root):
     assert SplitDataset(train(root), CROP, preload=False).split.pixels is None
 
 
-def test_a_large_split_is_judged_by_few_images():
-    read = []
-
-    def large(index):
-        read.append(index)
-        return Image.new("RGB", (100, 100))
-
-    assert Pixels.load(large, 10_000, 30_000 * 9_999, name="x") is None
-    assert len(read) <= 32
-    assert read[-1] == 9_999
-
-
-def test_a_selection_forgets_the_pixels_of_the_whole(root):
-    split = train(root)
-    split.preload(None)
-    part = split.select(np.array([5, 2]))
-    assert part.pixels is None
-    assert part.read(0).tobytes() == split.read(5).tobytes()
-
-
 @pytest.mark.usefixtures("arrow_cache")
 @pytest.mark.parametrize("preload", [True, False])
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
@@ -115,19 +81,3 @@ def test_workers_give_what_one_process_does(root, tmp_path, preload, kind):
     for worked, (image, label) in zip(DataLoader(dataset, None, sampler=KEYS, num_workers=2), alone, strict=True):
         assert torch.equal(worked[0], image)
         assert torch.equal(worked[1], label)
-
-
-@pytest.mark.usefixtures("arrow_cache")
-def test_splits_go_to_spawned_workers(root, tmp_path):
-    write_parquet(tmp_path / "rows" / "train.parquet", [(encoded(label), label) for label in (2, 0, 1)])
-    for split in (train(root), open_classification(spec("parquet", tmp_path / "rows"), None).train):
-        again = pickle.loads(pickle.dumps(split))
-        assert list(again.names) == list(split.names)
-        assert again.read(2).tobytes() == split.read(2).tobytes()
-
-
-def test_a_damaged_image_is_named(root):
-    split = train(root)
-    (root / "train" / "cat" / "1.jpg").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"train/cat/1\.jpg: cannot be read as an image \(in no known format\)"):
-        SplitDataset(split, CROP, preload=False)[list(split.names).index("cat/1.jpg")]

@@ -93,38 +93,6 @@ def test_a_file_that_was_copied_over_itself_has_not_changed(folder: Path) -> Non
     known.check()
 
 
-def test_files_that_have_just_been_written_are_not_vouched_for(
-    folder: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manifest, "SETTLED", 2.0)
-    told(folder)
-    told(folder)
-    assert len(read) == 6
-
-
-def test_an_interrupted_reading_goes_on(folder: Path, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "KEPT_EVERY", 1)
-    (folder / NAMES[1]).rename(folder / "away")
-    (folder / NAMES[1]).symlink_to("/proc/self/mem")  # opens, and gives an error when it is read
-    with pytest.raises(UserError, match=r"cat/1\.jpg: "):
-        told(folder)
-    (folder / NAMES[1]).unlink()
-    (folder / "away").rename(folder / NAMES[1])
-    read.clear()
-    assert told(folder) == true(folder)
-    assert read == ["1.jpg", "list.txt"]
-
-
-@pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_a_damaged_index_is_not_believed(folder: Path, read: list[str], damage: str, private_cache: Path) -> None:
-    told(folder)
-    (index,) = private_cache.glob("indexes/*/contents.npy")
-    whole = index.read_bytes()
-    index.write_bytes(whole[:-9] if damage == "cut" else whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert told(folder) == true(folder)
-    assert len(read) == 6
-
-
 def test_a_second_reader_waits_and_reads_nothing(
     folder: Path, read: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
