@@ -5,13 +5,14 @@ Imports neither torch nor timm, so that names can be checked before anything hea
 
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from backbones import archs, spec_values, user_code
 from backbones.archs import ARCHS, timm_names
 from backbones.checkpoints import exports, hub
 from backbones.errors import UsageError, did_you_mean
 from backbones.runtime import live_modules
+from backbones.runtime.needs import Needs, Other
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
 
@@ -19,6 +20,10 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 LEFT_TO_RECIPES = ("pos_resample",)
 """Fields that a recipe may say for those architectures that take them; no flag of a user's is dropped so."""
+
+
+POINTWISE = ("relu", "relu2", "gelu", "gelu_tanh", "softplus", "identity", "relu6", "sigmoid")
+"""The attentions that a power of the length scales."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +52,11 @@ class BackboneSpec:
     qk_norm: bool | None = None
     gate: str | None = None
     "off, or the activation of a gate on the attention's output: see `attention.GATES`"
-    alpha: float | str | None = None
+    alpha: Annotated[float | str | None, Needs(attention=POINTWISE)] = None
     "exponent of the token count in point-wise attention, or `learned`"
-    length: str | None = None
+    length: Annotated[str | None, Needs(alpha=True)] = None
     "what that token count is: tokens (keys at hand), image (of the whole image), train (at `train_size`)"
-    train_size: tuple[int, int] | None = None
+    train_size: Annotated[tuple[int, int] | None, Needs(length="train")] = None
     "(H, W) in pixels of the images of pretraining"
     drop_path: float = 0.0
     "stochastic depth of the last block, linear over the blocks; a user's whole model keeps its own"
@@ -60,7 +65,7 @@ class BackboneSpec:
     std: tuple[float, float, float] | None = None
     weights: str = "random"
     "random (as initialised) | live (a module's own) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
-    load: str = "strict"
+    load: Annotated[str, Needs(weights=Other("random"))] = "strict"
     files: dict[str, str] = field(default_factory=dict)
     "sha256 of the user's file behind each part that is one"
     allow_modified: bool = False

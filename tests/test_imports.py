@@ -217,7 +217,7 @@ def test_only_settings_reads_yaml_and_flags() -> None:
 
 def test_what_is_printed_shows_control_characters() -> None:
     """But for pages and scripts of the suite's own text, and the colours of a report on a terminal."""
-    plain = {"transfer.cli.option_layers", "transfer.cli.option_table"}
+    plain = {"transfer.cli.option_layers"}
     printing = {
         name
         for name, path in MODULES.items()

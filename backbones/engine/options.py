@@ -2,9 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from backbones.errors import UsageError
+from backbones.runtime.needs import Needs
+
+TRAINING = Needs(epochs=True)
+"""The condition of what training alone reads: `--epochs 0` scores the weights as they are."""
 
 
 @dataclass(kw_only=True)
@@ -13,75 +17,75 @@ class FitOptions:
 
     epochs: int
     """Passes over the training data."""
-    trainable: tuple[str, ...]
+    trainable: Annotated[tuple[str, ...], TRAINING]
     """Name patterns of the parameters that train; `*` is all of them."""
-    optimizer: Literal["sgd", "adamw"]
+    optimizer: Annotated[Literal["sgd", "adamw"], TRAINING]
     """SGD with momentum, or AdamW (betas 0.9, 0.999)."""
-    lr: float
+    lr: Annotated[float, TRAINING]
     """Peak learning rate. The value given is the value used: no scaling by batch or world size."""
-    momentum: float
+    momentum: Annotated[float, Needs(optimizer="sgd")]
     """Momentum of SGD."""
-    weight_decay: float
+    weight_decay: Annotated[float, TRAINING]
     """Coupled l2 decay for SGD, decoupled decay for AdamW."""
-    weight_decay_end: float | None
+    weight_decay_end: Annotated[float | None, TRAINING]
     """Weight decay at the end of a cosine; None keeps it constant. The cosine runs over the whole training, on the
     clock of the rate."""
-    decay_scale: Literal["rate", "schedule"]
+    decay_scale: Annotated[Literal["rate", "schedule"], Needs(optimizer="adamw")]
     """What scales decoupled decay: the rate, or its schedule. `schedule` multiplies by the rate as a share of its peak
     (big_vision)."""
-    bias_lr_factor: float
+    bias_lr_factor: Annotated[float, TRAINING]
     """Peak rate of bias parameters as a multiple of lr."""
-    no_decay: tuple[str, ...]
+    no_decay: Annotated[tuple[str, ...], TRAINING]
     """Name patterns of parameters without weight decay. With `norm:` before it a pattern means norm layers alone; `1d`
     stands for biases, norms and other vectors."""
-    decay_norm: bool
+    decay_norm: Annotated[bool, TRAINING]
     """Decay norm layers even where `no_decay` holds `1d`."""
-    layer_decay: float
+    layer_decay: Annotated[float, TRAINING]
     """Rate of each layer as a multiple of the next one's; 1 leaves all equal."""
-    schedule: Literal["step", "epoch"]
+    schedule: Annotated[Literal["step", "epoch"], TRAINING]
     """Move the cosine with every step, or hold it per epoch."""
-    schedule_offset: int
+    schedule_offset: Annotated[int, Needs(schedule="epoch")]
     """Epochs added to the clock of `schedule: epoch`. With 1 the rate of an epoch is that of its end."""
-    warmup_epochs: float
+    warmup_epochs: Annotated[float, TRAINING]
     """Epochs of linear warm-up; the cosine's clock runs from the first epoch."""
-    warmup_prefix: bool
+    warmup_prefix: Annotated[bool, Needs(warmup_epochs=True)]
     """Start the cosine's clock after the warm-up."""
-    warmup_lr: float | None
+    warmup_lr: Annotated[float | None, Needs(warmup_epochs=True)]
     """Rate at the start of the warm-up; None takes warmup_lr_factor times lr."""
-    warmup_lr_factor: float
+    warmup_lr_factor: Annotated[float, Needs(warmup_lr=None)]
     """The same as a multiple of lr, used if `warmup_lr` is None."""
-    warmup_inclusive: bool
+    warmup_inclusive: Annotated[bool, Needs(warmup_epochs=True)]
     """Reach the peak rate in the warm-up's last step. Otherwise the step after it is the first with the peak rate."""
-    min_lr: float | None
+    min_lr: Annotated[float | None, Needs(milestones=False)]
     """Rate at the end of the cosine; None takes min_lr_factor times lr."""
-    min_lr_factor: float
+    min_lr_factor: Annotated[float, Needs(min_lr=None)]
     """The same as a multiple of lr, used if `min_lr` is None."""
-    cooldown_epochs: float
+    cooldown_epochs: Annotated[float, TRAINING]
     """Last epochs, which keep the cosine's final values. These are the rate and the weight decay."""
-    milestones: tuple[float, ...]
+    milestones: Annotated[tuple[float, ...], TRAINING]
     """Epochs at which the rate falls to a tenth. They may be fractional, and take the place of the cosine."""
-    clip_grad: float | None
+    clip_grad: Annotated[float | None, TRAINING]
     """Largest norm of the gradient; None does not clip."""
-    clip_grad_per_param: bool
+    clip_grad_per_param: Annotated[bool, Needs(clip_grad=True)]
     """Clip the gradient of each parameter by itself. Otherwise the norm of the whole gradient is bounded."""
-    sam: Literal["none", "sam", "asam"]
+    sam: Annotated[Literal["none", "sam", "asam"], TRAINING]
     """Sharpness-aware minimisation. It takes two passes a step; asam scales the perturbation by the weights."""
-    sam_rho: float
+    sam_rho: Annotated[float, Needs(sam=("sam", "asam"))]
     """Radius of the perturbation."""
-    sam_sync: bool
+    sam_sync: Annotated[bool, Needs(sam=("sam", "asam"))]
     """Perturb by the gradient of all ranks, not each its own."""
-    grad_accum_steps: int
+    grad_accum_steps: Annotated[int, TRAINING]
     """Micro-batches per step. Batch statistics and mining then see one micro-batch at a time."""
-    precision: Literal["auto", "bf16", "fp16", "fp32"]
+    precision: Annotated[Literal["auto", "bf16", "fp16", "fp32"], TRAINING]
     """Precision of training; auto is bf16 where available. Elsewhere it is fp32; what it resolves to is recorded."""
     eval_precision: Literal["fp32", "run", "bf16", "fp16"]
     """Precision of the network where it is scored. Validation counts too; fp32 is without TF32, `run` is that of
     training."""
-    sync_bn: bool
+    sync_bn: Annotated[bool, TRAINING]
     """Compute batch-norm statistics over all ranks."""
     compile: bool
     """Compile the training's forward pass by torch.compile."""
-    judge_after: int
+    judge_after: Annotated[int, TRAINING]
     """Steps past the warm-up before a run can be judged. It may then end as diverged, collapsed or at chance."""
 
     @property

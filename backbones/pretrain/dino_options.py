@@ -1,12 +1,13 @@
 """The options of DINO; their values stand in `configs/pretrain/dino.yaml`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import ImageOpsOptions, PretrainOptions
+from backbones.runtime.needs import Needs
 
 
 @dataclass(kw_only=True)
@@ -19,9 +20,9 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Height and width of the global crops in pixels. Images of the k-NN evaluation have this size too."""
     global_area: tuple[float, float]
     """Smallest and largest area share of a global crop."""
-    local_size: int
+    local_size: Annotated[int, Needs(local_crops=True)]
     """Height and width of the local crops in pixels."""
-    local_area: tuple[float, float]
+    local_area: Annotated[tuple[float, float], Needs(local_crops=True)]
     """Smallest and largest area share of a local crop."""
     local_crops: int
     """Local crops per image."""
@@ -41,7 +42,7 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Temperature of the student's softmax."""
     teacher_temp: float
     """Temperature of the teacher's softmax after its warm-up."""
-    warmup_teacher_temp: float
+    warmup_teacher_temp: Annotated[float, Needs(warmup_teacher_temp_epochs=True)]
     """Teacher's temperature at the start of its warm-up."""
     warmup_teacher_temp_epochs: int
     """Epochs in which the teacher's temperature grows linearly; held for an epoch each."""
@@ -52,7 +53,7 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
     teacher_bn: Literal["own", "ema", "eval"]
     """Batch norm of the teacher in training. own: batch statistics, and running ones of its own (the reference). ema:
     batch statistics; the running ones are the moving average of the student's. eval: normalises by that average."""
-    local_bn: bool
+    local_bn: Annotated[bool, Needs(local_crops=True)]
     """Update the student's batch norms by local crops too. Global crops update them in any case."""
     export: Literal["teacher", "student"]
     """Network whose backbone is scored and exported. The heads are not."""

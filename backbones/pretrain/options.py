@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from backbones.engine.options import FitOptions, check_ranges
 from backbones.errors import UsageError
+from backbones.runtime.needs import Needs, Other
 
 CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
 FIELDS_USED = {  # the fields that only some kinds read; elsewhere they must be off
@@ -35,9 +36,9 @@ class AugmentOptions(ImageOpsOptions):
     """Set of augmentations. timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad:
     likewise with a padded crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop:
     resized crop and flip."""
-    crop_area: tuple[float, float]
+    crop_area: Annotated[tuple[float, float], Needs(augment=Other("pad"))]
     """Share of the image that the resized crop covers; not used by `pad`."""
-    crop_ratio: tuple[float, float]
+    crop_ratio: Annotated[tuple[float, float], Needs(augment=Other("pad"))]
     """Width / height of that crop; not used by `pad`."""
     interpolation: Literal["bicubic", "bilinear", "random"]
     """Interpolation of the training image's resizing. `random` (timm only) draws bicubic or bilinear for each image."""
@@ -89,16 +90,16 @@ class AugmentOptions(ImageOpsOptions):
 class MixOptions:
     """How the images of a batch are mixed, and what their targets are."""
 
-    mixing: Literal["timm", "bigvision"]
+    mixing: Annotated[Literal["timm", "bigvision"], Needs(mix_prob=True)]
     """How mixup and cutmix pair images. `timm` pairs with the reversed batch, drawn anew by every process; `bigvision`
     moves the batch on by one, with one share per step for all processes."""
-    mixup: float
+    mixup: Annotated[float, Needs(mix_prob=True)]
     """Both parameters of mixup's Beta distribution; 0 is off."""
-    cutmix: float
+    cutmix: Annotated[float, Needs(mix_prob=True)]
     """Both parameters of cutmix's Beta distribution; 0 is off."""
     mix_prob: float
     """Probability that a batch is mixed at all."""
-    switch_prob: float
+    switch_prob: Annotated[float, Needs(mixup=True)]
     """Probability of cutmix where both are on."""
     smoothing: float
     """Label smoothing, spread evenly over all classes."""
@@ -132,7 +133,7 @@ class PretrainOptions(FitOptions):
 
     label_fraction: float
     """Share of each class's training images; 1 takes all. They are chosen by content digest and `fraction_seed`."""
-    fraction_seed: int
+    fraction_seed: Annotated[int, Needs(label_fraction=Other(1))]
     """Seed of the choice of images. It is apart from the run's own, so that runs of several seeds share their
     images."""
     validate_at: tuple[int, ...]

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from backbones.engine.options import check_pad, check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import AugmentOptions, MixOptions, PretrainOptions
+from backbones.runtime.needs import Needs
 
 
 @dataclass(kw_only=True)
@@ -33,7 +34,7 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     token_labels: Path | None
     """Folder of label maps for the tokens. They are [2, K, h, w], named as the training images, .pt or .npy; with None
     the tokens have their image's label."""
-    ema: float | None
+    ema: Annotated[float | None, Needs(export="ema")]
     """Decay per step of a moving average of the weights; None: no average."""
     export: Literal["raw", "ema"]
     """Which weights are scored and exported."""

@@ -1,10 +1,11 @@
 """Options of detection fine-tuning."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.options import TRAINING, FitOptions, check_ranges
 from backbones.errors import UsageError
+from backbones.runtime.needs import Needs
 from backbones.spec import BackboneSpec
 from backbones.user_code import has_parameter, is_user_part
 
@@ -18,35 +19,35 @@ class DetectOptions(FitOptions):
     pyramid: Literal["simple", "taps"]
     """What the levels of the pyramid are made of. They come from the last map (ViTDet), or from four blocks through an
     FPN; for models with several strides it is the FPN."""
-    taps: tuple[int, ...] | None
+    taps: Annotated[tuple[int, ...] | None, Needs(pyramid="taps")]
     """The four blocks of --pyramid taps. None: the last of each quarter."""
     window: int
     """Side of the attention windows in tokens; 0: every block sees the whole image."""
-    window_padding: Literal["keys", "masked"]
+    window_padding: Annotated[Literal["keys", "masked"], Needs(window=True)]
     """How windows end beyond the image. `masked` has no keys there, so that every attention sees the image's tokens
     alone and L counts these; `keys` has zeros that pass through the projections, as in ViTDet's published results."""
-    global_blocks: tuple[int, ...] | None
+    global_blocks: Annotated[tuple[int, ...] | None, Needs(window=True)]
     """Blocks without windows. None: the last of each quarter."""
     relative: bool
     """Relative positions within the attention, from zero; a function of one's own can have them if it takes `scale`."""
     checkpoint: bool
     """Recompute activations in the backward pass. It takes less memory and a third more time."""
-    norm_eval: bool
+    norm_eval: Annotated[bool, TRAINING]
     """Keep the statistics of the backbone's batch norms. A few images a batch give poor ones."""
-    drop_path: float
+    drop_path: Annotated[float, TRAINING]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     view: Literal["jitter", "resize", "scales"]
     """How training images are resized. Large-scale jitter, 0.1 to 2 times the size and cropped to it; the whole image;
     or the whole image with the limit of its shorter side drawn from 0.6 to 1 times that of --size."""
     size: tuple[int, int]
     """Limits of the shorter and longer side in pixels; with jitter the height and width of the crop."""
-    flip: float
+    flip: Annotated[float, TRAINING]
     """Probability of a horizontal flip."""
-    batch: int
+    batch: Annotated[int, TRAINING]
     """Images per step, over all ranks."""
     eval_batch: int
     """Images per batch in evaluation, per rank."""
-    validate_at: tuple[int, ...]
+    validate_at: Annotated[tuple[int, ...], TRAINING]
     """Epochs with a validation on the way; the last one's is the run's score."""
     test_dataset: tuple[str, ...]
     """Data sets to score as well, where classes agree by name. Each gives a record of its own, and its images must not

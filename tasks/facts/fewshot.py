@@ -1,12 +1,13 @@
 """Few-shot probes on frozen features: options, metrics, version, identity; see `tasks.fewshot`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from backbones.data.classification import ClassificationData
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.options import shorter_side
+from backbones.runtime.needs import Needs
 from tasks.labelled_images import Classification, FrozenOptions
 from tasks.probing.support_sets import SupportSets, draw_support_sets, image_digest
 from tasks.task import Metric, TaskFacts
@@ -32,13 +33,13 @@ class FewshotOptions(FrozenOptions):
     big_vision's generator draws in file order."""
     probe: Literal["ridge", "logistic", "knn"]
     """Least squares, logistic regression, or nearest images. Logistic regression is scikit-learn's."""
-    l2: tuple[float, ...]
+    l2: Annotated[tuple[float, ...], Needs(probe="ridge")]
     """Strength of least squares. Of several, each draw takes the best on training images outside its support sets."""
-    logistic_l2: tuple[float, ...]
+    logistic_l2: Annotated[tuple[float, ...], Needs(probe="logistic")]
     """Strength of logistic regression (1 / C); several: as for --l2."""
-    k: tuple[int, ...]
+    k: Annotated[tuple[int, ...], Needs(probe="knn")]
     """Neighbours (all support images where there are fewer); several: as for --l2."""
-    temperature: float
+    temperature: Annotated[float, Needs(probe="knn")]
     """Temperature of the neighbours' votes."""
     select: int
     """Training images per class for choosing a strength. They lie outside the support sets."""

@@ -1,8 +1,9 @@
 """Linear classification on frozen features: options, metrics, version; see `tasks.linear`."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.options import TRAINING, FitOptions, check_ranges
 from tasks.labelled_images import Classification, ViewOptions
 from tasks.task import Metric, TaskFacts
 
@@ -11,17 +12,17 @@ from tasks.task import Metric, TaskFacts
 class LinearOptions(ViewOptions, FitOptions):
     """Options of `transfer.run linear` besides those of the training loop."""
 
-    batch: int
+    batch: Annotated[int, TRAINING]
     """Images per step, over all ranks and micro-batches."""
     blocks: int
     """Last blocks whose features are joined."""
     avgpool: bool
     """Join the mean over the last block's patch tokens too."""
-    crop_area: tuple[float, float]
+    crop_area: Annotated[tuple[float, float], TRAINING]
     """Share of the image that the random resized crop covers."""
-    flip: float
+    flip: Annotated[float, TRAINING]
     """Probability of a horizontal flip."""
-    validate_every: int
+    validate_every: Annotated[int, TRAINING]
     """Epochs between two validations; the last epoch always has one."""
 
     def __post_init__(self) -> None:

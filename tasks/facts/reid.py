@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from backbones.data.spec import DatasetSpec
-from backbones.engine.options import FitOptions, check_pad, check_ranges
+from backbones.engine.options import TRAINING, FitOptions, check_pad, check_ranges
 from backbones.errors import UsageError
+from backbones.runtime.needs import Needs
 from tasks.data.reid import ReidData, open_reid
 from tasks.task import Metric, TaskFacts
 
@@ -17,25 +18,25 @@ class ReidOptions(FitOptions):
 
     size: tuple[int, int]
     """Height and width of the images in pixels."""
-    num_identities: int
+    num_identities: Annotated[int, TRAINING]
     """Identities per batch (P), over all ranks."""
-    num_instances: int
+    num_instances: Annotated[int, TRAINING]
     """Images per identity in a batch (K)."""
-    flip: float
+    flip: Annotated[float, TRAINING]
     """Probability of a horizontal flip."""
-    pad: int
+    pad: Annotated[int, TRAINING]
     """Pixels of black border before the random crop."""
-    erase: float
+    erase: Annotated[float, TRAINING]
     """Probability of random erasing."""
-    drop_path: float
+    drop_path: Annotated[float, TRAINING]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
-    identity_weight: float
+    identity_weight: Annotated[float, TRAINING]
     """Weight of the identity loss (cross-entropy)."""
-    label_smoothing: float
+    label_smoothing: Annotated[float, Needs(identity_weight=True)]
     """Label smoothing of the identity loss."""
-    triplet_weight: float
+    triplet_weight: Annotated[float, TRAINING]
     """Weight of the batch-hard triplet loss (before the neck)."""
-    margin: float | None
+    margin: Annotated[float | None, Needs(triplet_weight=True)]
     """Margin of the triplet loss; None is the soft margin."""
     feature: Literal["before", "after"]
     """Rank the feature before or after the neck."""
@@ -46,13 +47,13 @@ class ReidOptions(FitOptions):
     in Market-1501's own script."""
     rerank: bool
     """Re-rank distances by k-reciprocal neighbours."""
-    rerank_k1: int
+    rerank_k1: Annotated[int, Needs(rerank=True)]
     """Size of the reciprocal neighbourhoods."""
-    rerank_k2: int
+    rerank_k2: Annotated[int, Needs(rerank=True)]
     """Neighbours averaged in the local query expansion."""
-    rerank_lambda: float
+    rerank_lambda: Annotated[float, Needs(rerank=True)]
     """Weight of the original distance."""
-    msmt17_val: bool
+    msmt17_val: Annotated[bool, TRAINING]
     """Train on MSMT17's validation half as well."""
     test_dataset: tuple[str, ...]
     """Data sets on which the trained backbone is scored as well. Each makes a record of its own, without training."""

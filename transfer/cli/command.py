@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.data.spec import dataset_names
 from backbones.errors import UsageError, UserError, did_you_mean, is_text, tell, visible
 from backbones.runtime.machine_errors import in_one_line
+from backbones.runtime.needs import conditions, idle_options, with_value
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
 from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
@@ -58,19 +59,24 @@ class Command:
         return f"pretrain-{self.run.method}" if isinstance(self.run, PretrainRunOptions) else self.task
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
-        """Raise UsageError for a flag without effect, see `transfer.cli.ignored_options`.
+        """Raise UsageError for a flag that does not act beside the other values, unless it turns something off; see
+        `backbones.runtime.needs`.
 
         Args:
             spec: the resolved backbone if it is known; then flags without effect on it are refused too.
         """
-        from transfer.cli.ignored_options import refusal, rule_inputs
+        from backbones.spec import BackboneSpec
 
-        values = plain(self.options) | plain(self.launch)
-        values |= {"dataset": self.run.dataset[0]} if len(self.run.dataset) == 1 else {}
-        if self.run.idle_flags == "refuse" and (
-            reason := refusal(rule_inputs(self.recorded_task, values, spec.as_dict() if spec else None), self.flags)
-        ):
-            raise UsageError(reason)
+        kinds = (type(self.options), LaunchOptions, *([BackboneSpec] if spec else []))
+        needs = {name: condition for kind in kinds for name, condition in conditions(kind).items()}
+        known = {name: value for name, value in spec.as_dict().items() if value is not None} if spec else {}
+        values = known | plain(self.options) | plain(self.launch)
+        idle = idle_options(needs, values)
+        for name in self.flags:
+            if name in idle and values.get(name):
+                option = idle[name].option
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} has no effect {with_value(option, values[option])}")
 
     def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
         """Return the backbone of the command. Raises the errors of `backbones.spec.resolve`."""

@@ -1,6 +1,6 @@
 """`--help` of a task or recipe: its options in groups, one line each. Imports no torch.
 
-The line of an option is the first sentence of the string under its field; `docs/options.md` says what each counts for.
+The line of an option is the first sentence of the string under its field.
 """
 
 import ast
@@ -20,7 +20,7 @@ USERS = "options of your own"
 GROUPS = ("run", "backbone", "data and augmentation", "optimiser and schedule", "evaluation", USERS, "execution")
 COLUMNS = 100
 _FLAG_COLUMNS = 34
-_EXECUTION = (*EXECUTION, "precision", "eval_precision", "compile", "checkpoint", "sync_bn", "dry_run", "idle_flags")
+_EXECUTION = (*EXECUTION, "precision", "eval_precision", "compile", "checkpoint", "sync_bn", "dry_run")
 _RUN = ("backbone", "dataset", "data", "seeds", "subset", "smoke", "config", "out", "features", "save_weights")
 _PRETRAIN = ("method", "name", "weights_to", "replace", "export")
 _DATA = (
@@ -94,9 +94,7 @@ def help_page(program: str, groups: Mapping[str, type[Any]], values: Any) -> str
             lines[group_of(option, dataclass)].append(line)
     parts = [f"usage: {program} --backbone NAME [options]"]
     parts += ["\n".join([f"{title}:", *lines[title]]) for title in GROUPS if lines[title]]
-    return "\n\n".join(
-        [*parts, "docs/options.md says what each option counts for; docs/guide has a page for each task."]
-    )
+    return "\n\n".join([*parts, "docs/guide has a page for each task."])
 
 
 def _line(option: str, kind: Any, meaning: str, default: Any) -> str:

@@ -11,7 +11,6 @@ from transfer.cli.old_names import renamed_flag
 _NOT_IN_PYTHON = {
     "result_file": "the records are returned",
     "dry_run": "the command line prints the options of a run: python -m transfer.run TASK ... --dry-run",
-    "idle_flags": "a keyword without effect is an error",
 }
 """Options of the command line without a meaning in Python, and why."""
 

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
+from backbones.runtime.needs import Needs
 
 MOST_PROCESSES = 1_024
 """Of workers, and of threads of torch."""
@@ -64,8 +65,6 @@ class RunOptions:
     written in any case."""
     result_file: Path | None = None
     """File for the names of the runs and the exit status. Sweeps read it when the command has ended."""
-    idle_flags: Literal["refuse", "pass"] = "refuse"
-    """Refuse or ignore flags that have no effect. Sweeps ignore them, as the same value in a YAML file is ignored."""
     dry_run: bool = False
     """Print the resolved options and stop."""
 
@@ -91,7 +90,7 @@ EXECUTION = (
     *("compile", "checkpoint", "eval_batch", "judge_after", "validate_at"),
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
     *("sequence_parallel", "skip_corrupt", "save_weights", "name", "weights_to", "replace", "save_pictures"),
-    *("test_dataset", "result_file", "tokens_at", "idle_flags", "allow_modified"),
+    *("test_dataset", "result_file", "tokens_at", "allow_modified"),
 )
 
 
@@ -123,6 +122,9 @@ MINIMUM = {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}
 """The smallest value of each resource that is counted."""
 
 
+SUBMITTED = Needs(launcher="slurm")
+
+
 @dataclass(kw_only=True)
 class LaunchOptions:
     """The place where a command runs: here, or as one job of a cluster. It never belongs to a run's identity."""
@@ -130,25 +132,25 @@ class LaunchOptions:
     launcher: Literal["local", "slurm"] = "local"
     """Run here, or submit the command as a Slurm job. The job is followed and its table printed; a job that is
     preempted or out of time saves its state and goes back into the queue."""
-    nodes: int = 1
+    nodes: Annotated[int, SUBMITTED] = 1
     """Nodes of the job."""
-    gpus: int = 1
+    gpus: Annotated[int, SUBMITTED] = 1
     """GPUs on each node; 0 computes on the CPU. torchrun starts one process for each."""
-    processes: int | None = None
+    processes: Annotated[int | None, SUBMITTED] = None
     """Processes on each node without GPUs."""
-    cpus: int | None = None
+    cpus: Annotated[int | None, SUBMITTED] = None
     """Cores on each node."""
-    memory_gb: float | None = None
+    memory_gb: Annotated[float | None, SUBMITTED] = None
     """Memory on each node in GB."""
-    minutes: int = 240
+    minutes: Annotated[int, SUBMITTED] = 240
     """Time limit of the job in minutes. After it the job saves its state and goes back into the queue."""
-    partition: str | None = None
+    partition: Annotated[str | None, SUBMITTED] = None
     """Slurm partition."""
-    account: str | None = None
+    account: Annotated[str | None, SUBMITTED] = None
     """Slurm account."""
-    qos: str | None = None
+    qos: Annotated[str | None, SUBMITTED] = None
     """Slurm quality of service."""
-    constraint: str | None = None
+    constraint: Annotated[str | None, SUBMITTED] = None
     """Slurm constraint on the nodes."""
 
     def __post_init__(self) -> None:

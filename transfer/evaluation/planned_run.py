@@ -8,12 +8,12 @@ from typing import Any
 from backbones import user_code
 from backbones.data.spec import manifest_digest, resolve_dataset
 from backbones.data.splits.manifest import named_files
+from backbones.runtime.needs import added_values, conditions, idle_options
 from backbones.settings import plain, write_yaml
 from backbones.weights import head_digest
 from tasks.task import Task
 from tasks.users_metrics import UsersMetric, load_metrics
 from transfer.cli.command import Command
-from transfer.cli.ignored_options import ignored_options, rule_inputs, with_default_fields
 from transfer.cli.options import EXECUTION, PretrainRunOptions
 from transfer.evaluation.inputs import ResolvedInputs
 from transfer.evaluation.software import source_state
@@ -25,7 +25,7 @@ NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
 RESOLVED = ("precision", "eval_precision")
 
 # Options that concern the command as a whole, not one of its runs.
-OF_THE_COMMAND = ("result_file", "idle_flags")
+OF_THE_COMMAND = ("result_file",)
 
 
 def _absolute_path(argument: str) -> str:
@@ -60,15 +60,9 @@ class PlannedRun:
     eval_precision: str
 
     @property
-    def values(self) -> dict[str, Any]:
-        """The values by which `transfer.cli.ignored_options` decides which options have no effect."""
-        options = plain(self.command.options) | {"dataset": self.dataset.name}
-        return rule_inputs(self.task.name, options, self.inputs.spec.as_dict())
-
-    @property
     def trains(self) -> bool:
         """Whether the run trains, so that the precision of training means something."""
-        return "precision" in plain(self.command.options) and "precision" not in ignored_options(self.values)
+        return hasattr(self.command.options, "precision") and getattr(self.command.options, "epochs", None) != 0
 
     @cached_property
     def metrics(self) -> list[UsersMetric]:
@@ -89,17 +83,20 @@ class PlannedRun:
     def run_key(self) -> RunKey:
         """Everything that changes a score, without options of how the run is executed."""
         run, dataset = self.command.run, self.dataset
-        options = plain(self.command.options)
+        options, kind = plain(self.command.options), type(self.command.options)
         for name, value in vars(self.command.options).items():
             if isinstance(value, Path):
                 options[name] = _content_digest(value)
-        ignored = ignored_options(self.values)
+        untrained = options.get("epochs") == 0  # then nothing of the training is counted
+        idle = idle_options(conditions(kind), options) if untrained else {}
+        not_counted = {name for name, condition in idle.items() if condition.option == "epochs"}
+        not_counted |= {name for name, value in added_values(kind).items() if options[name] == value}
         precision = {"precision": self.precision} if self.trains else {}
         content = self.task.content(dataset, self.command.options)
-        head = head_digest(self.inputs.spec.weights) if getattr(self.command.options, "epochs", None) == 0 else ""
+        head = head_digest(self.inputs.spec.weights) if untrained else ""
         digests = {part: code["sha256"] for part, code in self.user_code.items()}
         # a file that an option names is identified by its content, not by its path
-        not_counted = {*ignored, *RESOLVED, *EXECUTION, *content}
+        not_counted |= {*RESOLVED, *EXECUTION, *content}
         options = {name: value for name, value in options.items() if name not in not_counted}
         return RunKey(
             ({"content": content} if content else {})
@@ -107,7 +104,7 @@ class PlannedRun:
             | {
                 "task": self.task.name,
                 "task_version": self.task.version,
-                "backbone": with_default_fields(self.inputs.spec.identity(), ignored),
+                "backbone": self.inputs.spec.identity(),
                 "weights_id": self.inputs.weights_id,
                 **({"head": head} if head else {}),
                 "dataset": {"name": dataset.name, "version": dataset.version, "digest": dataset.digest},

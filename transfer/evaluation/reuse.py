@@ -7,13 +7,13 @@ from backbones.runtime.precision_names import precisions_without_torch
 from backbones.runtime.ranks import ranks_from_environment
 from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.cli.ignored_options import per_process
 from transfer.evaluation.inputs import Listener, ResolvedInputs, find_backbone, open_datasets
 from transfer.evaluation.planned_run import PlannedRun, planned_runs
 from transfer.evaluation.problems import Problems
 from transfer.evaluation.results import Evaluation, RunFailed
 from transfer.evaluation.software import source_state
 from transfer.records.labels import value_label
+from transfer.records.per_process import per_process
 from transfer.records.protocol import processes
 from transfer.records.store import RECORD, Record, Store
 
@@ -88,7 +88,7 @@ def _differences(record: Record, planned: PlannedRun, data_world: int) -> str:
     """Return, in brackets, how the reused record was made differently than this command would make it."""
     world, options, differences = processes(record), planned.options, []
     if world not in (None, data_world):
-        axes = " and ".join(per_process(planned.values))
+        axes = " and ".join(per_process(record.task, record.options, record.backbone))
         differences.append(f"by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself")
     names = (name for name in ("judge_after", "validate_at") if name in options)
     differences += [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from transfer.cli.ignored_options import FROZEN
+from transfer.records.per_process import FROZEN
 from transfer.records.protocol import by_export, configurations, lineage
 from transfer.records.record import Record
 

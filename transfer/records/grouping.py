@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transfer.cli.ignored_options import FROZEN
 from transfer.records.comparability import Comparabilities, Comparability, comparabilities
 from transfer.records.labels import content_label, value_label
+from transfer.records.per_process import FROZEN
 from transfer.records.protocol import (
     NOT_RECORDED,
     backbone_of,

@@ -10,11 +10,14 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
+from backbones.engine.options import FitOptions
 from backbones.errors import UserError
+from backbones.runtime.needs import Needs, conditions, idle_options
+from backbones.spec import BackboneSpec
 from backbones.stems import find_stem
 from backbones.user_code import is_user_part
-from transfer.cli.ignored_options import ignored_options, per_process, rule_inputs, with_default_fields
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.records.per_process import per_process
 from transfer.records.store import Record
 
 NOT_RECORDED = "not recorded"
@@ -25,31 +28,30 @@ OF_DATA = "dataset_"
 """Prefix of the fields that describe the contents of a data set."""
 # Options whose resolved value counts, which the record's environment has.
 _RESOLVED = ("precision", "eval_precision")
+# The value of each field of the backbone while it does not act.
+_IDLE = {"alpha": 1.0, "length": "tokens", "train_size": [224, 224], "load": "strict"}
 # Options that change no score, or that other entries of a record describe.
-_LEFT_OUT = frozenset(
-    (*EXECUTION, *_RESOLVED, *(item.name for kind in (PretrainRunOptions, BackboneOptions) for item in fields(kind)))
-)
+_PARTS = tuple(item.name for item in fields(BackboneOptions))
+_LEFT_OUT = frozenset((*EXECUTION, *_RESOLVED, *_PARTS, *(item.name for item in fields(PretrainRunOptions))))
 
 
 def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """Return everything besides backbone, weights and seed that must be equal for two numbers to be compared.
 
     The flat dict has: task and version; name, version, contents and unreadable images of the data set; the options of
-    the task; the resolved precisions of training and of scoring; smoke and subset. Options without effect (see
-    `transfer.cli.ignored_options`) and options of execution are left out. A file that an option names counts by its
-    content.
+    the task; the resolved precisions of training and of scoring; smoke and subset. Options that do not act (see
+    `backbones.runtime.needs`) and options of execution are left out. A file that an option names counts by its content.
 
     The number of processes (`world_size`; those that share the tokens of an image count as one) belongs to it if each
-    process computes something from its own part of the batch, see `transfer.cli.ignored_options.per_process`. The kind
+    process computes something from its own part of the batch, see `transfer.records.per_process`. The kind
     of device and the version of torch do not belong to it: their rounding changes less than a seed does, and every
     update would separate rows. `transfer.records.grouping` marks rows of several machines instead.
 
     Args:
         record: the record.
-        without: names to leave out, such as those that a map varies on purpose. Options without effect then stay, so
-            that all values of the varied options have the same fields, unless the remaining options take their effect.
+        without: names to leave out, such as those that a map varies on purpose. Options that act by these alone stay,
+            so that all values of the varied options have the same fields.
     """
-    values = _rule_inputs(record, without)
     content = {
         "task": record.task,
         "task_version": record.task_version,
@@ -61,33 +63,50 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
-        **_processes(record, values),
-        **_options(record, values, bool(without)),
+        **_processes(record, without),
+        **_options(record, without),
     }
     return {name: value for name, value in content.items() if name not in without} if without else content
 
 
-def _rule_inputs(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the values on which the rules of `transfer.cli.ignored_options` depend."""
-    options, backbone = (
-        {name: value for name, value in values.items() if name not in without}
-        for values in (record.options, record.backbone)
-    )
-    return rule_inputs(record.task, options | {"dataset": record.dataset.get("name")}, backbone)
+@lru_cache
+def _needs(task: str) -> Mapping[str, Needs]:
+    """Return the conditions of a task's options and of the backbone's fields; of a user's task those of training."""
+    from backbones.pretrain.method import load_facts as method_facts
+    from tasks.task import load_facts
+
+    try:
+        method = task.removeprefix("pretrain-")
+        kind = (load_facts(task) if method == task else method_facts(method)).options
+    except ModuleNotFoundError:
+        kind = FitOptions
+    return {**conditions(BackboneSpec), **conditions(kind)}
 
 
-def _processes(record: Record, values: Mapping[str, Any]) -> dict[str, int]:
+def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _idle(record: Record, without: Collection[str]) -> Collection[str]:
+    """Return the options and the fields of the backbone that do not act; nothing is concluded from those `without`."""
+    fields = {name: value for name, value in record.backbone.items() if value is not None}
+    return idle_options(_needs(record.task), _without({**_without(record.options, _PARTS), **fields}, without))
+
+
+def _per_process(record: Record, without: Collection[str]) -> list[str]:
+    return per_process(record.task, _without(record.options, without), _without(record.backbone, without))
+
+
+def _processes(record: Record, without: Collection[str] = ()) -> dict[str, int]:
     world, sharing = (record.environment.get(name) for name in ("world_size", "sequence_parallel"))
-    return {"world_size": world // (sharing or 1)} if isinstance(world, int) and per_process(values) else {}
+    return {"world_size": world // (sharing or 1)} if isinstance(world, int) and _per_process(record, without) else {}
 
 
-def _options(record: Record, values: Mapping[str, Any], keep_ignored: bool) -> dict[str, Any]:
-    left_out = _LEFT_OUT.union(ignored_options(values))
-    options = {name: value for name, value in record.options.items() if name not in left_out}
+def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
+    left_out = _LEFT_OUT.union(_idle(record, without))
+    options = _without(record.options, left_out)
     content: dict[str, Any] = record.run_key_content.get("content", {})
-    keyed: dict[str, Any] = record.run_key_content.get("options", record.options)
-    counted = {name: value for name, value in keyed.items() if name not in left_out}
-    kept = {name: value for name, value in options.items() if keep_ignored and name not in content} | counted
+    kept = _without(record.run_key_content.get("options", record.options), left_out)
     for name, value in content.items():
         kept[name if name in options else f"{OF_DATA}{name}"] = f"sha256:{digest_of(value)}"
     return kept
@@ -110,7 +129,7 @@ def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str,
     if content.get("precision", "") is None:
         content["precision"] = NO_EFFECT
     if "world_size" not in without:
-        content.setdefault("world_size", NOT_RECORDED if per_process(_rule_inputs(record, without)) else NO_EFFECT)
+        content.setdefault("world_size", NOT_RECORDED if _per_process(record, without) else NO_EFFECT)
     ignored = (name for name in record.options if name not in content and name not in _LEFT_OUT and name not in without)
     return content | dict.fromkeys(ignored, NO_EFFECT)
 
@@ -150,8 +169,8 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
         record: the record.
         without: names that take the effect from no field here; see `protocol`. No field is left out.
     """
-    values = {name: value for name, value in record.backbone.items() if name not in ("weights", "files")}
-    values = with_default_fields(values, ignored_options(_rule_inputs(record, without)))
+    values = _without(record.backbone, ("weights", "files"))
+    values |= {name: _IDLE[name] for name in _idle(record, without) if name in _IDLE and name in values}
     files: dict[str, str] = record.backbone.get("files") or {}
     stem, patch = values.get("stem"), values.get("patch")
     if stem and patch and "stem" not in files and not is_user_part(stem):
@@ -243,7 +262,7 @@ def _deciding_facts(record: Record) -> tuple[Any, ...]:
 
 def processes(record: Record) -> int | None:
     """Return the number of processes if it belongs to the protocol, see `protocol`; else None."""
-    return _processes(record, _rule_inputs(record)).get("world_size")
+    return _processes(record).get("world_size")
 
 
 def in_pretraining(without: Collection[str], backbone: Mapping[str, Any]) -> Collection[str]:

@@ -73,17 +73,12 @@ def _wrong_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> str:
 
 def _command(job: SweepJob) -> "Command":
     """Parse a job's command. Raises UsageError for a wrong option."""
-    from backbones.pretrain.method import load_facts
-    from tasks.task import load_task
     from transfer.cli.command import read_command
     from transfer.cli.options import PretrainRunOptions, RunOptions
-    from transfer.cli.recipe_method import method_of
 
-    pretrains, source = job.step.kind == "pretrain", job.step.source
-    options = load_facts(method_of(source)).options if pretrains else load_task(job.step.recipe).options
-    run = PretrainRunOptions if pretrains else RunOptions
+    run = PretrainRunOptions if job.step.kind == "pretrain" else RunOptions
     with errors_naming(f"steps.{job.step.name}"):
-        return read_command(source, options, list(job.argv(Path()))[2:], run)
+        return read_command(job.step.source, job.step.option_type, list(job.argv(Path()))[2:], run)
 
 
 def _reason(job: SweepJob) -> str:

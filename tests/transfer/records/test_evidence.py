@@ -10,11 +10,11 @@ import tasks.task
 from backbones.engine.options import FitOptions
 from tests.transfer.records.recorded import broken, made, trained
 from transfer.cli.command import task_names
-from transfer.cli.ignored_options import FROZEN
 from transfer.comparison.compare_arms import compared_arms, judge
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import Arm, Evidence, chance, is_seeded
+from transfer.records.per_process import FROZEN
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run

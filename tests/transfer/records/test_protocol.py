@@ -109,7 +109,7 @@ def test_what_another_option_takes_the_effect_from_tells_nothing() -> None:
 def test_what_is_varied_on_purpose_can_be_left_out() -> None:
     assert digest(made(lr=0.1), ["lr"]) == digest(made(), ["lr"])
     # without a warm-up its start has no effect, with one it has
-    none, some = made(warmup_epochs=0.0, idle=("sam_rho",)), made(idle=())
+    none, some = made(warmup_epochs=0.0), made()
     assert digest(none, ["warmup_epochs"]) == digest(some, ["warmup_epochs"])
 
 

@@ -11,7 +11,6 @@ import pytest
 from backbones.errors import UserError
 from backbones.runtime.ranks import Ranks
 from tests.support import context
-from transfer.cli.ignored_options import rule_inputs
 from transfer.evaluation import evaluator
 from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged
 
@@ -182,14 +181,13 @@ def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pyt
     options = {"sync_bn": False, "judge_after": 300, "validate_at": [], "eval_batch": 64}
     spec = {"name": "tiny", "arch": "vit_tiny", "stem": "conv", "ffn": "mlp"}
     run = written(tmp_path, options=options, backbone=spec, environment={"world_size": 8})
-    values = rule_inputs("reid", options, spec)
     for own, world, said in (
         ({}, 1, " (made by 8 processes, each of which sees batch norm by itself)"),
         ({"judge_after": 9, "eval_batch": 1}, 8, " (made with --judge-after 300)"),
         ({"validate_at": [2]}, 8, " (made with --validate-at none)"),
         ({}, 8, ""),
     ):
-        cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), values=values)
+        cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT))
         cell.options = options | own
         evaluator._record(cell, context(ranks=Ranks(0, world)), Store(tmp_path))
         assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError
+from backbones.runtime.needs import conditions, idle_options
 from backbones.runtime.user_imports import or_its_imports
 from backbones.settings import read_yaml
+from backbones.spec import BackboneSpec
 from backbones.user_code import file_digest
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, options_of
 from transfer.sweep.definition.sweep_file import SweepFile
@@ -45,12 +47,11 @@ class SweepJob:
         return [argument + or_its_imports(Path(argument.rpartition(":")[0])) for argument in changed]
 
     def argv(self, out: Path) -> tuple[str, ...]:
-        """Return the module and its arguments as `python -m` takes them; runs, weights and features go below `out`."""
-        outputs: dict[str, Any] = {
-            "out": out / "runs",
-            "result_file": result_file(out, self.name),
-            "idle_flags": "pass",
-        }
+        """Return the module and its arguments as `python -m` takes them; runs, weights and features go below `out`.
+
+        Options that do not act beside the others of the cell are left out: the command would refuse them.
+        """
+        outputs: dict[str, Any] = {"out": out / "runs", "result_file": result_file(out, self.name)}
         if self.step.kind == "pretrain":
             # the folder is the sweep's own, so weights of this name there were trained on other data
             outputs |= {"name": self.name, "weights_to": out / "weights", "replace": True}
@@ -60,7 +61,9 @@ class SweepJob:
             outputs |= {"weights": out / "weights" / self.parent.name}
         module = "transfer.pretrain" if self.step.kind == "pretrain" else "transfer.run"
         inputs = {"backbone": self.backbone, "dataset": self.dataset, "seeds": self.seed}
-        return (module, self.step.recipe, *_flags(inputs), *_flags(self.options), *_flags(outputs))
+        idle = idle_options(conditions(BackboneSpec) | conditions(self.step.option_type), self.options)
+        acting = {name: value for name, value in self.options.items() if name not in idle}
+        return (module, self.step.recipe, *_flags(inputs), *_flags(acting), *_flags(outputs))
 
 
 def result_file(out: Path, name: str) -> Path:

@@ -52,6 +52,11 @@ class Step:
         """Recipe from which the step's command takes values."""
         return (task_recipe if self.kind == "run" else pretraining_recipe)(self.recipe)
 
+    @property
+    def option_type(self) -> type[Any]:
+        """The dataclass of the options of the step's task or method."""
+        return _option_type(self.kind, self.source)
+
     def on_a_gpu(self) -> "Step":
         """Return the step with one GPU, the default at full scale, unless it sets a number or is a smoke run."""
         return self if self.options.get("smoke") else replace(self, resources={"gpus": 1, **self.resources})
@@ -125,6 +130,14 @@ def step_options(step: Step) -> set[str]:
 @cache
 def _options_in(recipe: Recipe) -> set[str]:
     return {*recipe.values(), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
+
+
+@cache
+def _option_type(kind: str, recipe: Recipe) -> type[Any]:
+    from backbones.pretrain.method import load_facts as method_facts
+    from tasks.task import load_facts
+
+    return (load_facts(recipe.name) if kind == "run" else method_facts(method_of(recipe))).options
 
 
 def _users_options(kind: str, recipe: Recipe) -> set[str]:

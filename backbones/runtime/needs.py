@@ -1,0 +1,84 @@
+"""Notes on the fields of option dataclasses: the condition under which one acts, the value of one that was added later.
+
+They stand in the annotation, as `momentum: Annotated[float, Needs(optimizer="sgd")]`. Refusals of flags, comparisons
+and identities of runs derive from them. Imports no torch.
+"""
+
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+
+class Other:
+    """Any value but these, in the place of a value of `Needs`."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+
+class Needs:
+    """The condition under which a field acts: a field of the same command or backbone, and its value or values.
+
+    True and False stand for any value that is given, and for none, 0 and empty ones.
+    """
+
+    def __init__(self, **condition: Any) -> None:
+        ((self.option, self.wanted),) = condition.items()
+
+    def holds(self, value: Any) -> bool:
+        """Return whether the other field's value lets the field act."""
+        if isinstance(self.wanted, Other):
+            return value not in self.wanted.values
+        if isinstance(self.wanted, bool):
+            return bool(value) == self.wanted
+        return value in self.wanted if isinstance(self.wanted, tuple) else bool(value == self.wanted)
+
+
+@dataclass(frozen=True)
+class Added:
+    """The value at which a field that was added later is left out of the identity, so that older runs keep theirs."""
+
+    value: Any
+
+
+def _notes(kind: type[Any], sort: type[Any]) -> Iterator[tuple[str, Any]]:
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        yield from ((name, note) for note in getattr(hint, "__metadata__", ()) if isinstance(note, sort))
+
+
+@cache
+def conditions(kind: type[Any]) -> dict[str, Needs]:
+    """Return the condition of each field of a dataclass that has one."""
+    return dict(_notes(kind, Needs))
+
+
+@cache
+def added_values(kind: type[Any]) -> dict[str, Any]:
+    """Return the value at which each later field of a dataclass is left out of the identity."""
+    return {name: added.value for name, added in _notes(kind, Added)}
+
+
+def idle_options(needs: Mapping[str, Needs], values: Mapping[str, Any]) -> dict[str, Needs]:
+    """Return the options that do not act beside these values, each with the condition that fails.
+
+    An option does not act either if the one that it needs does not. Of a value that is missing nothing is concluded.
+    """
+
+    def failing(name: str) -> Needs | None:
+        condition = needs.get(name)
+        if condition is None or condition.option not in values:
+            return None
+        return failing(condition.option) if condition.holds(values[condition.option]) else condition
+
+    return {name: condition for name in needs if (condition := failing(name))}
+
+
+def with_value(name: str, value: Any) -> str:
+    """Return an option as a user gives it: "with --optimizer adamw", "without --rerank"."""
+    flag = f"--{name.replace('_', '-')}"
+    if value is None or value is False or value in ((), [], ""):
+        return f"without {flag}"
+    values = () if value is True else value if isinstance(value, list | tuple) else (value,)
+    return " ".join([f"with {flag}", *(f"{item:g}" if isinstance(item, float) else str(item) for item in values)])

@@ -1,0 +1,225 @@
+"""Each option is changed: it is part of the identity, and of the protocol where it acts. Generated from the fields."""
+
+import copy
+import typing
+from collections.abc import Iterator
+from dataclasses import fields, make_dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from backbones.errors import UsageError
+from backbones.pretrain.method import load_method
+from backbones.runtime.needs import Added, Needs, Other, conditions
+from backbones.spec import resolve
+from tasks.task import load_task
+from tests.transfer.records.test_store import record
+from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
+from transfer.cli.options import EXECUTION, LaunchOptions, PretrainRunOptions
+from transfer.evaluation.inputs import ResolvedInputs
+from transfer.evaluation.planned_run import PlannedRun
+from transfer.records.per_process import per_process
+from transfer.records.protocol import configurations, digest
+from transfer.records.record import Record
+
+RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
+WORKS = (*task_names(), *RECIPES)
+CONV, PLAIN = (resolve("tiny", stem=stem, attention=name, weights="random")
+               for stem, name in (("conv", "relu"), ("patchify", "softmax")))  # fmt: skip
+RESOLVED = {"precision", "eval_precision"}
+"""What counts as what it comes to on the machine."""
+
+
+@cache
+def base(work: str) -> Command:
+    """The smoke command of a task or method."""
+    words = ["--backbone", "tiny", "--smoke"]
+    if work in RECIPES:
+        method = load_method(work.removeprefix("pretrain-"))
+        return read_command(pretraining_recipe(RECIPES[work]), method.options, words, PretrainRunOptions)
+    return read_command(task_recipe(work), load_task(work).options, words)
+
+
+def made(work: str, spec: Any = CONV, world: int = 1, options: Any = None, **given: Any) -> Record:
+    """The record that a command with other values, unchecked, would leave."""
+    command = copy.deepcopy(base(work))
+    command.options = copy.copy(command.options if options is None else options)
+    for name, value in given.items():
+        setattr(command.options, name, value)
+    task: Any = SimpleNamespace(name=work, version=1, file="", content=lambda data, options: {})
+    data = SimpleNamespace(name="toy", version="1", digest="d" * 64, skipped=0)
+    planned = PlannedRun(command, task, ResolvedInputs(spec, "random"), "toy", data, 0, "fp32", "fp32")
+    return record(
+        planned.run_key,
+        task=work,
+        dataset=vars(data),
+        backbone=spec.as_dict(),
+        weights_id="random",
+        options=planned.options,
+        run_key_content=planned.run_key.content,
+        environment={"precision": "fp32", "eval_precision": "fp32", "world_size": world},
+        smoke=True,
+    )
+
+
+def same(one: Record, other: Record) -> tuple[bool, bool]:
+    """Whether two records are of one identity, and of one protocol."""
+    return one.run_key == other.run_key, digest(one) == digest(other)
+
+
+def other_value(hint: Any, now: Any) -> Any:
+    """Another value of a type than it has now."""
+    if typing.get_origin(hint) is Literal:
+        return next(value for value in typing.get_args(hint) if value != now)
+    inner = [kind for kind in typing.get_args(hint) if kind not in (type(None), Ellipsis)]
+    if typing.get_origin(hint) is tuple:
+        kept = [value for value in now or () if value != now[0]]
+        return (other_value(inner[0], now[0] if now else None), *kept)
+    if inner:
+        return other_value(inner[0], now)
+    if hint is bool:
+        return not now
+    if hint in (int, float):
+        return (now or 0) + (1 if hint is int else 0.25)
+    return {str: "other", Path: Path(__file__).parent}[hint]
+
+
+def meeting(condition: Needs, options: Any) -> Any:
+    """A value of the other option beside which one acts; its own, if that will do."""
+    wanted, now = condition.wanted, getattr(options, condition.option)
+    if condition.holds(now):
+        return now
+    if wanted is True or isinstance(wanted, Other):
+        return other_value(typing.get_type_hints(type(options))[condition.option], now)
+    return () if wanted is False else wanted[0] if isinstance(wanted, tuple) else wanted
+
+
+def acting(name: str, options: Any) -> Iterator[tuple[str, Any]]:
+    """The values of the other options beside which one acts."""
+    needs = conditions(type(options))
+    while name in needs:
+        yield needs[name].option, meeting(needs[name], options)
+        name = needs[name].option
+
+
+def failing(condition: Needs, hint: Any) -> Any:
+    """A value of the other option beside which one does not act."""
+    choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+    values = (*choices, None, (1.0,)) if not isinstance(condition.wanted, Other) else condition.wanted.values
+    return next(value for value in values if not condition.holds(value))
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_every_option_counts_unless_it_belongs_to_the_execution(work: str) -> None:
+    options = base(work).options
+    hints, needs = typing.get_type_hints(type(options)), conditions(type(options))
+    for name in (field.name for field in fields(options) if field.name not in RESOLVED):
+        beside = dict(acting(name, options))
+        changed = {name: other_value(hints[name], getattr(options, name))}
+        found = same(made(work, **beside), made(work, **beside, **changed))
+        assert found == (name in EXECUTION, name in EXECUTION), f"{work}: {name}"
+        if name in needs and needs[name].option != "epochs":
+            beside = {needs[name].option: failing(needs[name], hints[needs[name].option])}
+            assert same(made(work, **beside), made(work, **beside, **changed))[1], f"{work}: {name}"
+
+
+def test_without_training_its_options_are_no_part_of_the_identity() -> None:
+    one = made("reid", epochs=0)
+    assert same(one, made("reid", epochs=0, lr=9.0, momentum=0.1, margin=0.3, flip=0.1)) == (True, True)
+    assert same(one, made("reid", epochs=0, ap="trapezoid")) == (False, False)
+
+
+def test_an_option_that_is_added_later_leaves_old_runs_as_they_are() -> None:
+    kind = base("knn").options
+    later = make_dataclass("Later", [("new", Annotated[float, Added(0.5)])], bases=(type(kind),), kw_only=True)
+    old = made("knn")
+    kept, changed = (made("knn", options=later(**vars(kind), new=value)) for value in (0.5, 0.7))
+    assert same(old, kept) == (True, True)
+    assert same(old, changed) == (False, False)
+
+
+BACKBONE = {"alpha": 0.5, "length": "image", "train_size": (96, 96), "load": "partial"}
+
+
+@pytest.mark.parametrize("name", BACKBONE)
+def test_a_field_of_the_backbone_tells_configurations_apart_where_it_acts(name: str) -> None:
+    def count(spec: Any) -> int:
+        return len(
+            {*configurations([made("reid", each) for each in (spec, replace(spec, **{name: BACKBONE[name]}))], {})}
+        )
+
+    assert count(replace(CONV, weights="timm", length="train" if name == "train_size" else "tokens")) == 2
+    assert count(PLAIN) == 1
+
+
+REFUSED = {
+    "reid": ["--length train", "--alpha 0.5", "--rerank-k1 5", "--triplet-weight 0 --margin 1",
+             "--warmup-epochs 0 --schedule step --warmup-prefix", "--optimizer adamw --momentum 0.5",
+             "--epochs 0 --lr 0.1", "--nodes 2", "--weights random --load partial"],
+    "finetune": ["--fraction-seed 3", "--sam-rho 1", "--milestones 1 --min-lr 0.1"],
+    "fewshot": ["--k 3"],
+    "detect": ["--window 0 --global-blocks 1"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", REFUSED)
+def test_flags_that_do_not_act_are_refused(task: str) -> None:
+    def checked(*words: str) -> None:
+        command = read_command(task_recipe(task), load_task(task).options, ["--backbone", "tiny", "--smoke", *words])
+        command.check_flags(command.resolved(from_scratch=False))
+
+    for line in REFUSED[task]:
+        flag = next(word for word in reversed(line.split()) if word.startswith("--"))
+        with pytest.raises(UsageError, match=f"^{flag} has no effect (with|without) --"):
+            checked(*line.split())
+    checked("--stem", "conv", "--attention", "relu", "--alpha", "0.5")
+
+
+def test_values_of_a_layer_are_not_refused(tmp_path: Path) -> None:
+    layer = tmp_path / "mine.yaml"
+    layer.write_text("sam_rho: 3.0\nlength: train\n")
+    words = ["--backbone", "tiny", "--smoke", "--config", str(layer)]
+    command = read_command(task_recipe("reid"), load_task("reid").options, words)
+    command.check_flags(command.resolved(from_scratch=False))
+    assert command.options.sam_rho == 3.0
+
+
+def test_every_condition_names_an_option_beside_it() -> None:
+    for kind in (*(type(base(work).options) for work in WORKS), LaunchOptions):
+        assert {condition.option for condition in conditions(kind).values()} <= {field.name for field in fields(kind)}
+
+
+COUNTED = [
+    ("pretrain-supervised", CONV, {"mix_prob": 0.0}),
+    ("pretrain-supervised", PLAIN, {"mix_prob": 0.5, "mixup": 0.2}),
+    ("pretrain-supervised", PLAIN, {"mix_prob": 0, "dense_weight": 0.5}),
+    ("finetune", PLAIN, {"sam": "sam"}),
+    ("pretrain-dino", CONV, {"sync_bn": False}),
+    ("reid", CONV, {}),
+    ("detect", PLAIN, {}),
+    ("reid", resolve("resnet18", weights="random"), {}),
+]
+INDEPENDENT = [
+    ("pretrain-supervised", PLAIN, {"mix_prob": 0.0}),
+    ("pretrain-supervised", CONV, {"mix_prob": 0.0, "sync_bn": True}),
+    ("finetune", PLAIN, {"sam": "sam", "sam_sync": True}),
+    ("pretrain-dino", PLAIN, {"sync_bn": False}),
+    ("reid", PLAIN, {}),
+    ("reid", CONV, {"epochs": 0}),
+    ("linear", CONV, {}),
+    ("knn", CONV, {}),
+]
+
+
+@pytest.mark.parametrize(("works", "counts"), [(COUNTED, True), (INDEPENDENT, False)], ids=["counts", "does not"])
+def test_the_number_of_processes_counts_where_each_sees_to_its_part(works: list[Any], counts: bool) -> None:
+    for work, spec, given in works:
+        one, eight = (made(work, spec, world=world, **given) for world in (1, 8))
+        assert same(one, eight) == (True, not counts), (work, given)
+        assert len({*configurations([one, eight], {})}) == 1 + counts
+        shared = replace(eight, environment=eight.environment | {"sequence_parallel": 8})
+        assert same(one, shared) == (True, True)
+    assert per_process("reid", {}, {}) == ["what the record does not say"]

@@ -1,0 +1,53 @@
+"""Whether a score depends on the number of processes that trained. Imports no torch."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from backbones.archs import ARCHS, plain_vits
+from backbones.errors import UserError
+from backbones.stems import find_stem
+from backbones.user_code import is_user_part
+
+FROZEN = ("knn", "fewshot", "classify", "tokens")
+"""Tasks that train nothing."""
+
+
+def per_process(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any]) -> list[str]:
+    """Return the computations that each process makes from its own part of a batch.
+
+    The list is empty if the number of processes changes nothing. Computations that do not depend on how a batch is
+    shared are not in it: mining and the neck of `reid`, which see the features of all processes; stochastic depth and
+    augmentation, whose draws have the same distribution; DINO's center.
+    """
+    if task in FROZEN or options.get("epochs") == 0:
+        return []
+    mixes = options.get("mix_prob") and (options.get("mixup") or options.get("cutmix"))
+    own_norm = options.get("sync_bn") is False and task not in ("linear", "detect")
+    found = {
+        "batch norm": own_norm and _has_batch_norm(backbone) is not False,
+        "mixing": mixes,
+        "the mixing of tokens": options.get("dense_weight"),
+        "the perturbation of SAM": options.get("sam", "none") != "none" and options.get("sam_sync") is False,
+        "regions and their number": task == "detect",
+        "what the record does not say": "sync_bn" not in options,
+    }
+    return [computation for computation, holds in found.items() if holds]
+
+
+def _has_batch_norm(backbone: Mapping[str, Any]) -> bool | None:
+    """Return whether a backbone has batch norm; None if it is not known, as for users' parts and most timm models."""
+    arch, stem, attention, ffn = (str(backbone.get(name) or "") for name in ("arch", "stem", "attention", "ffn"))
+    if not arch or any(map(is_user_part, (arch, stem, attention, ffn))):
+        return None
+    if arch not in ARCHS:
+        return False if arch.split(".")[0] in plain_vits() else None
+    return True if ffn == "conv1d_bn" else _in_stem(stem)
+
+
+@lru_cache
+def _in_stem(stem: str) -> bool | None:
+    try:
+        return bool({"BN", "IBN"} & {*find_stem(stem).norms})
+    except UserError:  # a stem of another version of the suite
+        return None
