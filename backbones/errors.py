@@ -1,6 +1,6 @@
 """Errors that are meant for the user: one message that says what was wrong, where, and how to fix it.
 
-What messages quote from files is made safe here: a terminal obeys control characters.
+`tell` prints them, and makes control characters visible, which a terminal obeys.
 """
 
 import contextlib
@@ -11,18 +11,12 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TextIO
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-LONGEST_LINE = 2000
-"""The most characters of a line of an error; a value of a user's file may be far longer."""
 
 
 class UserError(Exception):
     """Something outside the code is wrong (data, weights, disk). Commands print the message alone and exit with 1."""
 
     exit_status = 1
-
-    def __str__(self) -> str:
-        """Return the message; it may quote a stranger's file, and Python prints it on a terminal."""
-        return short_lines(visible_lines(super().__str__()))
 
 
 class UsageError(UserError):
@@ -55,8 +49,7 @@ class MachineError(UserError):
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
-    word = str(given)  # files of users may have a number in place of a name
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6) if len(word) < 200 else []
+    close = difflib.get_close_matches(str(given), list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
@@ -72,17 +65,8 @@ def shortened(names: Collection[object], most: int = 5) -> str:
     return ", ".join(list(map(str, names))[:most]) + more or "nothing"
 
 
-def is_text(text: str) -> bool:
-    """Return whether a text can be written to a file: no half of a surrogate pair, which names not in UTF-8 give."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def visible(text: str) -> str:
-    """Return a text with control characters, also of writing direction, and halves of surrogate pairs as `\\x1b`."""
+    """Return a text with control characters, also of writing direction, and bytes that are not UTF-8, as `\\x1b`."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
@@ -94,14 +78,6 @@ def visible_lines(text: str) -> str:
 def tell(text: object = "", *, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
     """Print a text, and make the control characters visible that names of strangers may hold; a terminal obeys them."""
     print(visible_lines(str(text)), file=file, end=end, flush=flush)
-
-
-def short_lines(text: str) -> str:
-    """Return a text whose lines end after so many characters, and say how many more there are."""
-    return "\n".join(
-        line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ... ({len(line) - LONGEST_LINE} more characters)"
-        for line in text.split("\n")
-    )
 
 
 class Stopped(BaseException):

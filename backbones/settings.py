@@ -18,14 +18,6 @@ from tyro.conf import Positional as Positional
 from backbones.errors import UsageError, UserError, errors_naming
 
 T = TypeVar("T")
-LARGEST_YAML = 2**20
-"""Characters of a YAML file that is read."""
-MOST_VALUES = 100_000
-"""Values of a YAML file, its aliases written out; so many take a slow processor some five seconds."""
-DEEPEST = 50
-"""Values of a YAML file in one another, its aliases written out."""
-LONGEST_INTEGER = 400
-"""Characters of an integer in a YAML file."""
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -37,12 +29,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     if CONFIGS not in path.parents or not path.is_file():
         return _mapping(path)
-    state = path.stat()
-    return copy.deepcopy(_shipped(path, (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)))
+    return copy.deepcopy(_shipped(path, path.stat().st_mtime_ns))
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    content = _loaded(_text_of(path), str(path))
+    try:
+        content = read_value(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -50,27 +46,21 @@ def _mapping(path: Path) -> dict[str, Any]:
     return content
 
 
-def _text_of(path: Path) -> str:
-    """Return the text of a file, or as much as says that it is too large."""
-    try:
-        if not path.is_file() and path.exists() and not path.is_dir():
-            raise UserError(f"{path}: cannot be read: not a regular file")  # a pipe would be waited on for ever
-        with path.open(encoding="utf-8") as file:
-            return file.read(LARGEST_YAML + 1)
-    except (FileNotFoundError, IsADirectoryError):
-        raise UsageError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-
-
 @functools.cache
-def _shipped(path: Path, stamp: tuple[int, ...]) -> dict[str, Any]:
+def _shipped(path: Path, changed: int) -> dict[str, Any]:
     return _mapping(path)
 
 
 def read_value(text: str, where: str) -> Any:
-    """Return the value of a piece of YAML. Raises UsageError naming `where`."""
-    return _loaded(text, where)
+    """Return the value of a piece of YAML. Raises UsageError, in one line, naming `where` and the line."""
+    try:
+        return yaml.load(text, Loader=_Reader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UsageError(f"{where}{line}: not valid YAML: {error.problem or error.context or 'damaged'}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def write_yaml(content: dict[str, Any]) -> str:
@@ -78,126 +68,26 @@ def write_yaml(content: dict[str, Any]) -> str:
     return yaml.dump(content, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _loaded(text: str, where: str) -> Any:
-    """Return what a piece of YAML stands for. Raises UsageError, in one line, naming `where` and the line."""
-    if len(text) > LARGEST_YAML:
-        raise UsageError(f"{where}: it is longer than the {LARGEST_YAML} characters that are read")
-    try:
-        with contextlib.closing(_Reader(text)) as loader:
-            node = loader.get_single_node()
-            if node is None:
-                return None
-            _check_expanded(node, {}, where)
-            return loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        reason = " ".join(str(error.problem or error.context or "damaged").split())
-        raise UsageError(f"{where}{line}: not valid YAML: {reason[:300]}") from None
-    except yaml.reader.ReaderError as error:
-        number = text.count("\n", 0, error.position) + 1
-        reason = f"special characters are not allowed: #x{error.character:04x}"
-        raise UsageError(f"{where}, line {number}: not valid YAML: {reason}") from None
-
-
-def _check_expanded(node: Any, known: dict[int, tuple[int, int]], where: str) -> tuple[int, int]:
-    """Return how many values a node stands for when its aliases are written out, and how deep they are nested.
-
-    Raises:
-        UsageError: more than `MOST_VALUES`, deeper than `DEEPEST`, or a value that holds itself.
-    """
-    line = f"{where}, line {node.start_mark.line + 1}"
-    if id(node) in known:
-        if known[id(node)] == (0, 0):
-            raise UsageError(f"{line}: a value that holds itself")
-        return known[id(node)]
-    known[id(node)] = 0, 0
-    inner = [] if isinstance(node, yaml.ScalarNode) else node.value
-    children = [child for item in inner for child in (item if isinstance(item, tuple) else (item,))]
-    below = [_check_expanded(child, known, where) for child in children]
-    size, depth = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
-    if size > MOST_VALUES:
-        raise UsageError(f"{line}: its aliases stand for more than {MOST_VALUES} values")
-    if depth > DEEPEST:
-        raise UsageError(f"{line}: nested too deeply: more than {DEEPEST} values in one another")
-    known[id(node)] = size, depth
-    return size, depth
-
-
 class _Reader(yaml.SafeLoader):
     """Reads scalars as YAML 1.2's core schema has them, in which `1:30`, `2020-01-01` and `yes` are texts."""
-
-    close = yaml.SafeLoader.dispose
-    depth = values = 0
-
-    def fetch_more_tokens(self) -> Any:
-        """Read on. Raises ScannerError for an escape that stands for no character, as `"\\UFFFFFFFF"`."""
-        try:
-            return super().fetch_more_tokens()
-        except (ValueError, OverflowError) as error:
-            mark = self.get_mark()
-            problem = f"an escape of no character ({error})"
-            raise yaml.scanner.ScannerError(None, None, problem, mark) from None
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Return the next node. Raises ComposerError for one with a tag, in more than `DEEPEST` others, or after
-        `MOST_VALUES`.
-        """
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        self.depth, self.values = self.depth + 1, self.values + 1
-        problem = ""
-        if getattr(event, "tag", None) is not None:
-            problem = f"tags, as {event.tag.replace('tag:yaml.org,2002:', '!!')}, are not read"
-        if self.depth > DEEPEST:
-            problem = f"nested too deeply: more than {DEEPEST} values in one another"
-        if self.values > MOST_VALUES:
-            problem = f"it holds more than {MOST_VALUES} values"
-        if problem:
-            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Return a mapping as it stands, before `<<` is merged. Raises ConstructorError for a key that stands twice."""
         node = super().compose_mapping_node(anchor)
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key is no plain value", key.start_mark)
-            value = key.value if key.tag == _MERGE else self.construct_object(key)
-            if value in seen:  # `0x1` and `1`, too
+        keys = [key.value for key, _ in node.value]
+        for place, (key, _) in enumerate(node.value):
+            if key.value in keys[:place]:
                 problem = f"the key {key.value!r} stands twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(value)
         return node
-
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """Return the text of a scalar. Raises ConstructorError where it holds half of a pair of surrogates alone."""
-        text = super().construct_scalar(node)
-        try:
-            # JSON escapes a character beyond the first 65,536 as two halves
-            return text.encode("utf-16", "surrogatepass").decode("utf-16")
-        except UnicodeDecodeError:
-            problem = "an escape of half a character (a surrogate)"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the value of a node. Raises ConstructorError for a value that its tag cannot have."""
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, OverflowError, TypeError) as error:
-            value = str(getattr(node, "value", ""))[:60]
-            problem = f"{value!r} is no {node.tag.rpartition(':')[2]} ({error})"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
 class _Writer(yaml.SafeDumper):
     """Writes text such that `_Reader` reads it again as text."""
 
 
-_MERGE = "tag:yaml.org,2002:merge"
 _CORE_SCHEMA = {
+    "merge": ("<<", "<"),
     "null": (r"~|null|Null|NULL|", "~nN"),
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
@@ -209,32 +99,18 @@ _CORE_SCHEMA = {
 """Tag -> pattern of its plain scalars, and how they begin (https://yaml.org/spec/1.2.2/#103-core-schema)."""
 
 
-def _use_core_schema() -> None:
-    for side in (_Reader, _Writer):
-        side.yaml_implicit_resolvers = {}
-        side.add_implicit_resolver(_MERGE, re.compile("<<"), ["<"])
-        for tag, (pattern, first) in _CORE_SCHEMA.items():
-            begins = [*first, ""] if tag == "null" else list(first)
-            side.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), begins)
-    plain = {f"tag:yaml.org,2002:{tag}" for tag in (*_CORE_SCHEMA, "str", "seq", "map")}
-    kept = {tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if tag in plain or tag is None}
-    made: dict[str | None, Any] = {"tag:yaml.org,2002:int": _integer, "tag:yaml.org,2002:float": _number}
-    _Reader.yaml_constructors = kept | made
-
-
 def _integer(loader: Any, node: yaml.ScalarNode) -> int:
     """Return an integer of the core schema; `010` is ten."""
     text = loader.construct_scalar(node)
-    if len(text) > LONGEST_INTEGER:  # Python does not print those of some thousand digits
-        raise ValueError(f"it has {len(text)} characters, more than {LONGEST_INTEGER}")
     return int(text[2:], 8) if text.startswith("0o") else int(text, 16 if text.startswith("0x") else 10)
 
 
-def _number(loader: Any, node: yaml.ScalarNode) -> float:
-    return float(loader.construct_scalar(node).lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
-_use_core_schema()
+for _side in (_Reader, _Writer):
+    _side.yaml_implicit_resolvers = {}
+    for _tag, (_pattern, _first) in _CORE_SCHEMA.items():
+        _begins = [*_first, ""] if _tag == "null" else list(_first)
+        _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), _begins)
+_Reader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
 def config_names(room: str) -> list[str]:

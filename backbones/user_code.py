@@ -19,10 +19,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from backbones.errors import Replaced, UsageError, UserError, did_you_mean, is_text
+from backbones.errors import Replaced, UsageError, UserError, did_you_mean
 from backbones.runtime import live_modules
-from backbones.runtime.user_faults import MODULES
-from backbones.runtime.user_modules import execute, expect, file_shas, is_known, joint_digest, remember
+from backbones.runtime.user_modules import (
+    MODULES,
+    execute,
+    file_shas,
+    forget_changed,
+    is_known,
+    joint_digest,
+    remember,
+)
 
 T = TypeVar("T")
 _loaded: dict[str, str] = {}
@@ -68,7 +75,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     directory.
 
     Raises:
-        UsageError: there is no such file, or its path is not UTF-8.
+        UsageError: there is no such file.
     """
     if live_modules.is_live(text):
         live_modules.find(text)
@@ -77,10 +84,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
     for place in places:
         if place.is_file():
-            located = f"{place.resolve()}:{name}"
-            if not is_text(located):
-                raise UsageError(f"the path {located!a} is not UTF-8, so that no record can name it; rename its folder")
-            return located
+            return f"{place.resolve()}:{name}"
     tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
     near = [file.name for place in places for file in place.parent.glob("*.py")]
     raise UsageError(f"'{text}': there is no file {tried}{did_you_mean(Path(path).name, near)}")
@@ -214,9 +218,9 @@ def _import_file(path: str) -> ModuleType:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     content = joint_digest(shas)
-    key = f"{MODULES}{hashlib.sha256(f'{path} {content}'.encode(errors='surrogateescape')).hexdigest()[:16]}"
+    key = f"{MODULES}{hashlib.sha256(f'{path} {content}'.encode()).hexdigest()[:16]}"
     if key in sys.modules:
-        expect(shas)  # it may import others later
+        forget_changed(shas)  # it may import others later
         _loaded[path] = content
         return sys.modules[key]
     try:

@@ -10,14 +10,12 @@ import math
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
 from backbones.errors import UserError
-from backbones.runtime.path_errors import NotRegularFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,34 +25,12 @@ _SCRAP = re.compile(r"\..+(\.\d+|-[a-z0-9_]{8})\.tmp|\..+\.\d+\.old|\.probe\.\d+
 """Names of what takes its own name once it is whole, and of what it replaces."""
 
 
-_DIGITS = 40
-"""An integer of more digits is refused: no quantity here has so many, and `float` of a longer one may not exist."""
-
-
-def parse_json(raw: str | bytes) -> Any:
-    """Return the content of JSON that may be damaged or made to do harm.
-
-    Raises:
-        ValueError: it is no JSON in UTF-8, nested too deeply, or has an integer of more than 40 digits.
-    """
-    try:
-        return _JSON.decode(raw if isinstance(raw, str) else raw.decode("utf-8"))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _integer(text: str) -> int:
-    if len(text) > _DIGITS:
-        raise ValueError(f"an integer of {len(text)} characters")
-    return int(text)
+parse_json = json.loads
 
 
 def is_finite_number(value: Any) -> TypeGuard[float]:
     """Return whether a value of `parse_json` is a number, neither NaN nor infinite; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-_JSON = json.JSONDecoder(parse_int=_integer)
 
 
 def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
@@ -82,12 +58,7 @@ class atomic_replacement:
             path: the file.
             flag: see `write_atomic`.
             keep: where the old file is kept; there is a moment in which it has this name alone.
-
-        Raises:
-            UserError: the path is empty or a root, and so names no file.
         """
-        if not path.name:
-            raise UserError(f"{flag} {path}: a folder, not a file; give the name of a file")
         self.path, self.flag, self.keep = path, flag, keep
         self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
@@ -251,27 +222,13 @@ def _flush_to_disk(path: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read its bytes.
-
-    Raises:
-        NotRegularFile: it is a pipe or a device, which is not waited on.
-        OSError: it cannot be opened.
-    """
-    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 (which has an opener)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise NotRegularFile(path)
-    return file
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
+    """Open a file to read its bytes."""
+    return path.open("rb")
 
 
 def read_regular(path: Path) -> bytes:
-    """Return the content of a file. Raises OSError as `open_regular`."""
-    with open_regular(path) as file:
-        return file.read()
+    """Return the content of a file."""
+    return path.read_bytes()
 
 
 def file_sha256(path: Path) -> str:

@@ -1,176 +1,122 @@
-"""Errors of the machine, such as memory that ran out, as errors for the user in one line. Imports no torch.
+"""Any error as one line for the user: with advice where the machine failed, else with its place. Imports no torch.
 
-torch raises most of them as a RuntimeError, so they are known by their texts, which are those of torch 2.11 to 2.15.
+torch raises most errors of the machine as a RuntimeError, so they are known by the texts of torch 2.11 to 2.15.
 """
 
 import errno
-import os
 import re
-import resource
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
 
 from backbones.errors import MachineError, UserError
-from backbones.runtime.path_errors import path_error
-from backbones.runtime.user_faults import user_fault
+from backbones.runtime.user_modules import MODULES
 
-Kind = Literal["memory", "GPU memory", "shared memory", "worker", "library", "driver", "architecture"]
-
-_TEXTS: tuple[tuple[Kind, str], ...] = (
-    ("shared memory", r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory"),
-    ("worker", r"DataLoader worker \(pid\S*.*\) (exited unexpectedly|is killed by signal)"),
-    ("GPU memory", r"CUDA out of memory|CUDA (driver )?error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"),
-    ("memory", r"can't allocate memory|std::bad_alloc|Cannot allocate memory|failed to map segment from shared object"),
-    ("library", r"(\S{1,200}\.so[.\d]*): cannot open shared object file"),
-    ("driver", r"NVIDIA driver on your system is too old|driver version is insufficient"),
-    ("architecture", r"no kernel image is available"),
+_SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch to score"
+_ADVICE = (
+    (
+        r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory",
+        "/dev/shm is full, through which loader processes pass images: set --workers 0, or give it more memory "
+        "(docker run --shm-size 8g)",
+    ),
+    (
+        r"DataLoader worker \(pid\S*.*\) (exited unexpectedly|is killed by signal)",
+        "a loader process was killed, in most cases because the machine's memory ran out: set fewer --workers",
+    ),
+    (
+        r"CUDA out of memory|CUDA (driver )?error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED",
+        f"out of memory on the GPU: {_SMALLER}",
+    ),
+    (
+        r"can't allocate memory|std::bad_alloc|Cannot allocate memory|failed to map segment from shared object",
+        f"out of memory on this machine: {_SMALLER}",
+    ),
+    (
+        r"(\S{1,200}\.so[.\d]*): cannot open shared object file",
+        "a system library is missing: install the package that has it (`apt-get install libgl1 libglib2.0-0` for "
+        "libGL and libgthread)",
+    ),
+    (
+        r"NVIDIA driver on your system is too old|driver version is insufficient",
+        "the NVIDIA driver is too old for this build of torch: update it, install a build of torch for an older CUDA, "
+        "or give --device cpu",
+    ),
+    (
+        r"no kernel image is available",
+        "this build of torch has no code for this GPU: install one that has, or give --device cpu",
+    ),
 )
-"""The first text that an error contains decides its kind. A text of any length is searched quickly."""
-_PACKAGES = {"libGL.so.1": "libgl1", "libgthread-2.0.so.0": "libglib2.0-0", "libglib-2.0.so.0": "libglib2.0-0"}
-"""Debian's package of a library that OpenCV's wheels need."""
+"""The first text that an error contains, and what to do."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # the last one by `ulimit -f`
+_ROOT = str(Path(__file__).resolve().parents[2])
 
 
-@dataclass(frozen=True)
-class Situation:
-    """What a run was doing when its machine failed."""
+def machine_error(error: BaseException, *, saved: bool = False) -> MachineError | None:
+    """Return the error for the user that an error of the machine stands for; None for every other error.
 
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of the run by their field names."""
-    training: bool = False
-    """Whether it trained; else it scored, or got ready."""
-    peak_mib: float | None = None
-    """The most memory that it used, in MiB."""
-    state_saved: bool = False
-    """Whether the state of its training is on the disk."""
-
-
-def machine_error(error: BaseException, situation: Situation | None = None) -> MachineError | None:
-    """Return the error for the user that an error of the machine stands for; None for every other error."""
-    known = _kind(error)
-    if known is None:
-        return None
-    kind, text = known
-    situation = situation or Situation()
-    if kind in ("memory", "GPU memory"):
-        reason = _out_of_memory(kind == "GPU memory", situation)
-    elif kind == "library":
-        reason = _missing_library(text)
-    else:
-        reason = f"{_REASONS[kind]} ({_first_line(text)})" if kind != "shared memory" else _full_shared_memory()
-    kept = "; the last saved state is kept, and the same command goes on from it" if situation.state_saved else ""
-    return MachineError(reason + kept)
-
-
-@contextmanager
-def in_one_line() -> Iterator[None]:
-    """Turn errors of the machine into MachineError, and those of users' files and of impossible paths into UserError.
-
-    It is a context and a decorator.
+    Args:
+        error: any error; its causes are looked at, too.
+        saved: whether the state of the run is on the disk.
     """
-    try:
-        yield
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # a user's file may call sys.exit
-        if reported := machine_error(error) or user_fault(error) or path_error(error):
-            raise reported from error
-        raise
-
-
-def _kind(error: BaseException) -> tuple[Kind, str] | None:
-    """Return the kind of the first error of the machine among an error and its causes, and its text."""
+    kept = "; the last saved state is kept, and the same command goes on from it" if saved else ""
     current: BaseException | None = error
     while current is not None and not isinstance(current, UserError):
         text = str(current)
-        if isinstance(current, MemoryError) or getattr(current, "errno", None) == errno.ENOMEM:
-            return "memory", text
+        if isinstance(current, MemoryError):
+            return MachineError(f"out of memory on this machine: {_SMALLER}{kept}")
         if isinstance(current, RuntimeError | OSError | ImportError):
-            for kind, pattern in _TEXTS:
+            for pattern, advice in _ADVICE:
                 if re.search(pattern, text):
-                    return kind, text
+                    line = next((line.strip() for line in text.splitlines() if re.search(pattern, line)), "")
+                    return MachineError(f"{advice} ({line}){kept}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return None
 
 
-_REASONS: dict[Kind, str] = {
-    "worker": "a loader process was killed, in most cases because the machine's memory ran out: set fewer "
-    "--workers, or --workers 0 to load images without processes",
-    "driver": "the NVIDIA driver is too old for this build of torch: update the driver, install a build of torch for "
-    "an older CUDA (pytorch.org/get-started), or give --device cpu",
-    "architecture": "this build of torch has no code for this GPU: install a build of torch that supports it "
-    "(pytorch.org/get-started), or give --device cpu",
-}
+def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--debug shows the traceback") -> UserError:
+    """Return any error as one for the user; of an unexpected one it has the place in the code.
+
+    The place is that of a user's file if its code raised the error.
+
+    Args:
+        saved: see `machine_error`.
+        more: where more is said of an unexpected error.
+    """
+    if isinstance(error, UserError):
+        return error
+    if reported := machine_error(error, saved=saved):
+        return reported
+    if isinstance(error, OSError) and error.errno in _FULL:
+        place = error.filename or "the output"
+        return UserError(f"{place}: cannot be written ({error.strerror}); make room, then give the command again")
+    reason = " ".join([_reason(error), *getattr(error, "__notes__", ())])
+    frames = list(_frames(error))
+    if own := [frame for frame in frames if frame[0] in _users_files()]:
+        return UserError(f"{own[-1][0]} at line {own[-1][1]}: {reason} ({more})")
+    ours = [frame for frame in frames if frame[0].startswith(_ROOT) and "site-packages" not in frame[0]] or frames
+    place = f"{ours[-1][0].removeprefix(f'{_ROOT}/')}:{ours[-1][1]}; " if ours else ""
+    return UserError(f"{reason} ({place}{more})")
 
 
-def _out_of_memory(on_gpu: bool, situation: Situation) -> str:
-    place = "the GPU" if on_gpu else "this machine"
-    facts = _batch(situation) + ([f"peak {situation.peak_mib:.0f} MiB"] if situation.peak_mib is not None else [])
-    where = f" in {'training' if situation.training else 'evaluation'} with {', '.join(facts)}" if facts else ""
-    fixes = _smaller(situation) or ([] if on_gpu else _raised_limit()) or ["take a machine with more memory"]
-    return f"out of memory on {place}{where}: {', or '.join(fixes)}"
+def _users_files() -> set[str]:
+    # a thread may import while this runs
+    return {str(module.__file__) for name, module in list(sys.modules.items()) if name.startswith(MODULES)}
 
 
-def _raised_limit() -> list[str]:
-    """Return how to raise the limit of this process's address space, where there is one."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return []
-    return [f"raise the limit of the address space, {limit / 2**30:.1f} GiB here (`ulimit -v unlimited`)"]
+def _reason(error: BaseException) -> str:
+    """Return the type and the first line of an error; of one that a loader process sent, those at its traceback's
+    end.
+    """
+    kind = type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    sent = [line for line in lines if line.startswith(f"{kind}:")]
+    return sent[-1] if sent else f"{kind}: {next(iter(lines), '')}".removesuffix(": ")
 
 
-def _batch(situation: Situation) -> list[str]:
-    """Return the options that say how many images of which size are in memory at once."""
-    options, names = situation.options, ("eval_batch", "size")
-    if situation.training:
-        identities = ("num_identities", "num_instances") if "num_identities" in options else ("batch",)
-        names = (*identities, "grad_accum_steps", "size")
-    return [_flag(name, options[name]) for name in names if options.get(name) is not None]
-
-
-def _smaller(situation: Situation) -> list[str]:
-    """Return what makes the run take less memory, the least change first."""
-    options, fixes = situation.options, []
-    if not situation.training:
-        batch = options.get("eval_batch") or 1
-        return [f"set {_flag('eval_batch', batch // 2)}"] if batch > 1 else []
-    if options.get("checkpoint") is False:
-        fixes.append("set --checkpoint, which computes activations again in the backward pass")
-    images, parts = options.get("num_identities") or options.get("batch") or 1, options.get("grad_accum_steps")
-    more = [number for number in range((parts or 1) + 1, images + 1) if images % number == 0] if parts else []
-    if more:
-        fixes.append(f"set {_flag('grad_accum_steps', more[0])}, or more")
-    return [*fixes, "a smaller --size"] if "size" in options else fixes
-
-
-def _flag(name: str, value: Any) -> str:
-    values = value if isinstance(value, list | tuple) else [value]
-    return " ".join([f"--{name.replace('_', '-')}", *map(str, values)])
-
-
-def _full_shared_memory() -> str:
-    try:
-        disk = os.statvfs("/dev/shm")
-        size = f", which has {disk.f_blocks * disk.f_frsize / 2**20:.0f} MiB,"
-    except OSError:
-        size = ""
-    return (
-        f"/dev/shm{size} is full: loader processes pass images through it; set --workers 0, or give it more memory "
-        "(docker run --shm-size 8g, or --ipc host)"
-    )
-
-
-def _missing_library(text: str) -> str:
-    match = re.search(_TEXTS[4][1], text)
-    name = match[1] if match else text
-    if name in _PACKAGES:
-        fix = f"apt-get install {_PACKAGES[name]}, or pip install opencv-python-headless in place of opencv-python"
-    else:
-        fix = "install the package of the system that has it"
-    return f"the system library {name} is missing: {fix}"
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if re.search("|".join(pattern for _, pattern in _TEXTS), line)), lines[0])
+def _frames(error: BaseException) -> Iterator[tuple[str, int]]:
+    """Yield the file and line of each frame, the innermost last, of loader processes too, which send them as text."""
+    for frame in traceback.extract_tb(error.__traceback__):
+        yield frame.filename, frame.lineno or 0
+    for path, line in re.findall(r'File "([^"\n]+\.py)", line (\d+)', str(error)):
+        yield path, int(line)

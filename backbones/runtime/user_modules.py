@@ -1,31 +1,24 @@
 """Imports of users' files, and of those that they import: of what the files hold when their digest is taken.
 
-Python takes compiled code for that of a file whose size and second of change are the same, and keeps what it has
-imported. A file that was edited within a second, or while a notebook goes on, would act as it did before.
+Python keeps what it has imported, so a file that was edited while a notebook goes on would act as it did before.
 """
 
-import functools
 import hashlib
 import importlib.util
 import os
 import sys
-import sysconfig
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from backbones.errors import Replaced
-from backbones.runtime.user_faults import MODULES
 from backbones.runtime.user_imports import imported_files
 
-_INSTALLED = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_contents: dict[str, str] = {}
-"""The sha256 (hex) of each user's file that may be imported, when it was last asked for."""
-_imported: dict[str, str] = {}
-"""The sha256 (hex) of what was imported last of each file."""
+MODULES = "_user_part_"
+"""Beginning of the names of the modules that `backbones.user_code` imports from users' files."""
+_imported: dict[Path, str] = {}
+"""The sha256 (hex) of what was imported last of each file that a user's file imports."""
 _known: set[str] = set()
 """What `remember` was given in this process."""
 
@@ -42,12 +35,6 @@ def joint_digest(shas: Mapping[Path, str]) -> str:
     return hashlib.sha256("\n".join([own[1], *named]).encode()).hexdigest() if named else own[1]
 
 
-def expect(shas: Mapping[Path, str]) -> None:
-    """Let what these files import, at once or later, be what their digests, from `file_shas`, were taken of."""
-    _contents.update({str(file.resolve()): sha for file, sha in shas.items()})
-    _forget_changed({str(file.resolve()) for file in shas})
-
-
 def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
     """Import a file as a module of this name.
 
@@ -58,21 +45,37 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
         Replaced: the file, or one that it imports, is another by now.
         Exception: whatever its code raises.
     """
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
-    expect(shas)
-    _imported.pop(str(path.resolve()), None)
-    loader = _Loader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    forget_changed(shas)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look a class's module up by name
     try:
-        loader.exec_module(module)
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        if file_shas(path) != shas:
+            raise Replaced(path)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+def forget_changed(shas: Mapping[Path, str]) -> None:
+    """Let the files be imported anew if one of them has changed since it was imported; they may import each other."""
+    modules: dict[str, Path] = {}
+    names = {file.name for file in shas}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.basename(file) in names and not name.startswith(MODULES):  # noqa: PTH119
+            modules[name] = Path(file).resolve()
+    modules = {name: file for name, file in modules.items() if file in shas}
+    changed = any(_imported.get(file, shas[file]) != shas[file] for file in modules.values())
+    for name in modules if changed else ():
+        del sys.modules[name]
+    for file in shas:  # compiled code counts as that of a file of the same size and second
+        with suppress(OSError):
+            Path(importlib.util.cache_from_source(str(file))).unlink()
+    _imported.update(shas)
 
 
 def remember(path: Path, digest: str) -> None:
@@ -97,62 +100,10 @@ def is_known(path: Path, digest: str) -> bool:
 
 
 def _key(path: Path, digest: str) -> str:
-    return hashlib.sha256(f"{path.resolve()} {digest}".encode(errors="surrogateescape")).hexdigest()
+    return hashlib.sha256(f"{path.resolve()} {digest}".encode()).hexdigest()
 
 
 def _named_code() -> Path:
     """Return the folder with an empty file for each file of code that the user has named; no cache of others'."""
     named = os.environ.get("XDG_STATE_HOME")
     return (Path(named) if named else Path.home() / ".local" / "state") / "vit-transfer" / "named-code"
-
-
-def _forget_changed(files: Collection[str]) -> None:
-    """Let modules of these files be imported anew if one of them has changed since; they may import each other."""
-    modules = {}
-    for name, module in list(sys.modules.items()) if files else ():
-        file = getattr(module, "__file__", None)
-        # those in `MODULES` are named by their digests
-        if isinstance(file, str) and (place := _place(file)) in files and not name.startswith(MODULES):
-            modules[name] = place
-    # what something else has imported before is taken for what the file holds now
-    changed = [name for name, file in modules.items() if _imported.setdefault(file, _contents[file]) != _contents[file]]
-    for name, file in modules.items() if changed else ():
-        del sys.modules[name]
-        _imported.pop(file, None)
-
-
-@functools.cache  # all of a program's modules are asked for at each file of a user
-def _place(file: str) -> str:
-    """Return a module's file without symbolic links, as they were when it was first seen; "" for an installed one."""
-    return "" if file.startswith(_INSTALLED) else str(Path(file).resolve())
-
-
-class _Loader(SourceFileLoader):
-    """Compiles what a file holds, and checks that it is what its digest was taken of."""
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        path = self.get_filename(fullname)
-        content, file = self.get_data(path), str(Path(path).resolve())
-        sha = hashlib.sha256(content).hexdigest()
-        reloaded = file in _imported  # by a notebook, which goes on with what the file holds now
-        if _contents.get(file) != sha and not reloaded:
-            raise Replaced(path)
-        _imported[file] = sha
-        code: CodeType = self.source_to_code(content, path)
-        return code
-
-
-class _Finder(MetaPathFinder):
-    """Finds the files that users' files import where Python finds them, for `_Loader`."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        found = PathFinder.find_spec(fullname, path, target) if _contents else None
-        if found is None or not found.origin or str(Path(found.origin).resolve()) not in _contents:
-            return None
-        found.loader = _Loader(fullname, found.origin)
-        return found
-
-
-_finder = _Finder()

@@ -1,8 +1,8 @@
 """Turns argv into checked options: names first, then YAML layers, then flags. Imports no torch."""
 
-import errno
 import os
 import sys
+import traceback
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
-from backbones.errors import UsageError, UserError, did_you_mean, is_text, tell, visible
+from backbones.errors import UsageError, did_you_mean, tell
 from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.needs import conditions, idle_options, with_value
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
@@ -24,9 +24,6 @@ from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
 
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)  # the last one by `ulimit -f`
-MOST = 10**8
-"""The largest whole number of an option of a shipped task or recipe."""
 BASE = "recipe"
 """The key of a user's YAML file that names the shipped recipe below it."""
 
@@ -213,7 +210,6 @@ def read_command(
         UsageError: a layer has a wrong key or value (the layer is named), or there is no backbone or no data set.
         SystemExit: after `--help`, or a wrong flag; tyro has printed the reason.
     """
-    check_text(argv)
     user_layers = config_files(argv)
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
     known = {item.name for group in groups.values() for item in fields(group)}
@@ -229,23 +225,11 @@ def read_command(
     recipe_backbone = _take_recipe_fields(parsed.backbone, users_names)
     command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, recipe_backbone, flags)
     command.check_flags()
-    if not is_in_file(recipe.name):
-        _check_whole_numbers(command.options)
     if not command.run.backbone:
         raise UsageError("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
     if not command.run.dataset:
         raise UsageError(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
     return command
-
-
-def _check_whole_numbers(options: Any) -> None:
-    """Raise UsageError for a whole number that is beyond what any machine can do: of images, pixels, steps, ..."""
-    for entry in fields(options):
-        value = getattr(options, entry.name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if type(number) is int and abs(number) > MOST:
-                flag = f"--{entry.name.replace('_', '-')}"
-                raise UsageError(f"{flag} {number}: no machine can do with so many; give {MOST:,} at most")
 
 
 def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dict[str, Any]:
@@ -265,34 +249,23 @@ def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dic
     return taken
 
 
-def check_text(words: Collection[str]) -> None:
-    """Raise UsageError for a word that no record could hold: bytes that are not UTF-8, or half of a surrogate pair."""
-    for word in words:
-        if not is_text(word):
-            raise UsageError(f"the argument {word!a} is not valid UTF-8; rename what it names, or write it in UTF-8")
-
-
 def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:
-    """Run the body of a command; errors meant for the user become one message on stderr and an exit status.
+    """Run the body of a command; any error becomes one line on stderr and an exit status.
 
     Args:
         main: the body, which returns the exit status.
-        argv: its arguments.
+        argv: its arguments; `--debug` among them shows the traceback of an error, too.
         usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
     """
+    debug, argv = "--debug" in argv, [word for word in argv if word != "--debug"]
     try:
         interrupts_are_errors()
         if usage and (not argv or argv[0] in ("-h", "--help")):
             tell(usage)
             return 0 if argv else 2
-        check_text(argv)
-        with in_one_line():
-            status = main(argv)
+        status = main(argv)
         sys.stdout.flush()  # here a full disk can still be told in one line
         return status
-    except UserError as error:
-        tell(f"error: {error}", file=sys.stderr)
-        return error.exit_status
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
     except BrokenPipeError:
@@ -302,14 +275,12 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
     except KeyboardInterrupt:
         tell("stopped by Ctrl-C", file=sys.stderr)
         return INTERRUPTED
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter would try again, and complain
-        where = visible(str(error.filename or "the output"))
-        tell(
-            f"error: {where}: cannot be written ({error.strerror}); make room, then give the command again",
-            file=sys.stderr,
-        )
-        return 1
+    except Exception as error:
+        if debug:
+            tell(traceback.format_exc(), file=sys.stderr)
+        if isinstance(error, OSError):
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter would try again, and complain
+        reported = in_one_line(error)
+        tell(f"error: {reported}", file=sys.stderr)
+        return reported.exit_status

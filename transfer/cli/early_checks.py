@@ -7,12 +7,8 @@ from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS
 from backbones.spec import check_name
 from transfer.cli.command import Recipe
-from transfer.cli.old_names import OPTIONS, RATES
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.yaml_layers import flag_values
-
-_LEFT_TO_PARSER = ("ends", "precision", *OPTIONS, *RATES)
-"""Flags that the parser answers by itself: former names, for which it has the present one."""
 
 
 def check_names_in(argv: list[str], recipe: Recipe, run: type[RunOptions] = RunOptions) -> None:
@@ -39,6 +35,6 @@ def _check_options(argv: list[str], known: set[str], program: str) -> None:
     flags = [argument.partition("=")[0] for argument in argv if argument.startswith("--") and argument != "--"]
     for flag in flags:
         name = flag.removeprefix("--").replace("-", "_")
-        if not {name, name.removeprefix("no_")} & {*known, *_LEFT_TO_PARSER}:
+        if not {name, name.removeprefix("no_")} & known:
             near = did_you_mean(flag, [f"--{option.replace('_', '-')}" for option in sorted(known)])
             raise UsageError(f"unknown option {flag}{near} (`{program} --help` lists them)")

@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-from backbones.runtime.user_faults import MODULES
+from backbones.runtime.user_modules import MODULES
 from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions
 
 USERS = "options of your own"
@@ -94,7 +94,7 @@ def help_page(program: str, groups: Mapping[str, type[Any]], values: Any) -> str
             lines[group_of(option, dataclass)].append(line)
     parts = [f"usage: {program} --backbone NAME [options]"]
     parts += ["\n".join([f"{title}:", *lines[title]]) for title in GROUPS if lines[title]]
-    return "\n\n".join([*parts, "docs/guide has a page for each task."])
+    return "\n\n".join([*parts, "--debug shows the traceback of an error. docs/guide has a page for each task."])
 
 
 def _line(option: str, kind: Any, meaning: str, default: Any) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 
 from backbones.errors import UsageError, did_you_mean
 from backbones.settings import as_flags
-from transfer.cli.old_names import renamed_flag
 
 _NOT_IN_PYTHON = {
     "result_file": "the records are returned",
@@ -31,9 +30,6 @@ def keyword_arguments(function: str, keywords: Mapping[str, Any], groups: Iterab
         if name in _NOT_IN_PYTHON:
             raise UsageError(f"{function}(): {name} has no use in Python: {_NOT_IN_PYTHON[name]}")
         if name not in known:
-            flag = f"--{name.replace('_', '-')}"
-            if sentence := renamed_flag([flag], known):
-                raise UsageError(f"{function}(): {sentence}")
             raise UsageError(
                 f"{function}(): unknown option {name!r}{did_you_mean(name, known)}; see the flags of the command line, "
                 "with _ for -"

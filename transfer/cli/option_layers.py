@@ -2,13 +2,11 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError, errors_naming
 from backbones.settings import as_flags, copy_to_schema, flat_schema, parse, without_checks
-from transfer.cli.old_names import renamed_flag
 from transfer.cli.yaml_layers import check_keys, with_full_paths
 
 Groups = Mapping[str, type[Any]]
@@ -42,7 +40,6 @@ def combined_options(
     """
     schema = flat_schema(**groups)
     combined, contradictions = _combined_layers(task, program, groups, layers)
-    _check_renamed(task, groups, argv)
     if {"-h", "--help"} & {*argv}:
         from transfer.cli.help import help_page
 
@@ -74,7 +71,6 @@ def _combined_layers(
         for layer, content in contents:
             with errors_naming(str(layer)):
                 flags = as_flags(content)
-            _check_renamed(task, groups, flags, f"{layer}: ")
             check_keys(layer, content, groups.values())
             combined = parse(schema, flags, prog=program, default=combined, layer=str(layer))
             wrong = _contradiction(copy_to_schema(combined, checked))
@@ -92,14 +88,3 @@ def _contradiction(options: Any) -> str:
     except UsageError as error:
         return str(error)
     return ""
-
-
-def _check_renamed(task: str, groups: Groups, argv: list[str], where: str = "") -> None:
-    """Raise UsageError for a flag under a former name; the message has its name in this version."""
-    known = [item.name for group in groups.values() for item in fields(group)]
-    if sentence := renamed_flag(argv, known, where):
-        raise UsageError(sentence)
-    for old, new in getattr(groups["options"], "renamed", {}).items():
-        old_flag, new_flag = (f"--{name.replace('_', '-')}" for name in (old, new))
-        if any(argument.partition("=")[0] == old_flag for argument in argv):
-            raise UsageError(f"{where}{old_flag} is called {new_flag} now: {task} trains no network")

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable
 
 from backbones.errors import tell
-from backbones.runtime.machine_errors import in_one_line
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.evaluation.planned_run import PlannedRun
@@ -12,7 +11,6 @@ from transfer.evaluation.results import Evaluation
 from transfer.evaluation.reuse import reuse
 
 
-@in_one_line()
 def evaluate(
     command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
 ) -> Evaluation:

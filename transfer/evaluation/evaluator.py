@@ -12,18 +12,16 @@ import torch
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.engine.checkpoint import PREVIOUS, STATE
-from backbones.engine.context import Context, auto_threads, auto_workers, peak_mib
+from backbones.engine.context import Context, auto_threads, auto_workers
 from backbones.engine.cost import Cost
 from backbones.engine.outcome import Outcome
 from backbones.errors import UsageError, UserError
 from backbones.runtime import dist
 from backbones.runtime.device import choose_device
 from backbones.runtime.files import write_atomic
-from backbones.runtime.machine_errors import Situation, machine_error
-from backbones.runtime.path_errors import path_error
+from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.precision import choose_precisions
 from backbones.runtime.ranks import ranks_from_environment
-from backbones.runtime.user_faults import user_fault
 from backbones.trackers.tracker import TrackedRun, Tracker
 from backbones.trackers.tracking import tracking
 from tasks.task import Outcomes, Scores, Task
@@ -105,11 +103,10 @@ def _evaluate_run(planned: PlannedRun, context: Context, store: Store, result: E
         if context.ranks.world > 1:
             raise  # the other ranks may be inside a collective; torchrun ends them
         # A killed loader process raises wherever the main thread is, even while `_run` reports the first error.
-        saved = has_state(store.folder(planned.run_id))
-        error = machine_error(error, Situation(planned.options, state_saved=saved)) or error
-        message = str(error) if isinstance(error, UserError) else traceback.format_exc()
-        context.say(f"error: {planned.run_id}: {message}")
-        result.failures.append(RunFailed(planned.run_id, error))
+        folder = store.folder(planned.run_id)
+        reported = in_one_line(error, saved=has_state(folder), more=f"see {folder / ERROR}")
+        context.say(f"error: {planned.run_id}: {reported}")
+        result.failures.append(RunFailed(planned.run_id, reported))
 
 
 def _record(planned: PlannedRun, context: Context, store: Store) -> Record:
@@ -179,12 +176,8 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         if context.ranks.first:
             with contextlib.suppress(UserError):  # the failure may be that the disk is full
                 write_atomic(folder / ERROR, traceback.format_exc().encode())
-        reported = (
-            machine_error(error, _situation(planned, context))
-            or user_fault(error, f" (see {folder / ERROR})")
-            or path_error(error)
-        )
-        if reported:
+        reported = in_one_line(error, saved=has_state(folder), more=f"see {folder / ERROR}")
+        if reported is not error:
             traceback.clear_frames(error.__traceback__)  # they hold the model, and the next run needs the memory
             raise reported from None
         raise
@@ -209,15 +202,9 @@ def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folde
     except (Exception, SystemExit) as error:
         if not getattr(planned.command.options, "epochs", 0) or not (folder / EXPORT).is_dir():
             raise
-        reason = user_fault(error) or error
+        reason = in_one_line(error, more=f"see {folder / ERROR}")
         kept = f"the trained weights are kept: --epochs 0 --weights {folder / EXPORT} scores them by a corrected metric"
         raise UserError(f"{reason}; {kept}") from error
-
-
-def _situation(planned: PlannedRun, context: Context) -> Situation:
-    """Return what a run that failed was doing, for the message."""
-    assert context.folder is not None
-    return Situation(planned.options, context.training, peak_mib(context.device), has_state(context.folder))
 
 
 def _tracking(planned: PlannedRun, context: Context) -> AbstractContextManager[Tracker]:

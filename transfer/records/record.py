@@ -10,7 +10,6 @@ from typing import Any, get_type_hints
 
 from backbones.errors import UserError
 from backbones.runtime.files import read_regular
-from backbones.runtime.path_errors import path_error
 from transfer.records.checksums import is_modified
 from transfer.records.record_schema import wrong_entries
 
@@ -163,6 +162,6 @@ def _refuse(text: str) -> float:
 
 def unreadable(path: Path, reason: object) -> UserError:
     """Return the error for a file that holds no record, or that the disk or the user's rights keep from being read."""
-    if isinstance(reason, OSError) and (refused := path_error(reason)):
-        return refused
+    if isinstance(reason, OSError):
+        return UserError(f"{path}: cannot be read ({reason.strerror})")
     return UserError(f"{path}: not a readable record ({reason}); delete its folder to run it again")

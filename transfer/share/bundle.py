@@ -14,7 +14,6 @@ from pathlib import Path
 
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, flush_folder, write_error
-from backbones.runtime.path_errors import path_error
 from backbones.runtime.scratch import remove_left
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import SHARED, SUPPORT, unpacked
@@ -62,7 +61,7 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
                     entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
                     archive.writestr(entry, content)
     except OSError as error:
-        raise path_error(error) or write_error(file, error, "--bundle") from error
+        raise write_error(file, error, "--bundle") from error
     return [run.record.run_id for run in runs]
 
 

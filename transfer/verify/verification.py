@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError, reason_of
-from backbones.runtime.path_errors import path_error
 from transfer.records.store import RECORD, Record
 from transfer.verify.checks import check_files, check_run_key, check_scores, check_weights
 
@@ -59,7 +58,7 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
         results = [check_files(folder, record), check_run_key(folder, record), check_scores(folder, record)]
         results.append(check_weights(record, weights))
     except OSError as error:  # no permission, a failing disk
-        results = [([str(path_error(error) or reason_of(error)).replace(str(folder), verdict.name)], [])]
+        results = [([reason_of(error).replace(str(folder), verdict.name)], [])]
     for wrong, notes in results:
         verdict.wrong += wrong
         verdict.notes += notes

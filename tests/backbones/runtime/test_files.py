@@ -2,7 +2,6 @@ import errno
 import io
 import json
 import math
-import os
 import resource
 import signal
 import threading
@@ -19,12 +18,10 @@ from backbones.runtime.files import (
     closed_in_the_end,
     is_finite_number,
     parse_json,
-    read_regular,
     replace_folder,
     write_arrays,
     write_atomic,
 )
-from backbones.runtime.path_errors import NotRegularFile
 
 
 @contextmanager
@@ -115,39 +112,8 @@ def test_a_lock_that_cannot_be_closed_loses_nothing() -> None:
         raise ValueError("of the work")
 
 
-@pytest.mark.parametrize(
-    ("raw", "says"),
-    [
-        ("[" * 100_000, "nested too deeply"),
-        (b"[1" + 400 * b"0" + b"]", "an integer of 401 characters"),
-        (b"\xff", "utf-8"),
-        ("{", "Expecting"),
-    ],
-)
-def test_json_that_is_made_to_do_harm_is_a_value_error(raw: str | bytes, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        parse_json(raw)
-
-
 def test_json_is_read_as_it_stands() -> None:
     content = {"a": [1, -5, 2.5, None, True, "\u00fc", 10**30], "b": {"c": []}}
     assert parse_json(json.dumps(content)) == parse_json(json.dumps(content).encode()) == content
     assert [*map(is_finite_number, (1, -2.5))] == [True, True]
     assert not any(map(is_finite_number, (True, None, "1", math.inf, math.nan)))
-
-
-def test_a_pipe_or_a_device_is_refused_and_not_waited_on(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(NotRegularFile, match="not a regular file"):
-            read_regular(path)
-    with pytest.raises(IsADirectoryError):
-        read_regular(tmp_path)
-    (tmp_path / "file").write_bytes(b"text")
-    assert read_regular(tmp_path / "file") == b"text"
-
-
-@pytest.mark.parametrize("path", ["", ".", "/"])
-def test_a_path_without_the_name_of_a_file_is_said(path: str) -> None:
-    with pytest.raises(UserError, match=r"--output [./]: a folder, not a file"):
-        write_atomic(Path(path), b"", flag="--output")

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -6,8 +7,7 @@ from types import ModuleType
 
 import pytest
 
-import transfer
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError
 from backbones.settings import CONFIGS, as_flags, config_names, parse, plain, read_yaml
 from tasks.facts.reid import ReidOptions
 from tasks.task import load_task
@@ -139,8 +139,8 @@ def test_options_survive_the_way_through_yaml() -> None:
         (["reid", "--backbone", "tiny", "--seeds", "-1"], "--seeds"),
         (["reid", "--backbone", "tiny", "--subset", "1"], "--subset"),
         (["reid", "--backbone", "tiny", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["knn", "--backbone", "tiny", "--out", "runs\udcff"], r"'runs\udcff' is not valid UTF-8"),
-        (["knn", "--backbone", "tiny", "--data=\ud800"], r"'--data=\ud800' is not valid UTF-8"),
+        (["reid", "--backbone", "tiny", "--workers", "100000"], "--workers 100000: must be between 0 and 1024"),
+        (["reid", "--backbone", "tiny", "--pad", "1000"], "--pad 1000: must be below each side of --size 256 128"),
         (["--backbone", "tiny"], "task comes first"),
         ([], "usage"),
     ],
@@ -213,16 +213,28 @@ def test_every_shipped_schedule_fits_its_task() -> None:
         read_command(task_recipe(task), load_task(task).options, ["--backbone", "tiny", "--config", name])
 
 
-def test_a_value_of_any_length_is_quoted_in_short(capsys: pytest.CaptureFixture[str]) -> None:
-    def refuse(argv: list[str]) -> int:
-        raise UserError(f"mine.yaml: unknown architecture {argv[0]!r}\nthe next line")
+def test_an_unexpected_error_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(argv: list[str]) -> int:
+        raise KeyError(f"{argv}\x1b\u202e")
 
-    assert exit_on_user_error(refuse, ["x" * 100_000]) == 1
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith("xxx ... (98034 more characters)")
-    assert second == "the next line"
+    assert exit_on_user_error(fail, ["a"]) == 1
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"error: KeyError: .*\(tests/transfer/cli/test_command.py:\d+; --debug shows the .*\)\n", said)
+    assert not {"\x1b", "\u202e"} & {*said}
+    assert exit_on_user_error(fail, ["--debug", "a"]) == 1
+    traced = capsys.readouterr().err
+    assert traced.startswith("Traceback (most recent call last)")
+    assert "['a']" in traced
+    assert traced.splitlines()[-1].startswith("error: KeyError: ")
 
 
-def test_a_keyword_that_no_record_could_hold_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"'weights.udcff' is not valid UTF-8"):
-        transfer.pretrain("deit", backbone="tiny", weights_to="weights\udcff")
+@pytest.mark.parametrize("name", ["help", "version"])
+def test_words_of_the_command_line_are_no_options_of_a_file(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layer = tmp_path / "mine.yaml"
+    layer.write_text(f"{name}: true\n")
+    assert main(["reid", "--backbone", "tiny", "--smoke", "--config", str(layer)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"error: {layer}: unknown option `{name}`")

@@ -34,10 +34,6 @@ def test_every_option_is_listed_once_and_fits(name: str, capsys: pytest.CaptureF
     assert titles == [group for group in GROUPS if group in titles]
     assert len(titles) >= 5
     assert [line for line in text.splitlines() if len(line) > COLUMNS] == []
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_every_option_has_a_meaning_in_a_whole_sentence(name: str) -> None:
     for kind in (*KINDS[name], BackboneOptions, LaunchOptions):
         for option in (item.name for item in fields(kind)):
             meaning = meanings(kind).get(option, "")
