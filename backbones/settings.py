@@ -1,6 +1,5 @@
 """YAML files and option dataclasses. The only file that imports yaml and tyro; it imports no torch."""
 
-import contextlib
 import copy
 import dataclasses
 import functools

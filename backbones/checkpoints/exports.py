@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.checkpoints import hub
 from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
 from backbones.errors import UsageError, UserError, reason_of
-from backbones.runtime.files import file_sha256, parse_json, read_regular, replace_folder
+from backbones.runtime.files import file_sha256, parse_json, replace_folder
 from backbones.runtime.user_imports import imported_files
 from backbones.user_code import file_digest, is_allowed, locate
 
@@ -225,7 +225,7 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        facts: dict[str, Any] = dict(parse_json(read_regular(file)))
+        facts: dict[str, Any] = dict(parse_json(file.read_bytes()))
     except OSError as error:
         raise UserError(
             f"{file}: cannot be read ({error.strerror}), so that it is not known whose weights these are; make it "
@@ -243,7 +243,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         UserError: it is missing or damaged.
     """
     try:
-        config: dict[str, Any] = dict(parse_json(read_regular(folder / CONFIG)))
+        config: dict[str, Any] = dict(parse_json((folder / CONFIG).read_bytes()))
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
         if not isinstance(config["architecture"], str):

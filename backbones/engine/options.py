@@ -13,7 +13,7 @@ TRAINING = Needs(epochs=True)
 
 @dataclass(kw_only=True)
 class FitOptions:
-    """The options of `fit`."""
+    """The training loop."""
 
     epochs: int
     """Passes over the training data."""

@@ -10,10 +10,10 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeGuard
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 from backbones.errors import UserError
 
@@ -192,16 +192,6 @@ def lock(file: IO[Any], path: Path, *, flag: str = "--out", wait: bool = False, 
     return True
 
 
-@contextlib.contextmanager
-def closed_in_the_end(file: IO[Any]) -> Iterator[None]:
-    """Close a file that is only locked: it is empty, so that an error of closing it (EDQUOT on NFS) loses nothing."""
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            file.close()
-
-
 def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:
     """Return the error for a file that could not be written; `flag` names its folder."""
     if isinstance(error, shutil.Error):  # of a whole folder: a list of (source, target, reason)
@@ -219,16 +209,6 @@ def _flush_to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read its bytes."""
-    return path.open("rb")
-
-
-def read_regular(path: Path) -> bytes:
-    """Return the content of a file."""
-    return path.read_bytes()
 
 
 def file_sha256(path: Path) -> str:

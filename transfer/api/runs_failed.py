@@ -21,9 +21,5 @@ class RunsFailed(UserError):
 
     def __init__(self, failures: "Sequence[RunFailed]", runs: "RunSet") -> None:
         self.failures, self.runs = list(failures), runs
-        lines = [f"{failure.run_id}: {_reason(failure.error)}" for failure in failures]
+        lines = [f"{failure.run_id}: {failure.error}" for failure in failures]
         super().__init__("\n".join(lines))
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
 from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
 from transfer.cli.option_layers import combined_options
-from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
+from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
 from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
 
@@ -49,11 +49,6 @@ class Command:
     launch: LaunchOptions = field(default_factory=LaunchOptions)
     recipe_backbone: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-
-    @property
-    def recorded_task(self) -> str:
-        """The name of the task in records."""
-        return f"pretrain-{self.run.method}" if isinstance(self.run, PretrainRunOptions) else self.task
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
         """Raise UsageError for a flag that does not act beside the other values, unless it turns something off; see

@@ -1,4 +1,4 @@
-"""`--help` of a task or recipe: its options in groups, one line each. Imports no torch.
+"""`--help` of a task or recipe: its options by the classes that declare them, one line each. Imports no torch.
 
 The line of an option is the first sentence of the string under its field.
 """
@@ -13,55 +13,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-from backbones.runtime.user_modules import MODULES
-from transfer.cli.options import EXECUTION, BackboneOptions, LaunchOptions
-
-USERS = "options of your own"
-GROUPS = ("run", "backbone", "data and augmentation", "optimiser and schedule", "evaluation", USERS, "execution")
 COLUMNS = 100
 _FLAG_COLUMNS = 34
-_EXECUTION = (*EXECUTION, "precision", "eval_precision", "compile", "checkpoint", "sync_bn", "dry_run")
-_RUN = ("backbone", "dataset", "data", "seeds", "subset", "smoke", "config", "out", "features", "save_weights")
-_PRETRAIN = ("method", "name", "weights_to", "replace", "export")
-_DATA = (
-    *("size", "batch", "num_identities", "num_instances", "flip", "pad", "erase", "view", "resize"),
-    *("repeats", "images"),
-    *("mixing", "mixup", "cutmix", "mix_prob", "switch_prob", "smoothing", "label_smoothing", "augment", "crop_area"),
-    *("crop_ratio", "interpolation", "auto_augment", "color_jitter", "randaug", "token_labels", "blur", "image_ops"),
-    *("global_area", "local_size", "local_area", "local_crops", "label_fraction", "fraction_seed", "msmt17_val"),
-)
-_EVALUATION = (
-    *("metric", "eval_batch", "validate_at", "validate_every", "save_pictures", "feature", "flip_test", "ap", "rerank"),
-    *("rerank_k1", "rerank_k2", "rerank_lambda", "shots", "draws", "support", "probe", "l2", "logistic_l2", "k"),
-    *("other_k", "temperature", "select", "block", "knn_k", "knn_temperature", "class_token", "tokens_at"),
-)
-_MODEL = (
-    *("detector", "pyramid", "taps", "window", "window_padding", "global_blocks", "relative", "norm_eval"),
-    *("drop_path", "blocks", "avgpool", "head_bias"),
-)
 
 
-def group_of(option: str, dataclass: type[Any]) -> str:
-    """Return the group that an option is listed in.
-
-    Args:
-        option: its field's name.
-        dataclass: the group of options that has the field.
-    """
-    if issubclass(dataclass, LaunchOptions):
-        return "execution"
-    if issubclass(dataclass, BackboneOptions) or option in _MODEL:
-        return "backbone"
-    if option in _RUN or option in _PRETRAIN:
-        return "run"
-    if option in _DATA:
-        return "data and augmentation"
-    if option in _EVALUATION:
-        return "evaluation"
-    if option in _EXECUTION:
-        return "execution"
-    of_user = dataclass.__module__.startswith(MODULES) and option in inspect.get_annotations(dataclass)
-    return USERS if of_user else "optimiser and schedule"
+def _title(option: str, dataclass: type[Any]) -> str:
+    """Return what is said of the class that has the field of an option: the first sentence of its text."""
+    owner = next(base for base in reversed(dataclass.__mro__) if option in vars(base).get("__annotations__", ()))
+    text = owner.__doc__ or ""
+    return owner.__name__ if text.startswith(f"{owner.__name__}(") else first_sentence(" ".join(text.split()))
 
 
 def meanings(dataclass: type[Any]) -> Mapping[str, str]:
@@ -86,14 +46,14 @@ def help_page(program: str, groups: Mapping[str, type[Any]], values: Any) -> str
         groups: its dataclasses of options.
         values: an object with an attribute for each group, whose values are shown as defaults.
     """
-    lines: dict[str, list[str]] = {name: [] for name in GROUPS}
+    lines: dict[str, list[str]] = {}
     for name, dataclass in groups.items():
         defaults, texts, kinds = getattr(values, name), meanings(dataclass), typing.get_type_hints(dataclass)
         for option in (field.name for field in fields(dataclass)):
             line = _line(option, kinds[option], texts.get(option, ""), getattr(defaults, option))
-            lines[group_of(option, dataclass)].append(line)
+            lines.setdefault(_title(option, dataclass), []).append(line)
     parts = [f"usage: {program} --backbone NAME [options]"]
-    parts += ["\n".join([f"{title}:", *lines[title]]) for title in GROUPS if lines[title]]
+    parts += ["\n".join([f"{title}:", *of_title]) for title, of_title in lines.items()]
     return "\n\n".join([*parts, "--debug shows the traceback of an error. docs/guide has a page for each task."])
 
 
@@ -140,7 +100,5 @@ def _kinds(kind: Any) -> Iterator[Any]:
     if typing.get_origin(kind) in (typing.Union, types.UnionType, tuple):
         for inner in typing.get_args(kind):
             yield from () if inner is Ellipsis else _kinds(inner)
-    elif typing.get_origin(kind) is typing.Annotated:
-        yield from _kinds(typing.get_args(kind)[0])
     else:
         yield kind

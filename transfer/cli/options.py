@@ -69,16 +69,11 @@ class RunOptions:
     """Print the resolved options and stop."""
 
     def __post_init__(self) -> None:
-        if self.subset is not None and self.subset < 2:
-            raise UsageError(f"--subset {self.subset}: must be at least 2")
         check_ranges(self, 0, MOST_PROCESSES, "workers")
         check_ranges(self, 1, MOST_PROCESSES, "threads")
-        if self.sequence_parallel < 1:
-            raise UsageError(f"--sequence-parallel {self.sequence_parallel}: must be 1 or more")
-        if self.checkpoint_seconds < 0:
-            raise UsageError(f"--checkpoint-seconds {self.checkpoint_seconds}: must be 0 or more")
-        if self.skip_corrupt < 0:
-            raise UsageError(f"--skip-corrupt {self.skip_corrupt}: must be 0 or more")
+        check_ranges(self, 2, None, "subset")
+        check_ranges(self, 1, None, "sequence_parallel")
+        check_ranges(self, 0, None, "checkpoint_seconds", "skip_corrupt")
         if not self.seeds or len({*self.seeds}) < len(self.seeds) or not all(0 <= one < 2**63 for one in self.seeds):
             raise UsageError("--seeds: give one or more different numbers, from 0 to 2**63 - 1")
         if len({*self.dataset}) < len(self.dataset):
@@ -155,11 +150,8 @@ class LaunchOptions:
 
     def __post_init__(self) -> None:
         for name, minimum in MINIMUM.items():
-            value = getattr(self, name)
-            if value is not None and value < minimum:
-                raise UsageError(f"--{name} {value}: must be {minimum} or more")
-        if self.memory_gb is not None and self.memory_gb <= 0:
-            raise UsageError(f"--memory-gb {self.memory_gb}: must be above 0")
+            check_ranges(self, minimum, None, name)
+        check_ranges(self, 1e-3, None, "memory_gb")
         if self.gpus and self.processes not in (None, self.gpus):
             raise UsageError(
                 f"--processes {self.processes}: there is one for each GPU; with --gpus 0 there can be more"

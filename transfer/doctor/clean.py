@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError, tell
-from backbones.runtime.files import closed_in_the_end, lock, remove, scraps_in
+from backbones.runtime.files import lock, remove, scraps_in
 from backbones.settings import Positional, parse
 from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, has_state, is_locked, store_in
 
@@ -52,7 +52,7 @@ def _clean_run(run: Path, options: CleanOptions) -> None:
         _remove_from(run, options)
         return
     file = (run / LOCK).open("a")
-    with closed_in_the_end(file):
+    with file:
         if lock(file, run / LOCK):
             _remove_from(run, options)
 

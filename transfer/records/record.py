@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from backbones.errors import UserError
-from backbones.runtime.files import read_regular
 from transfer.records.checksums import is_modified
 from transfer.records.record_schema import wrong_entries
 
@@ -125,7 +124,7 @@ class Record:
             UserError: the file holds no record, one of a newer schema, or one that was edited.
         """
         try:
-            raw = read_regular(path)
+            raw = path.read_bytes()
         except OSError as error:
             raise unreadable(path, error) from None
         return cls.parse(raw, path, edited=edited)

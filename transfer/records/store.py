@@ -16,10 +16,8 @@ from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
 from backbones.runtime.files import (
     check_writable,
-    closed_in_the_end,
     lock,
     parse_json,
-    read_regular,
     remove,
     scraps_in,
     write_arrays,
@@ -110,7 +108,7 @@ class Store:
                 file = (folder / LOCK).open("a")
             except OSError as error:
                 raise write_error(folder / LOCK, error) from None
-            with closed_in_the_end(file):
+            with file:
                 if not lock(file, folder / LOCK):
                     waiting()
                     lock(file, folder / LOCK, wait=True)
@@ -152,7 +150,7 @@ class Store:
             for folder in self.folders():
                 path = folder / RECORD
                 try:
-                    runs.append(Run(folder, Record.parse(read_regular(path), path)))
+                    runs.append(Run(folder, Record.parse(path.read_bytes(), path)))
                 except FileNotFoundError:
                     continue
                 except OSError as error:
@@ -262,7 +260,7 @@ def unfinished_in(folder: Path) -> Unfinished | None:
     if is_locked(folder / LOCK):
         return Unfinished(folder, "under way")
     try:
-        error = read_regular(folder / ERROR).decode("utf-8", errors="replace").strip()
+        error = (folder / ERROR).read_bytes().decode("utf-8", errors="replace").strip()
         return Unfinished(folder, "failed", error.splitlines()[-1] if error else "")
     except OSError:
         saved = "goes on from its last saved state" if has_state(folder) else "starts anew: nothing was saved"
@@ -277,7 +275,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
         key: a key that an entry must have; other lines are skipped without parsing.
     """
     try:
-        lines = read_regular(folder / HISTORY).decode("utf-8", errors="replace").splitlines()
+        lines = (folder / HISTORY).read_bytes().decode("utf-8", errors="replace").splitlines()
     except OSError:
         return []
     entries = []

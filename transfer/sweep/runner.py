@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backbones.errors import UserError
-from backbones.runtime.files import check_writable, closed_in_the_end, lock
+from backbones.runtime.files import check_writable, lock
 from transfer.launch.base import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import Record, has_state
@@ -253,7 +253,7 @@ class Sweeper:
 def locked(out: Path) -> Iterator[None]:
     """Keep a second process from running the same sweep. Raises UserError."""
     file = (out / LOCK).open("a")
-    with closed_in_the_end(file):
+    with file:
         if not lock(file, out / LOCK):
             raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER")
         yield

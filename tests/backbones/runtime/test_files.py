@@ -1,5 +1,3 @@
-import errno
-import io
 import json
 import math
 import resource
@@ -15,7 +13,6 @@ import pytest
 from backbones.errors import UserError
 from backbones.runtime.files import (
     atomic_replacement,
-    closed_in_the_end,
     is_finite_number,
     parse_json,
     replace_folder,
@@ -96,20 +93,6 @@ def test_arrays_are_whole_or_absent_and_never_pickled(tmp_path: Path) -> None:
         write_arrays(path, {"things": np.array([{}])})
     assert path.read_bytes() == before
     assert [*tmp_path.iterdir()] == [path]
-
-
-def test_a_lock_that_cannot_be_closed_loses_nothing() -> None:
-    class OverQuota(io.StringIO):
-        def close(self) -> None:
-            super().close()
-            raise OSError(errno.EDQUOT, "Disk quota exceeded")
-
-    file = OverQuota()
-    with closed_in_the_end(file):
-        pass
-    assert file.closed
-    with pytest.raises(ValueError, match="of the work"), closed_in_the_end(OverQuota()):
-        raise ValueError("of the work")
 
 
 def test_json_is_read_as_it_stands() -> None:

@@ -8,7 +8,7 @@ import pytest
 from backbones.pretrain.method import load_method
 from tasks.task import load_task
 from transfer.cli.command import task_names
-from transfer.cli.help import COLUMNS, GROUPS, first_sentence, meanings
+from transfer.cli.help import COLUMNS, first_sentence, meanings
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.pretrain import main as pretrain
 from transfer.run import main as run
@@ -30,9 +30,7 @@ def test_every_option_is_listed_once_and_fits(name: str, capsys: pytest.CaptureF
         for option in (item.name for item in fields(kind))
     ]
     assert sorted(shown) == sorted(option.replace("_", "-") for option in options)
-    titles = re.findall(r"^([a-z ]+):$", text, flags=re.MULTILINE)
-    assert titles == [group for group in GROUPS if group in titles]
-    assert len(titles) >= 5
+    assert len(re.findall(r"^[A-Z].*:$", text, flags=re.MULTILINE)) >= 5
     assert [line for line in text.splitlines() if len(line) > COLUMNS] == []
     for kind in (*KINDS[name], BackboneOptions, LaunchOptions):
         for option in (item.name for item in fields(kind)):
