@@ -10,7 +10,7 @@ import pytest
 from tests.benchmarks import __main__ as command
 from tests.benchmarks import measured
 from tests.benchmarks.catalogue import BENCHMARKS, FOLDER
-from tests.benchmarks.measured import Measurement, append, latest, read_measurements
+from tests.benchmarks.measured import Measurement, append, read_measurements
 
 LINE = Measurement("attention", "python -m tests.benchmarks attention", "2 times, or 3", "a machine", "2026-01-02", "0")
 
@@ -40,11 +40,6 @@ def test_the_table_is_complete() -> None:
         assert one.command.startswith(f"python -m tests.benchmarks {one.name}"), one
 
 
-def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["coco_scorin"]) == 2
-    assert "did you mean 'coco_scoring'" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("status", "lines"), [(0, 1), (1, 0)])
 def test_a_run_that_succeeded_is_recorded_where_asked(
     status: int, lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -69,13 +64,3 @@ def test_a_run_that_succeeded_is_recorded_where_asked(
     assert [row["figure"] for row in rows] == ["2.1 times; 3 MiB"] * lines
     assert [row["command"] for row in rows] == ["python -m tests.benchmarks ranking --repeats 1"] * lines
     assert all(row["commit"] == "0123abc" and row["machine"] and row["date"] for row in rows)
-
-
-def test_a_later_measurement_replaces_that_of_the_same_command_and_machine(tmp_path: Path) -> None:
-    path = tmp_path / "measured.csv"
-    path.write_text("name,command,figure,machine,date,commit\n")
-    newer = Measurement(**{**vars(LINE), "figure": "4 times", "date": "2026-01-03"})
-    elsewhere = Measurement(**{**vars(LINE), "machine": "another"})
-    for line in (LINE, newer, elsewhere, Measurement(**{**vars(LINE), "name": "ranking"})):
-        append(line, path)
-    assert [*latest(read_measurements(path), "attention")] == [newer, elsewhere]

@@ -25,7 +25,6 @@ ROOMS = {
     "transfer/testing": "check_backbone: the conformance test of a backbone",
     "transfer/share": "bundles and model cards",
     "transfer/verify": "python -m transfer.verify: whether a run is what its record says",
-    "transfer/launch": "where processes run: this machine, Slurm",
     "transfer/evaluation": "Command -> Record: preflight, planned runs, the evaluator",
     "transfer/report/page": "the HTML page",
     "transfer/report/published": "own numbers beside a paper's",
@@ -36,6 +35,7 @@ ROOMS = {
     # rooms that several commands use
     "transfer/comparison": "runs paired with runs, and contrasts of their scores",
     "transfer/sweep/definition": "a sweep's YAML, and the commands that it stands for",
+    "transfer/launch": "where processes run: this machine, Slurm",
     "transfer/published": "the papers' rows, and verdicts on them",
     "transfer/records": "one record, the store, checksums, protocol, lineage",
     "transfer/cli": "argv -> Command: options, YAML layers, names checked first",

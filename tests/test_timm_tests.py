@@ -37,6 +37,7 @@ def source_package(folder: Path, version: str) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_timms_tests_run_on_ours_and_what_fails_without_a_reason_is_an_error(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,28 +53,6 @@ def test_timms_tests_run_on_ours_and_what_fails_without_a_reason_is_an_error(
     assert any(line.startswith("fails: test_one (test_vit): timm's own: AssertionError: the reason") for line in lines)
     assert timm.list_models is listing
     assert timm_tests.main(["--checkout", str(folder), "--models", "volo_tiny", "--tests", "to_empty"]) == 0
-
-
-def test_a_failure_with_a_reason_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = source_package(tmp_path, timm.__version__)
-    monkeypatch.setitem(timm_tests.REASONS, ("test_one", "vit_t*"), "it is known")
-    results = timm_tests.run(folder / "tests" / "test_models.py", ["vit_tiny"])
-    assert results["test_one", "vit_tiny"].outcome == "failed"
-    assert "fails: test_one (vit_tiny): it is known" in timm_tests.table(results)
-    assert timm_tests.main(["--checkout", str(folder), "--models", "vit_tiny"]) == 0
-
-
-def test_another_version_and_unknown_models_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert timm_tests.main(["--checkout", str(tmp_path)]) == 1
-    assert f"is no source package of timm; pip download --no-binary :all: --no-deps timm=={timm.__version__}" in (
-        capsys.readouterr().err
-    )
-    source_package(tmp_path, "0.1")
-    assert timm_tests.main(["--checkout", str(tmp_path)]) == 1
-    assert f"is timm 0.1, but {timm.__version__} is installed" in capsys.readouterr().err
-    source_package(tmp_path, timm.__version__)
-    assert timm_tests.main(["--checkout", str(tmp_path), "--models", "vit_tinny"]) == 1
-    assert "no model is called vit_tinny; did you mean 'vit_tiny'" in capsys.readouterr().err
 
 
 def test_every_variant_is_a_model_that_differs_from_its_architecture() -> None:

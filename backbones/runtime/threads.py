@@ -4,6 +4,7 @@ Threads that have no core of their own are worse than none: all others wait for 
 wait that spins takes the core from the one that is waited for, so `wait_asleep` has OpenMP sleep instead.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
@@ -93,54 +94,26 @@ def core_limit(
 
 
 def cgroup_quota(groups: Path, root: Path) -> float:
-    """Return the least quota of the control groups (v1 and v2) that this process is in, in cores; infinite without one.
+    """Return the least quota of the control groups (v2) that this process is in, in cores; infinite without one.
 
     Args:
         groups: lines `number:controllers:path`; v2's has no controllers.
         root: where the groups are mounted. In a container the path may be that of the host, of which only the
             container's own end is mounted, as the root.
     """
-    try:
-        lines = groups.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return float("inf")
     quotas = [float("inf")]
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            quotas += [
-                _quota_v2(group) for mount in (root, root / "unified") for group in _enclosing_groups(mount, path)
-            ]
-        elif "cpu" in controllers.split(","):
-            quotas += [
-                _quota_v1(group)
-                for mount in {root / controllers, root / "cpu"}
-                for group in _enclosing_groups(mount, path)
-            ]
+    with contextlib.suppress(OSError):
+        paths = [line.split(":", 2)[2] for line in groups.read_text(encoding="utf-8").splitlines() if "::" in line]
+        for parts in ([part for part in path.split("/") if part not in ("", "..")] for path in paths):
+            quotas += [_quota(root.joinpath(*parts[:end])) for end in range(len(parts) + 1)]
     return min(quotas)
 
 
-def _enclosing_groups(mount: Path, path: str) -> list[Path]:
-    """Return a control group and all groups that contain it."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    return [mount.joinpath(*parts[:end]) for end in range(len(parts), -1, -1)]
-
-
-def _quota_v2(group: Path) -> float:
+def _quota(group: Path) -> float:
     try:
         limit, period = (group / "cpu.max").read_text(encoding="utf-8").split()
         return float("inf") if limit == "max" else float(limit) / float(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        return float("inf")
-
-
-def _quota_v1(group: Path) -> float:
-    try:
-        limit, period = (
-            float((group / f"cpu.cfs_{name}_us").read_text(encoding="utf-8")) for name in ("quota", "period")
-        )
-        return limit / period if limit > 0 else float("inf")
-    except (OSError, ValueError, ZeroDivisionError):
+    except (OSError, ValueError):
         return float("inf")
 
 

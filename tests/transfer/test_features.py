@@ -46,23 +46,6 @@ def test_the_record_says_what_was_drawn_and_how_it_spreads(folders) -> None:
         assert outcomes["correct_10shot"].mean(0).tolist() == details["accuracy_10shot"]["draws"]
 
 
-def test_backbones_share_their_support_sets(folders, tmp_path) -> None:
-    one = record(folders["out"]).details["support"]
-    other = {**folders, "out": tmp_path / "other"}
-    assert main([*FEWSHOT, *words_of(other), "--stem", "conv"]) == 0
-    assert record(other["out"]).details["support"] == one
-    assert main([*FEWSHOT, *words_of({**folders, "out": tmp_path / "third"}), "--draws", "2"]) == 0
-    assert record(tmp_path / "third").details["support"]["digest"] != one["digest"]
-
-
-def test_where_features_are_kept_is_no_part_of_a_run(folders, capsys) -> None:
-    moved = {**folders, "features": folders["out"].parent / "elsewhere"}
-    assert main(FEWSHOT + words_of(moved)) == 0
-    assert "has a record, reused" in capsys.readouterr().err
-    assert not moved["features"].exists() or not list(moved["features"].iterdir())
-    assert "features" not in next(folders["out"].glob("*/options.yaml")).read_text()
-
-
 def test_entries_are_listed(folders, capsys) -> None:
     assert features.main(["list", "--features", str(folders["features"])]) == 0
     text = capsys.readouterr().out
@@ -115,29 +98,6 @@ def test_entries_are_freed_by_name_by_age_and_all(folders, capsys) -> None:
     assert "1 entries freed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [([], 2, "usage"), (["--help"], 0, "usage"), (["lst"], 2, "did you mean 'list'"), (["list", "--x"], 2, "")],
-)
-def test_words(words: list[str], status: int, said: str, capsys) -> None:
-    assert features.main(words) == status
-    text = capsys.readouterr()
-    assert said in text.out + text.err
-
-
-def test_a_store_that_is_not_there(tmp_path, capsys) -> None:
-    assert features.main(["list", "--features", str(tmp_path / "none")]) == 1
-    assert "there is no such folder of features" in capsys.readouterr().err
-
-
-def test_features_that_cannot_be_written_are_known_before_the_run(tmp_path, capsys) -> None:
-    (tmp_path / "file").touch()
-    words = words_of({"out": tmp_path / "out", "features": tmp_path / "file"})
-    assert main(FEWSHOT + words) == 1
-    assert f"--features {tmp_path / 'file'}: cannot be written" in capsys.readouterr().err
-    assert not list((tmp_path / "out").glob("*/"))
-
-
 def test_the_mean_over_data_sets_is_printed_and_reported(folders, capsys) -> None:
     words = [*FEWSHOT, "--subset", "6", "--shots", "5", "10"]
     words[words.index("toy_digits") : words.index("toy_digits") + 1] = ["toy_digits", "toy_dtd"]
@@ -153,13 +113,3 @@ def test_the_mean_over_data_sets_is_printed_and_reported(folders, capsys) -> Non
     assert f" {50 * sum(scores):.2f} |" in printed
     assert report.main([str(folders["out"]), "--smoke", "--dirty"]) == 0
     assert "mean of 2" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("key", [None, [], {"features": "pooled"}, {"features": None}])
-def test_an_entry_whose_description_is_of_another_form_is_listed_without_it(
-    key: object, tmp_path: Path, capsys
-) -> None:
-    (tmp_path / "store" / "abc").mkdir(parents=True)
-    (tmp_path / "store" / "abc" / "entry.json").write_text(json.dumps({"key": key}))
-    assert features.main(["list", "--features", str(tmp_path / "store")]) == 0
-    assert "abc" in capsys.readouterr().out

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.processes import Command
 from tests.runs import assert_equal_runs, history
 from transfer.records.store import Store
@@ -20,6 +22,7 @@ def die_before_the_record() -> None:
     Store.write = killed  # type: ignore[method-assign, assignment]
 
 
+@pytest.mark.nightly
 def test_scores_stand_once_in_the_history(tmp_path: Path) -> None:
     """Those of the last epoch are added behind the training, whose saved state does not know them."""
 

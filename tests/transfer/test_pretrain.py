@@ -51,6 +51,7 @@ def test_a_pretraining_run_is_a_run(trained: tuple[str, Path]) -> None:
     assert found.cost["data_wait_share"] >= 0
 
 
+@pytest.mark.nightly
 def test_looking_at_the_tokens_changes_nothing_of_the_training(
     trained: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,23 +80,6 @@ def test_looking_at_the_tokens_changes_nothing_of_the_training(
     assert main(words_of(recipe, out, "--tokens-at", "-1")) == 0
     last = {"deit": 2, "dino": 1}[recipe]
     assert f"made without a look at the tokens after epoch {last}; remove it" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("at", ["0", "3", "-3"])
-def test_epochs_to_look_at_the_tokens_that_there_are_not(
-    at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words_of("deit", tmp_path, "--tokens-at", at)) == 2
-    assert f"--tokens-at {at}: epochs count from 1 to 2, or from -1 for the last" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("recipe", QUICK)
-def test_the_options_of_the_smoke_layer_leave_weights(recipe: str, tmp_path: Path) -> None:
-    """As they are, on a few of its digits."""
-    words = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--subset", "20"]
-    assert main([recipe, *words, "--out", str(tmp_path / "runs"), "--weights-to", str(tmp_path / "weights")]) == 0
-    assert (tmp_path / "weights" / "tiny" / "model.safetensors").is_file()
 
 
 def test_the_export_says_where_it_comes_from_and_timm_loads_it(trained: tuple[str, Path]) -> None:
@@ -134,13 +118,6 @@ def test_the_options_of_a_run_are_a_recipe_that_repeats_it(
     assert len(list((out / "runs").iterdir())) == 1
 
 
-def test_weights_that_were_deleted_are_published_again(trained: tuple[str, Path], tmp_path: Path) -> None:
-    recipe, out = trained
-    assert main([*words_of(recipe, out), "--name", "copy"]) == 0
-    one, two = (out / "weights" / name / "model.safetensors" for name in ("tiny", "copy"))
-    assert one.read_bytes() == two.read_bytes()
-
-
 def test_weights_that_are_not_the_records_are_put_right(trained: tuple[str, Path]) -> None:
     recipe, out = trained
     weights = out / "weights" / "tiny" / "model.safetensors"
@@ -150,12 +127,6 @@ def test_weights_that_are_not_the_records_are_put_right(trained: tuple[str, Path
         assert main(words_of(recipe, out)) == 0
         assert weights.read_bytes() == before
     assert weights.stat().st_mode & 0o777 == (weights.parent / "config.json").stat().st_mode & 0o777
-
-
-def test_the_scores_end_the_history(trained: tuple[str, Path]) -> None:
-    _, out = trained
-    last, found = history(out / "runs")[-1], record(out / "runs")
-    assert {name: last[name] for name in found.scores} == found.scores
 
 
 def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd: pytest.CaptureFixture[str]) -> None:
@@ -168,38 +139,16 @@ def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd
     assert (out / "weights" / "tiny" / "model.safetensors").read_bytes() == before
 
 
-def test_a_large_rate_without_warm_up_is_recorded_as_what_it_is(tmp_path: Path) -> None:
-    words = words_of("deit", tmp_path, "--stem", "patchify", "--lr", "1e8", "--warmup-epochs", "0", "--epochs", "4")
-    assert main(words) == 3
-    found = record(tmp_path / "runs")
-    assert found.outcome["status"] in ("nonfinite", "diverged", "at_chance")
-    assert found.outcome["reason"]
-    assert found.scores == {}
-    assert found.export is None
-    assert not list((tmp_path / "weights").iterdir())
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["dion", "--backbone", "tiny"], "dino"),
         (["deit"], "--backbone is missing"),
         (["deit", "--backbone", "tiny", "--dataset", "market1501"], "classification"),
-        (["deit", "--backbone", "tiny", "--dataset", "imagenet"], "imagenet1k"),
-        (["deit", "--backbone", "tiny", "--smoke", "--size", "40"], "16"),
-        (["dino", "--backbone", "tiny", "--smoke", "--local-size", "24"], "--local-size 24"),
         (["deit", "--backbone", "tiny", "--smoke", "--seeds", "0", "1"], "--name"),
         (["deit", "--backbone", "tiny", "--smoke", "--method", "dino"], "another recipe"),
-        (["deit", "--backbone", "tiny", "--smoke", "--validate-at", "0"], "--validate-at"),
         (["deit", "--backbone", "tiny", "--smoke", "--trainable", "nothing.*"], "nothing.*"),
-        (["deit", "--backbone", "tiny", "--smoke", "--label-fraction", "0"], "--label-fraction"),
-        (
-            ["deit", "--backbone", "tiny", "--smoke", "--momentum", "0.5"],
-            "--momentum has no effect with --optimizer adamw",
-        ),
-        (["dino", "--backbone", "tiny", "--smoke", "--sam-rho", "3"], "--sam-rho has no effect with --sam none"),
         (["--backbone", "tiny"], "recipe comes first"),
-        (["nowhere.yaml", "--backbone", "tiny"], "nowhere.yaml"),
     ],
 )
 def test_wrong_words(
@@ -211,15 +160,6 @@ def test_wrong_words(
     assert said in out + err
     assert "Traceback" not in out + err
     assert not list(tmp_path.glob("runs/*/record.json"))
-
-
-def test_a_recipe_without_method_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "mine.yaml").write_text("method: dyno\n")
-    assert main([str(tmp_path / "mine.yaml"), "--backbone", "tiny"]) == 2
-    said = capfd.readouterr().err
-    assert "mine.yaml" in said
-    assert "dino" in said
-    assert "supervised" in said
 
 
 def test_shipped_recipes_name_a_data_set_and_every_method_has_one() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ENVIRONMENT, Command, in_a_terminal, run_by_ranks, under_nohup, wait_for
+from tests.processes import ENVIRONMENT, Command, in_a_terminal, run_by_ranks, wait_for
 from tests.runs import assert_equal_runs, history, outcomes, record, steps
 from transfer.report.__main__ import main as report
 from transfer.run import main
@@ -44,20 +44,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.nightly
-def test_a_killed_run_ends_with_the_scores_of_an_undisturbed_one(tmp_path: Path, undisturbed: Path) -> None:
-    out = tmp_path / "runs"
-    for steps_before in (3, 12):
-        process = start(out, "--checkpoint-seconds", "0", "--workers", "1")
-        wait_for(lambda: steps(out) >= steps_before or process.poll() is not None)  # noqa: B023
-        process.kill(signal.SIGKILL)
-        assert not list(out.glob("*/record.json")), "the run was too quick to be killed"
-    assert main([*WORDS, "--workers", "0", "--out", str(out)]) == 0
-    assert_equal_runs(out, undisturbed)
-    assert not list(out.glob("*/state.pt"))
-    assert not list(out.glob("*/.*.tmp"))
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
 def test_a_signal_saves_the_state_and_exits_with_143(ending: signal.Signals, tmp_path: Path, undisturbed: Path) -> None:
     out = tmp_path / "runs"
@@ -68,17 +54,6 @@ def test_a_signal_saves_the_state_and_exits_with_143(ending: signal.Signals, tmp
     assert "stopped by a signal" in process.stderr
     assert "Traceback" not in process.stderr
     assert main([*WORDS, "--workers", "0", "--out", str(out)]) == 0
-    assert_equal_runs(out, undisturbed)
-
-
-@pytest.mark.nightly
-def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed(tmp_path: Path, undisturbed: Path) -> None:
-    out = tmp_path / "runs"
-    process = start(out, "--checkpoint-seconds", "0", "--workers", "0", prepare=under_nohup)
-    wait_for(lambda: steps(out) >= 3 or process.poll() is not None)
-    assert process.send(signal.SIGHUP), process.stderr
-    assert not list(out.glob("*/record.json")), "the run was too quick to be disturbed"
-    assert process.wait() == 0, process.stderr
     assert_equal_runs(out, undisturbed)
 
 
@@ -137,27 +112,3 @@ def test_a_run_that_two_processes_go_on_with_says_so(tmp_path: Path, capsys: pyt
     assert "resumed otherwise" in printed
     assert report([str(out), "--smoke", "--dirty"]) == 0
     assert "resumed otherwise" in capsys.readouterr().out
-
-
-def test_folders_of_the_users_own_stand_beside_ours(tmp_path: Path) -> None:
-    for name in ("tasks", "configs", "tests", "backbones"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise ImportError('not ours')")
-    root = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run(
-        [sys.executable, "-m", "transfer.run", "--list"],
-        cwd=tmp_path,
-        env={**ENVIRONMENT, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "toy_market" in done.stdout
-
-
-def test_records_of_a_newer_schema_are_left_out_of_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "reid-x-y-000000000000"
-    folder.mkdir()
-    (folder / "record.json").write_text('{"schema": 99}')
-    assert report([str(tmp_path)]) == 1
-    assert "schema 99" in capsys.readouterr().err

@@ -47,15 +47,6 @@ def test_a_process_is_alive_until_it_ends(proc: bool, other: subprocess.Popen[by
     assert not _is_alive(other.pid, start)
 
 
-def test_a_process_whose_start_cannot_be_read_for_a_moment_is_alive(
-    other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As where no file descriptor is left; the look a second later tells."""
-    start = start_of(other)
-    monkeypatch.setattr(parent_watch, "Path", lambda path: tmp_path / "nowhere")
-    assert _is_alive(other.pid, start)
-
-
 def test_sigterm_comes_when_the_process_has_ended(
     proc: bool, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +72,7 @@ def wait_with(process: str) -> None:
     time.sleep(60)
 
 
+@pytest.mark.nightly
 def test_a_process_ends_with_another_that_is_not_its_parent() -> None:
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     child = SERVER.Process(target=wait_with, args=(f"{other.pid}:{_started(other.pid)}",))

@@ -10,7 +10,6 @@ from backbones.runtime.threads import (
     SIDE_BY_SIDE,
     SMALL,
     Threads,
-    cgroup_quota,
     choose_threads,
     core_limit,
     wait_asleep,
@@ -19,20 +18,6 @@ from tests.support import context
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 NO_GROUPS = Path("/nowhere")
-
-
-def lay(root: Path, **files: str) -> None:
-    """Files of control groups: `cpu_max__a__b` is `a/b/cpu.max`; `v1__..` the two files of version 1."""
-    for name, text in files.items():
-        kind, *parts = name.split("__")
-        group = root.joinpath(*parts)
-        group.mkdir(parents=True, exist_ok=True)
-        if kind == "cpu_max":
-            (group / "cpu.max").write_text(text)
-        else:
-            quota, period = text.split()
-            (group / "cpu.cfs_quota_us").write_text(quota)
-            (group / "cpu.cfs_period_us").write_text(period)
 
 
 def group_file(tmp_path: Path, text: str) -> Path:
@@ -74,22 +59,10 @@ def test_tests_and_cells_side_by_side_share_the_cores(monkeypatch: pytest.Monkey
 def test_the_least_quota_of_nested_groups_holds(inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     groups = group_file(tmp_path, "0::/pod/box/inner\n")
-    lay(tmp_path / "fs", cpu_max__pod="250000 100000", cpu_max__pod__box="max 100000", cpu_max__pod__box__inner=inner)
+    for group, quota in (("pod", "250000 100000"), ("pod/box", "max 100000"), ("pod/box/inner", inner)):
+        (tmp_path / "fs" / group).mkdir(parents=True)
+        (tmp_path / "fs" / group / "cpu.max").write_text(quota)
     assert core_limit({}, groups, tmp_path / "fs") == (2, "a quota of 2.5 cores")
-
-
-def test_a_quota_of_version_1_is_found(tmp_path: Path) -> None:
-    groups = group_file(tmp_path, "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/\n")
-    lay(tmp_path / "fs", **{"v1__cpu,cpuacct__docker__abc": "150000 100000", "v1__cpu,cpuacct": "-1 100000"})
-    assert cgroup_quota(groups, tmp_path / "fs") == 1.5
-
-
-def test_a_containers_own_group_is_mounted_as_the_root(tmp_path: Path) -> None:
-    groups = group_file(tmp_path, "1:cpu:/kubepods/pod1/abc\n0::/\n")
-    lay(tmp_path / "fs", v1__cpu="400000 100000")
-    assert cgroup_quota(groups, tmp_path / "fs") == 4
-    assert cgroup_quota(groups, tmp_path / "elsewhere") == float("inf")
-    assert core_limit({}, groups, tmp_path / "fs")[0] >= 1
 
 
 def test_ranks_and_loader_processes_take_their_share(monkeypatch: pytest.MonkeyPatch) -> None:

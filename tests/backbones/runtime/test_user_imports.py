@@ -1,6 +1,5 @@
 """Files that a user's file imports belong to it: to its digest, to the copies in an export, and to what has changed."""
 
-import hashlib
 import sys
 from pathlib import Path
 
@@ -57,11 +56,6 @@ def test_those_beside_it_and_in_the_working_directory(tmp_path: Path, monkeypatc
     assert found == [*inside, "work/mine_too.py", "work/one.py"]
 
 
-def test_a_file_without_any_has_its_own_digest(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("import torch\n")
-    assert file_digest(tmp_path / "a.py") == hashlib.sha256(b"import torch\n").hexdigest()
-
-
 def test_an_export_has_their_copies_and_says_when_one_has_changed(stem: Path, tmp_path: Path) -> None:
     model = create("tiny", stem=f"{stem}:Stem", weights="random")
     folder = export(model, tmp_path / "weights", {PRETRAIN: {"run": "a"}})
@@ -71,12 +65,3 @@ def test_an_export_has_their_copies_and_says_when_one_has_changed(stem: Path, tm
     (tmp_path / "helper.py").write_text("from torch.nn.functional import gelu as act\n")
     (changed,) = changed_sources(folder, {"stem": file_digest(stem)})
     assert "the file of stem has changed since they were trained" in changed
-
-
-def test_files_in_a_folder_without_an_init_count(tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "one.py").write_text("V = 1\n")
-    (tmp_path / "mine.py").write_text("from parts.one import V\n")
-    before = file_digest(tmp_path / "mine.py")
-    (tmp_path / "parts" / "one.py").write_text("V = 2\n")
-    assert file_digest(tmp_path / "mine.py") != before

@@ -60,10 +60,3 @@ def test_a_file_replaced_while_it_is_imported(folder: Path) -> None:
     (folder / "mine.py").write_text(change + MAIN)
     with pytest.raises(UserError, match="replaced while this command was at work"):
         user_code.load(f"{folder}/mine.py:f")
-
-
-def test_what_a_file_imports_late_is_that_of_its_digest_when_it_is_as_it_was_again(folder: Path) -> None:
-    (folder / "mine.py").write_text("def f():\n    import my_helper\n    return my_helper.VALUE\n")
-    for value in (1, 2, 1):
-        (folder / "my_helper.py").write_text(f"VALUE = {value}\n")
-        assert user_code.load(f"{folder}/mine.py:f")() == value

@@ -1,18 +1,17 @@
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from backbones.errors import UsageError
-from backbones.settings import CONFIGS, as_flags, config_names, parse, plain, read_yaml
+from backbones.settings import CONFIGS, config_names, read_yaml
 from tasks.facts.reid import ReidOptions
 from tasks.task import load_task
 from transfer import features, pretrain, run
-from transfer.cli.command import Command, exit_on_user_error, read_command, task_names, task_recipe
+from transfer.cli.command import Command, exit_on_user_error, read_command, task_recipe
 from transfer.run import main
 
 
@@ -41,18 +40,6 @@ def test_the_recipe_says_how_positions_are_resampled_where_it_applies(tmp_path: 
     for words in (["--pos-resample", "bilinear"], ["--pos-resample=bilinear"], ["--pos_resample", "bilinear"], said):
         with pytest.raises(UsageError, match="`pos_resample` does not apply to resnet18"):
             read("--backbone", "resnet18", *words).resolved(False)
-
-
-WAYS = {
-    "reid": "bilinear", "detect": "bicubic", "finetune": "bicubic", "classify": "bicubic", "tokens": "bicubic",
-    "fewshot": "corners", "knn": "dino", "linear": "dino",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("task", task_names())
-def test_every_recipe_has_its_references_way_of_resampling(task: str) -> None:
-    command = read_command(task_recipe(task), load_task(task).options, ["--backbone", "tiny", "--smoke"])
-    assert command.resolved(False).pos_resample == WAYS[task]
 
 
 def test_layers_stack_and_flags_win(tmp_path: Path) -> None:
@@ -92,11 +79,9 @@ def test_smoke_stands_between_configs_and_flags(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("lrr: 0.1\n", "unknown option `lrr`; did you mean 'lr'"),
-     ("lr: fast\n", "fast"), ("size: [256]\n", "size"), ("epochs: -1\n", "epochs"),
-     ("optimizer: lion\n", "adamw"), ("- lr\n", "key: value"), ("lr: [\n", "YAML"),
-     ("dataset: ['-h']\n", "dataset: the value '-h' begins like a flag"),
-     ("optimizer: --help\n", "begins like a flag")],
+    [("lrr: 0.1\n", "unknown option `lrr`; did you mean 'lr'"), ("epochs: -1\n", "epochs"), ("lr: [\n", "YAML"),
+     ("help: true\n", "unknown option `help`"), ("- lr\n", "key: value"),
+     ("dataset: ['-h']\n", "dataset: the value '-h' begins like a flag")],
 )  # fmt: skip
 def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "mine.yaml"
@@ -107,40 +92,17 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
     assert named in str(caught.value)
 
 
-def test_numbers_in_scientific_notation_are_numbers() -> None:
-    assert read().options.lr == 1.6e-3
-
-
-@dataclass(kw_only=True)
-class Sample:
-    flag: bool = True
-    numbers: tuple[int, ...] = ()
-    where: Path | None = None
-
-
-def test_options_survive_the_way_through_yaml() -> None:
-    for sample in (Sample(), Sample(flag=False, numbers=(1, 2), where=Path("a b"))):
-        assert parse(Sample, as_flags(plain(sample)), prog="x", layer="layer") == sample
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["reed"], "did you mean 'reid'"),
         (["reid", "--backbone", "tiny", "--dataset", "market"], "market1501"),
-        (["reid", "--backbone", "tiny", "--dataset=toy_markt"], "toy_market"),
-        (["reid", "--backbone", "tinny"], "tiny"),
         (["reid", "--backbone", "vit_smal_patch16_224"], "vit_small_patch16_224"),
         (["reid"], "--backbone is missing"),
         (["reid", "--backbone", "tiny", "--lrr", "1"], "--lr"),
-        (["reid", "--backbone", "tiny", "--lr", "fast"], "fast"),
         (["reid", "--backbone", "tiny", "--stem", "3Conv+1Prj"], "Proj"),
-        (["reid", "--backbone", "tiny", "--attention", "rellu"], "relu"),
-        (["reid", "--backbone", "tiny", "--seeds", "-1"], "--seeds"),
         (["reid", "--backbone", "tiny", "--subset", "1"], "--subset"),
-        (["reid", "--backbone", "tiny", "--config", "nowhere.yaml"], "nowhere.yaml"),
         (["reid", "--backbone", "tiny", "--workers", "100000"], "--workers 100000: must be between 0 and 1024"),
-        (["reid", "--backbone", "tiny", "--pad", "1000"], "--pad 1000: must be below each side of --size 256 128"),
         (["--backbone", "tiny"], "task comes first"),
         ([], "usage"),
     ],
@@ -159,11 +121,6 @@ def test_usage_is_printed_on_request_and_without_words(command: ModuleType, caps
         assert capsys.readouterr().out == command.USAGE + "\n"
 
 
-def test_a_command_without_usage_reads_its_own_help() -> None:
-    assert exit_on_user_error(len, []) == 0
-    assert exit_on_user_error(len, ["--help"]) == 1
-
-
 def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "runs"
     assert main(["reid", "--backbone", "tiny", "--lr", "5e-2", "--dry-run", "--out", str(out)]) == 0
@@ -175,10 +132,8 @@ def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capf
 
 @pytest.mark.parametrize(
     ("module", "words"),
-    [("run", ["--help"]), ("run", ["--list"]), ("run", ["reed"]), ("run", ["reid", "--dataset", "market"]),
-     ("pretrain", ["--help"]), ("pretrain", ["--list"]), ("pretrain", ["dion"]),
-     ("pretrain", ["deit", "--dataset", "x"])],
-)  # fmt: skip
+    [("run", ["--help"]), ("run", ["--list"]), ("run", ["reed"]), ("pretrain", ["--list"]), ("pretrain", ["dion"])],
+)
 def test_help_and_lists_import_nothing_heavy(module: str, words: list[str]) -> None:
     code = (
         f"import sys; from transfer.{module} import main; "
@@ -187,10 +142,6 @@ def test_help_and_lists_import_nothing_heavy(module: str, words: list[str]) -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == (0 if words[0].startswith("--") else 2), done.stderr
-
-
-def test_a_task_has_a_yaml_of_its_name() -> None:
-    assert task_names() == ["classify", "detect", "fewshot", "finetune", "knn", "linear", "reid", "tokens"]
 
 
 def test_the_list_shows_tasks_backbones_and_data_sets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,15 +177,3 @@ def test_an_unexpected_error_is_one_line_and_debug_shows_where(capsys: pytest.Ca
     assert traced.startswith("Traceback (most recent call last)")
     assert "['a']" in traced
     assert traced.splitlines()[-1].startswith("error: KeyError: ")
-
-
-@pytest.mark.parametrize("name", ["help", "version"])
-def test_words_of_the_command_line_are_no_options_of_a_file(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    layer = tmp_path / "mine.yaml"
-    layer.write_text(f"{name}: true\n")
-    assert main(["reid", "--backbone", "tiny", "--smoke", "--config", str(layer)]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(f"error: {layer}: unknown option `{name}`")

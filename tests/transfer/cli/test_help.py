@@ -33,7 +33,8 @@ def test_every_option_is_listed_once_and_fits(name: str, capsys: pytest.CaptureF
     assert len(re.findall(r"^[A-Z].*:$", text, flags=re.MULTILINE)) >= 5
     assert [line for line in text.splitlines() if len(line) > COLUMNS] == []
     for kind in (*KINDS[name], BackboneOptions, LaunchOptions):
+        texts = meanings(kind)
         for option in (item.name for item in fields(kind)):
-            meaning = meanings(kind).get(option, "")
+            meaning = texts.get(option, "")
             assert meaning.endswith("."), option
             assert re.match(r"[A-Z]|big_vision", first_sentence(meaning)), f"{option}: {meaning}"
