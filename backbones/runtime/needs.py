@@ -5,7 +5,7 @@ and identities of runs derive from them. Imports no torch.
 """
 
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -43,21 +43,20 @@ class Added:
     value: Any
 
 
-def _notes(kind: type[Any], sort: type[Any]) -> Iterator[tuple[str, Any]]:
-    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        yield from ((name, note) for note in getattr(hint, "__metadata__", ()) if isinstance(note, sort))
-
-
 @cache
-def conditions(kind: type[Any]) -> dict[str, Needs]:
+def _notes(kind: Any) -> list[tuple[str, Any]]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return [(name, note) for name, hint in hints.items() for note in getattr(hint, "__metadata__", ())]
+
+
+def conditions(kind: Any) -> dict[str, Needs]:
     """Return the condition of each field of a dataclass that has one."""
-    return dict(_notes(kind, Needs))
+    return {name: note for name, note in _notes(kind) if isinstance(note, Needs)}
 
 
-@cache
-def added_values(kind: type[Any]) -> dict[str, Any]:
+def added_values(kind: Any) -> dict[str, Any]:
     """Return the value at which each later field of a dataclass is left out of the identity."""
-    return {name: added.value for name, added in _notes(kind, Added)}
+    return {name: note.value for name, note in _notes(kind) if isinstance(note, Added)}
 
 
 def idle_options(needs: Mapping[str, Needs], values: Mapping[str, Any]) -> dict[str, Needs]:

@@ -175,7 +175,6 @@ def test_a_missing_split_is_named() -> None:
         (["--k", "0", "--probe", "knn"], "--k"),
         (["--k", "3"], "no effect with --probe ridge"),
         (["--l2", "3", "--probe", "logistic"], "no effect with --probe logistic"),
-        (["--select", "3"], "no effect with one value of --l2"),
         (["--temperature", "0", "--probe", "knn"], "--temperature"),
         (["--resize", "16"], "--resize"),
     ],

@@ -88,8 +88,7 @@ class PlannedRun:
             if isinstance(value, Path):
                 options[name] = _content_digest(value)
         untrained = options.get("epochs") == 0  # then nothing of the training is counted
-        idle = idle_options(conditions(kind), options) if untrained else {}
-        not_counted = {name for name, condition in idle.items() if condition.option == "epochs"}
+        not_counted = {*idle_options(conditions(kind), options)} if untrained else set()
         not_counted |= {name for name, value in added_values(kind).items() if options[name] == value}
         precision = {"precision": self.precision} if self.trains else {}
         content = self.task.content(dataset, self.command.options)

@@ -242,5 +242,5 @@ def test_a_record_that_cannot_be_read_just_now_is_not_to_be_deleted(tmp_path: Pa
     (tmp_path / "run" / RECORD).symlink_to("/proc/self/mem")
     runs, (problem,) = Store(tmp_path).runs()
     assert runs == []
-    assert "the disk fails" in problem
+    assert "cannot be read (Input/output error)" in problem
     assert "delete" not in problem
