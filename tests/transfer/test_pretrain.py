@@ -106,18 +106,6 @@ def test_tasks_name_the_hash_of_the_run_that_made_their_weights(trained: tuple[s
     assert any("--smoke" in note for note in found.notes)
 
 
-def test_the_options_of_a_run_are_a_recipe_that_repeats_it(
-    trained: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, out = trained
-    path = next((out / "runs").glob("*/record.json"))
-    before = path.stat().st_mtime_ns
-    monkeypatch.chdir(out)
-    assert main([str(path.parent / "options.yaml"), "--out", "runs", "--weights-to", "weights"]) == 0
-    assert path.stat().st_mtime_ns == before
-    assert len(list((out / "runs").iterdir())) == 1
-
-
 def test_weights_that_are_not_the_records_are_put_right(trained: tuple[str, Path]) -> None:
     recipe, out = trained
     weights = out / "weights" / "tiny" / "model.safetensors"

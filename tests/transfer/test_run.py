@@ -11,7 +11,7 @@ import pytest
 from backbones.data.spec import resolve_dataset
 from tasks.data.reid import open_reid
 from tasks.reid import TASK
-from tests.runs import record, same_but_for_the_clock
+from tests.runs import record
 from transfer.records.store import Record
 from transfer.report.__main__ import main as report
 from transfer.run import main
@@ -100,13 +100,6 @@ def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: pyt
     assert report([str(tmp_path)]) == 1, "smoke runs stay out of reports"
     assert report([str(tmp_path), "--smoke", "--dirty"]) == 0
     assert "(smoke" in capsys.readouterr().out
-
-
-@pytest.mark.nightly
-def test_workers_and_other_execution_options_change_nothing(tmp_path: Path) -> None:
-    assert main([*QUICK, "--out", str(tmp_path / "a")]) == 0
-    assert main([*QUICK, "--out", str(tmp_path / "b"), "--workers", "1", "--checkpoint-seconds", "0"]) == 0
-    assert same_but_for_the_clock(record(tmp_path / "a"), record(tmp_path / "b"))
 
 
 def test_a_breakdown_is_recorded_and_exits_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ from tests.documents import ROOT, files_in
 from tests.runs import record
 from transfer.pretrain import main
 from transfer.run import main as run
-from transfer.sweep.__main__ import main as sweep
 from transfer.verify.__main__ import main as verify
 
 FILES = files_in("docs/adding-a-part.md")
@@ -73,34 +72,6 @@ def test_every_way_to_name_it_makes_the_same_run(
     options = folder / "runs" / made.run_id / "options.yaml"
     assert main([str(options), "--out", str(folder / "runs")]) == 0
     assert record(folder / "runs").run_key == made.run_key
-
-
-@pytest.mark.nightly
-def test_a_changed_file_makes_another_run_and_verify_knows_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([NAME, *SHORT]) == 0
-    first = record(folder / "runs")
-    (folder / "my_method.py").write_text(METHOD + "\n# changed\n")
-    verify(["runs"])
-    assert f"the method of the run, {folder}/{NAME}: the file has changed since" in capsys.readouterr().out
-    assert main([NAME, *SHORT, "--out", "again", "--name", "again"]) == 0
-    second = record(folder / "again")
-    assert second.scores == first.scores
-    assert second.run_key != first.run_key
-
-
-@pytest.mark.nightly
-def test_a_sweep_pretrains_by_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "stems.yaml").write_text(f"""
-rows: [{{label: conv, rotate: {{stem: conv}}, knn: {{}}}}, {{label: patchify, rotate: {{stem: patchify}}, knn: {{}}}}]
-steps:
-  rotate: {{pretrain: "{NAME}", backbone: [tiny], dataset: [toy_digits], options: {{turns: 2, epochs: 1}}}}
-  knn: {{run: knn, after: rotate, dataset: [toy_digits], options: {{size: 32, resize: 32}}}}
-""")
-    assert sweep(["stems.yaml", "--dry-run", "--speed", "1"]) == 0
-    assert "4 of 4 cells can be built" in capsys.readouterr().out
-    (folder / "stems.yaml").write_text((folder / "stems.yaml").read_text().replace("turns", "trns"))
-    assert sweep(["stems.yaml", "--dry-run"]) == 2
-    assert "unknown option 'trns'; did you mean 'turns'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from tests.documents import ROOT, files_in
 from tests.runs import record
 from transfer.report.__main__ import main as report
 from transfer.run import main
-from transfer.sweep.__main__ import main as sweep
 from transfer.verify.__main__ import main as verify
 
 TASK = files_in("docs/adding-a-part.md")["my_task.py"]
@@ -78,19 +77,6 @@ def test_it_is_recomputed_compared_and_reported_like_any_other(
     assert len(list(Path("runs").iterdir())) == 2
 
 
-@pytest.mark.nightly
-def test_another_file_makes_another_run_with_a_protocol_of_its_own(folder: Path) -> None:
-    from transfer.records.protocol import digest
-
-    assert main([NAME, *FLAGS, "--out", "one"]) == 0
-    (folder / "my_task.py").write_text(TASK + "\n# changed\n")
-    assert main([NAME, *FLAGS, "--out", "two"]) == 0
-    one, two = record(folder / "one"), record(folder / "two")
-    assert one.scores == two.scores
-    assert one.run_key != two.run_key
-    assert digest(one) != digest(two)
-
-
 def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "my_task.yaml").write_text("dataset: [toy_digits]\npower: 0.5\n")
     assert main([NAME, "--backbone", "tiny", "--dry-run"]) == 0
@@ -107,24 +93,6 @@ def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsy
     (folder / "my_task.yaml").write_text("powr: 0.5\n")
     assert main([NAME, "--backbone", "tiny"]) == 2
     assert f"{folder}/my_task.yaml: unknown option `powr`; did you mean 'power'" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-def test_a_sweep_runs_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("stems.yaml").write_text(f"""
-rows: [{{label: conv, mean: {{stem: conv}}}}, {{label: patchify, mean: {{stem: patchify}}}}]
-steps:
-  mean:
-    run: {NAME}
-    backbone: [tiny]
-    dataset: [toy_digits]
-    options: {{size: 32, weights: random, power: 0.5}}
-""")
-    assert sweep(["stems.yaml", "--dry-run", "--speed", "1"]) == 0
-    assert "2 of 2 cells can be built" in capsys.readouterr().out
-    Path("stems.yaml").write_text(Path("stems.yaml").read_text().replace("power", "powr"))
-    assert sweep(["stems.yaml", "--dry-run"]) == 2
-    assert "unknown option 'powr'; did you mean 'power'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

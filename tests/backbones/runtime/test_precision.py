@@ -15,11 +15,6 @@ from tests.support import context
 CPU = torch.device("cpu")
 
 
-def test_a_precision_is_resolved_or_taken_as_said() -> None:
-    assert choose_precision("auto", CPU) in ("bf16", "fp32")
-    assert [choose_precision(name, CPU) for name in ("bf16", "fp16", "fp32")] == ["bf16", "fp16", "fp32"]
-
-
 @pytest.mark.parametrize(
     ("said", "meant"),
     [

@@ -32,6 +32,7 @@ def replace(path: Path, content: str) -> None:
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "content"), [("my_helper.py", "VALUE = 2\n"), ("mine.py", MAIN.replace("f()", "g()"))]
 )

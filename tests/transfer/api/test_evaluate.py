@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
 import torch
 from torch import nn
 
@@ -117,15 +116,6 @@ def test_mistakes_have_the_text_of_the_command_line(
         transfer.evaluate("reid", backbone="tiny", out=tmp_path, **({} if "data" in options else SMOKE) | options)
     assert message in str(raised.value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.nightly
-def test_a_live_model_of_timm_is_detected_with(tmp_path: Path) -> None:
-    model = timm.create_model("resnet10t", num_classes=0)
-    quick = {"subset": 4, "epochs": 1, "warmup_epochs": 0, "batch": 2, "size": (96, 128), "workers": 0}
-    runs = transfer.evaluate("detect", backbone=model, name="resnet", out=tmp_path, **SMOKE, **quick)
-    assert runs[0].record.backbone["mean"] == list(model.pretrained_cfg["mean"])
-    assert 0 <= runs[0].scores["box_AP50"] <= 1
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> None:

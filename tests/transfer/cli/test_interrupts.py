@@ -14,6 +14,7 @@ def interrupted(program: str, then: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("program", ["-m", "/usr/bin/transfer-run"])
 def test_a_command_that_loads_ends_by_one_line(program: str) -> None:
     assert interrupted(program, PRESS) == (130, "stopped by Ctrl-C\n")
@@ -24,6 +25,7 @@ def test_a_command_that_has_begun_ends_by_one_line() -> None:
     assert interrupted("-m", f"{body}sys.exit(exit_on_user_error(main, ['x']))") == (130, "stopped by Ctrl-C\n")
 
 
+@pytest.mark.nightly
 def test_a_program_that_imports_the_suite_keeps_its_own_way() -> None:
     status, said = interrupted("study.py", f"try:\n    {PRESS}\nexcept KeyboardInterrupt:\n    sys.exit(7)")
     assert (status, said) == (7, "")
