@@ -31,7 +31,7 @@ from tasks.facts.tokens import SCORED, TokensFacts, TokensOptions
 from tasks.ranking.galleries import evenly as spaced
 from tasks.task import Outcomes, Scores
 from tasks.token_diagnostics.hook_points import find_hook_points
-from tasks.token_diagnostics.maps import IMAGES, first_filters, save_maps, similarity_maps
+from tasks.token_diagnostics.maps import IMAGES, save_maps, similarity_maps
 from tasks.token_diagnostics.measures import _mean, attention_facts, evenly, layer_facts, observe
 from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
@@ -89,13 +89,13 @@ class Tokens(TokensFacts):
 
 
 def _keep_maps(backbone: Backbone, view: SplitDataset, images: Sequence[int], context: Context) -> None:
-    """Keep the maps of some images, and the first filters, in the run's folder."""
+    """Keep the maps of some images in the run's folder."""
     if context.folder is None or not context.ranks.first:
         return
     with context.scoring():
         batches = [similarity_maps(backbone, view[image][0][None].to(context.device)) for image in images]
     maps = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    save_maps(context.folder, images, maps, first_filters(backbone))
+    save_maps(context.folder, images, maps)
 
 
 def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""`python -m transfer.features list|verify|free` manages the features that probes store for later runs."""
+"""`python -m transfer.features list|free` manages the features that probes store for later runs."""
 
 import sys
 from dataclasses import dataclass
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from tasks.probing.feature_store import Entry
 
 USAGE = """usage: python -m transfer.features list   [--features FOLDER] [--backbone NAME] [--images NAME]
-       python -m transfer.features verify [ENTRY ...] [...]     reads every byte, and tells what is damaged
        python -m transfer.features free   ENTRY ... | --stale | --all | --backbone NAME | --images NAME
 
 An entry holds the features of one backbone for one split; `stale` are those of another version of the code, which
-nothing reads any more. Exit status: 0; 1 when something is damaged or in use; 2 wrong arguments."""
-VERBS = ("list", "verify", "free")
+nothing reads any more. Exit status: 0; 2 wrong arguments."""
+VERBS = ("list", "free")
 
 
 @dataclass(kw_only=True)
@@ -50,9 +49,7 @@ def _main(argv: list[str]) -> int:
         raise UsageError(f"unknown word {verb!r}{did_you_mean(verb, VERBS)}\n{USAGE}")
     options = parse(FeaturesOptions, argv[1:], prog=f"python -m transfer.features {verb}")
     chosen = _chosen(options)
-    if verb == "free":
-        return _free(chosen, options)
-    return _verify(chosen) if verb == "verify" else _list(chosen)
+    return _free(chosen, options) if verb == "free" else _list(chosen)
 
 
 def _chosen(options: FeaturesOptions) -> "list[Entry]":
@@ -108,31 +105,15 @@ def _list(chosen: "list[Entry]") -> int:
     return 0
 
 
-def _verify(chosen: "list[Entry]") -> int:
-    damaged = 0
-    for entry in chosen:
-        bad, good = entry.verify()
-        damaged += len(bad)
-        tell(f"{entry.folder}: {good} shards as written" + (f", {len(bad)} damaged" if bad else ""))
-        for path, reason in bad:
-            tell(f"  {path.name}: {reason}; the next probe computes its features again")
-    return 1 if damaged else 0
-
-
 def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
     if not (options.entries or options.stale or options.all or options.backbone or options.images):
         raise UsageError("free: name entries, or give --stale, --backbone, --images or --all")
-    kept = 0
     freed = 0
     for entry in chosen:
-        size = entry.bytes()
-        if entry.remove():
-            freed += size
-        else:
-            kept += 1
-            tell(f"{entry.folder}: a process is filling it; left", file=sys.stderr)
-    tell(f"{len(chosen) - kept} entries freed, {freed / 2**20:.1f} MiB")
-    return 1 if kept else 0
+        freed += entry.bytes()
+        entry.remove()
+    tell(f"{len(chosen)} entries freed, {freed / 2**20:.1f} MiB")
+    return 0
 
 
 def command() -> None:

@@ -15,7 +15,6 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import Literal
 
-import torch
 from timm.layers import LayerNorm2d
 
 from backbones.errors import MissingInput, UserError, shortened
@@ -50,7 +49,7 @@ def load() -> None:
         except (ImportError, AssertionError) as error:  # mmdet asserts the versions of the other two
             if reported := machine_error(error):  # OpenCV without its system libraries
                 raise reported from error
-            raise MissingInput(f"mmdetection cannot be imported: {error}; {_hint()}") from error
+            raise MissingInput(f"mmdetection cannot be imported: {error}; {INSTALL}") from error
 
 
 def versions() -> dict[str, str]:
@@ -113,9 +112,3 @@ def _suppress_in_float64() -> None:
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] in ("mmcv", "mmdet")]:
         if getattr(module, "batched_nms", None) is original:
             module.batched_nms = exact  # type: ignore[attr-defined]
-
-
-def _hint() -> str:
-    if ops_source() == "compiled":
-        return f"build mmcv's operators for torch {torch.__version__}, or take the ones built in: {INSTALL}"
-    return INSTALL

@@ -4,6 +4,7 @@ Every random number comes from numpy's or Python's global generator, so that und
 its key.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -100,7 +101,7 @@ class DetectionImages(Dataset[dict[str, Any]]):
 
         cv2.setNumThreads(0)  # several images are loaded at once, and its threads do not survive a fork
         self.split, self.transforms, self.seed = split, transforms, seed
-        self.transform = Compose(transforms)
+        self.transform: Callable[[dict[str, Any]], dict[str, Any]] = Compose(transforms)
 
     def __reduce__(self) -> Any:
         """Rebuild the transforms in a loader's worker that is not forked, where mmdetection must be imported first."""
@@ -113,9 +114,9 @@ class DetectionImages(Dataset[dict[str, Any]]):
         """Return {"inputs": uint8 [3, H, W] as BGR, "data_samples"}. Raises UserError for an unreadable image."""
         sample = self._read(key[1] if isinstance(key, tuple) else key)
         if not isinstance(key, tuple):
-            return self._packed(sample)
+            return self.transform(sample)
         with seeded(self.seed, *key):
-            return self._packed(sample)
+            return self.transform(sample)
 
     def _read(self, index: int) -> dict[str, Any]:
         """Read an image as it is stored, with its objects.
@@ -132,13 +133,3 @@ class DetectionImages(Dataset[dict[str, Any]]):
         sample["img"] = cvtColor(np.asarray(image), COLOR_RGB2BGR)
         sample["img_shape"] = sample["ori_shape"] = sample["img"].shape[:2]
         return sample
-
-    def _packed(self, sample: dict[str, Any]) -> dict[str, Any]:
-        import cv2
-
-        try:
-            packed: dict[str, Any] = self.transform(sample)
-        except cv2.error as error:  # a side of no pixels
-            sides = f"{sample['width']} x {sample['height']} pixels"
-            raise UserError(f"{sample['img_path']}: {sides} are too thin for --size; take the image out") from error
-        return packed

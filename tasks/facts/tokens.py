@@ -25,7 +25,7 @@ class TokensOptions(FrozenOptions):
     """Count the class token and registers as tokens. They count from the positions on; the paper does not say."""
 
     save_pictures: int
-    """Images saved as pictures of their tokens' similarity. At most 12; the filters of the stem's first layer too."""
+    """Images saved as pictures of their tokens' similarity. At most 12."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +42,7 @@ class TokensFacts(TaskFacts, Classification):
     }
 
     def finish(self, folder: Path, dataset: "ClassificationData", options: TokensOptions) -> None:
-        """Save pictures of `save_pictures` images and of the stem's filters."""
+        """Save pictures of the tokens of `save_pictures` images."""
         if not options.save_pictures:
             return
         from backbones.data.splits.dataset import SplitDataset

@@ -2,30 +2,30 @@
 
 An entry belongs to one key: weights, resolved model, view of the image, precision, code and the contents of the images.
 Its rows are the different images in the order of their content digests. A shard holds some of them, with a checksum; it
-is written whole or not at all, so a killed extraction continues where it was, and several processes may fill one entry.
+is written whole or not at all, so a killed extraction continues where it was. Several processes may fill one entry
+without locks: at worst a shard is made twice.
 Letters: R rows of an entry, K rows of a shard, F channels.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import UserError, tell
-from backbones.runtime.files import lock, parse_json, write_atomic, write_error
+from backbones.runtime.files import parse_json, write_atomic, write_error
 from tasks.probing.shards import DamagedShard, encode_shard, read_shard, shard_rows, shard_seconds
 
 FLAG = "--features"
-ABOUT, LOCK, SHARDS = "entry.json", "lock", "*.safetensors"
+ABOUT, SHARDS = "entry.json", "*.safetensors"
 
 
 def key_digest(key: dict[str, Any]) -> str:
@@ -40,7 +40,6 @@ class Entry:
     folder: Path
     shards: dict[Path, NDArray[Any]] = field(default_factory=dict)
     """Rows [K] of every shard seen so far."""
-    lock_file: IO[str] | None = None
     made: set[str] = field(default_factory=set)
     """Names of the shards written by this process."""
 
@@ -65,10 +64,6 @@ class Entry:
         if entry.about.get("key") != key:
             text = json.dumps({"key": key, **about}, indent=1, ensure_ascii=False)
             write_atomic(folder / ABOUT, text.encode(), flag=FLAG)
-        with entry.unused() as unused:
-            # Shards are written under a claim; any other temporary file may be another process's entry.json.
-            for leftover in folder.glob(f".{SHARDS}.*.tmp") if unused else ():
-                leftover.unlink(missing_ok=True)  # of a process killed while writing
         return entry
 
     @property
@@ -93,33 +88,9 @@ class Entry:
         held = np.concatenate([np.empty(0, np.int64), *self.shards.values()])
         return np.setdiff1d(rows, held)
 
-    def claim(self, rows: NDArray[Any]) -> bool:
-        """Claim the making of a shard of these rows; False when another process has claimed it, or made it meanwhile.
-
-        The claim is a lock on one byte of the entry's lock file, which ends with the process or by `release`.
-        """
-        if not self._locked((1, int(rows[0]))):
-            return False
-        if self._path(rows).exists():
-            self.release(rows)
-            return False
-        return True
-
-    def release(self, rows: NDArray[Any]) -> None:
-        """End a claim."""
-        fcntl.lockf(self._lock(), fcntl.LOCK_UN, 1, int(rows[0]))
-
-    @contextlib.contextmanager
-    def unused(self) -> Iterator[bool]:
-        """Yield whether no process is filling the entry; no other can begin to within the block."""
-        locked = self._locked()
-        yield locked
-        if locked:
-            fcntl.lockf(self._lock(), fcntl.LOCK_UN)
-
-    def _locked(self, span: tuple[int, int] = (0, 0)) -> bool:
-        """Lock a span (length, start) of the lock file, or all of it; return False when another process holds it."""
-        return lock(self._lock(), self.folder / LOCK, flag=FLAG, span=span)
+    def has(self, rows: NDArray[Any]) -> bool:
+        """Return whether there is a shard of these rows."""
+        return self._path(rows).exists()
 
     def write(self, rows: NDArray[Any], features: NDArray[Any], seconds: float) -> None:
         """Add a shard: rows [K], features [K, F] in float32, and the seconds they took.
@@ -127,6 +98,7 @@ class Entry:
         Raises:
             UserError: the disk is full.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)  # the entry may have been removed meanwhile
         write_atomic(self._path(rows), encode_shard(rows, features, seconds), flag=FLAG)
         self.made.add(self._path(rows).name)
 
@@ -186,17 +158,6 @@ class Entry:
         """Return the size of the entry on disk in bytes."""
         return sum(path.stat().st_size for path in self.folder.iterdir())
 
-    def verify(self) -> tuple[list[tuple[Path, str]], int]:
-        """Read every shard; return the damaged ones with the reason, and the number of others. Nothing is removed."""
-        bad, good = [], 0
-        for path in sorted(self.folder.glob(SHARDS)):
-            try:
-                read_shard(path)
-                good += 1
-            except DamagedShard as error:
-                bad.append((path, str(error)))
-        return bad, good
-
     def _path(self, rows: NDArray[Any]) -> Path:
         name = hashlib.sha256(rows.astype(np.int64).tobytes()).hexdigest()[:12]
         return self.folder / f"{int(rows[0]):08d}-{name}.safetensors"
@@ -206,28 +167,9 @@ class Entry:
         path.unlink(missing_ok=True)
         self.shards.pop(path, None)
 
-    def _lock(self) -> IO[str]:
-        # One open file for each entry: closing any would end all of this process's locks on it.
-        if self.lock_file is None:
-            try:
-                self.lock_file = (self.folder / LOCK).open("a")
-            except OSError as error:
-                raise write_error(self.folder / LOCK, error, FLAG) from None
-        return self.lock_file
-
-    def close(self) -> None:
-        """End all claims."""
-        if self.lock_file is not None:
-            self.lock_file.close()
-            self.lock_file = None
-
-    def remove(self) -> bool:
-        """Remove the entry from disk; return False when a process is filling it."""
-        with self.unused() as unused:
-            if unused:
-                shutil.rmtree(self.folder)
-        self.close()
-        return unused
+    def remove(self) -> None:
+        """Remove the entry from disk; a process that fills it begins again."""
+        shutil.rmtree(self.folder)
 
 
 def entries(store: Path) -> list[Entry]:

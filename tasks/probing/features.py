@@ -4,6 +4,7 @@ Letters: M images of a split, R different ones among them, B images, F channels 
 """
 
 import hashlib
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -28,11 +29,10 @@ from backbones.data.splits.split import Split
 from backbones.engine.context import Context
 from backbones.engine.extract import load_batches
 from backbones.pretrain.augment import Step, View, view_steps
-from backbones.runtime.dist import gather_objects
+from backbones.runtime.dist import broadcast_object, gather_objects
 from tasks.probing.feature_store import Entry
 
 SHARD_ROWS = 1024
-POLL_SECONDS = 0.5
 CPU_BATCH = 16
 """Images at a time on a CPU: activations of more leave the cache, and the allocator maps them anew in every layer."""
 
@@ -94,8 +94,7 @@ class Extractor:
     def features(self, split: Split, indices: NDArray[Any], contents: Sequence[bytes], name: str) -> Tensor:
         """Return features [len(indices), F], float32 on the CPU, of images of a split; the same on every rank.
 
-        Features in the store are read; the others are computed, a shard at a time, by all ranks and by any other
-        process that needs the same images. Nothing is padded, and nothing is computed twice.
+        Features in the store are read; the others are computed, a shard at a time, by all ranks. Nothing is padded.
 
         Args:
             split: images.
@@ -115,13 +114,10 @@ class Extractor:
         needed = np.unique(rows)
         entry = self._open(order, name)
         before = self.computed
-        try:
-            values = None
-            while values is None:
-                self._fill(entry, needed, Pixels(split, image_of, self.kind.steps()), name)
-                values = entry.read(rows)
-        finally:
-            entry.close()
+        values = None
+        while values is None:
+            self._fill(entry, needed, Pixels(split, image_of, self.kind.steps()), name)
+            values = entry.read(rows)
         if self.computed == before:
             self.context.say(f"{name}: {len(needed)} features from {entry.folder}")
         mine = set().union(*gather_objects(entry.made))
@@ -145,59 +141,50 @@ class Extractor:
         return Entry.open(self.context.features, key, about)
 
     def _fill(self, entry: Entry, needed: NDArray[Any], images: "Pixels", label: str) -> None:
-        """Make the shards of missing rows that no other process is making, and wait for the others."""
-        world = self.context.ranks.world
-        # One size for all ranks and all rounds, so that rows left over are whole shards of every rank's list.
-        size = SHARD_ROWS if world == 1 else min(SHARD_ROWS, -(-len(needed) // (2 * world)))
-        announced = False
-        while len(missing := entry.missing(needed)):
-            self.context.check_stop()
-            shards = [missing[start : start + size] for start in range(0, len(missing), size)]
-            if self._make(entry, shards, images, label):
-                continue
-            if not announced:
-                self.context.say(f"{entry.folder}: another process is filling it; waiting for its shards")
-            announced = True
-            time.sleep(POLL_SECONDS)
+        """Make the shards of missing rows; ranks share them."""
+        ranks = self.context.ranks
+        size = min(SHARD_ROWS, -(-len(needed) // ranks.world))
+        while len(missing := broadcast_object(entry.missing(needed))):
+            # the same ones in every process that needs these rows, whatever it finds missing
+            shards = [np.intersect1d(needed[start : start + size], missing) for start in range(0, len(needed), size)]
+            mine = [shard for shard in shards if len(shard)][ranks.rank :: ranks.world]
+            first = os.getpid() % max(len(mine), 1)  # another run begins elsewhere
+            self._make(entry, mine[first:] + mine[:first], images, label)
+            gather_objects(None)
 
     @torch.inference_mode()
-    def _make(self, entry: Entry, shards: list[NDArray[Any]], images: "Pixels", label: str) -> int:
-        """Compute the shards that can be claimed; return their number."""
+    def _make(self, entry: Entry, shards: list[NDArray[Any]], images: "Pixels", label: str) -> None:
+        """Compute the shards that no other process has made meanwhile."""
         context, encode = self.context, encoder(self.backbone, self.kind.block)
-        claimed: deque[NDArray[Any]] = deque()
-        stream = load_batches(images, self._claims(entry, shards, claimed), context)
+        begun: deque[NDArray[Any]] = deque()
+
+        def chunks() -> Iterator[list[int]]:
+            for rows in shards:
+                if not entry.has(rows):
+                    begun.append(rows)
+                    for start in range(0, len(rows), self.batch_size):
+                        yield rows[start : start + self.batch_size].tolist()
+
         bar: tqdm[Any] = context.bar([], label, total=sum(map(len, shards)))
-        made, batches, began = 0, [], time.monotonic()
+        batches, start = [], time.monotonic()
         try:
-            for pixels in stream:
+            for pixels in load_batches(images, chunks(), context):
                 context.check_stop()
                 with context.scoring():
                     batches.append(encode(pixels.to(context.device, non_blocking=True)).float().cpu())
                 bar.update(len(pixels))
-                if sum(map(len, batches)) == len(claimed[0]):
-                    rows = claimed.popleft()
-                    took, began = time.monotonic() - began, time.monotonic()
+                if sum(map(len, batches)) == len(begun[0]):
+                    rows = begun.popleft()
+                    took, start = time.monotonic() - start, time.monotonic()
                     images.check_unchanged(rows)
                     entry.write(rows, torch.cat(batches).numpy(), took)
-                    entry.release(rows)
                     self.computed += len(rows)
-                    made, batches = made + 1, []
+                    batches = []
         except Exception:
             context.check_stop()  # a signal to the whole process group also ends the loader's workers
             raise
         finally:
             bar.close()
-        return made
-
-    def _claims(self, entry: Entry, shards: list[NDArray[Any]], claimed: deque[NDArray[Any]]) -> Iterator[list[int]]:
-        """Yield the batches of the shards that this process claims; shards join `claimed` before their batches."""
-        ranks = self.context.ranks
-        first = len(shards) * ranks.rank // ranks.world  # ranks begin far apart, to meet as late as possible
-        for shard in shards[first:] + shards[:first]:
-            if entry.claim(shard):
-                claimed.append(shard)
-                for start in range(0, len(shard), self.batch_size):
-                    yield shard[start : start + self.batch_size].tolist()
 
 
 def entry_key(fingerprint: str, kind: Features, precision: str, contents: Sequence[bytes]) -> dict[str, Any]:

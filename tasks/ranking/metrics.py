@@ -71,11 +71,6 @@ class Ranking:
         """Return the mean inverse negative penalty over valid queries, in [0, 1]."""
         return float(self.inp[self.valid].mean())
 
-    @property
-    def first(self) -> NDArray[Any]:
-        """Return the expected rank [Q], from 1, of the first match; nan without a match."""
-        return np.where(self.valid, self.before + (self.tied + 1) / (self.hits + 1), np.nan)
-
     @cached_property
     def cmc_of_queries(self) -> NDArray[Any]:
         """Return the chances [Q, max_rank] of a match at rank 1, 2, ... or before; nan without a match."""

@@ -1,6 +1,6 @@
-"""Similarity maps of an image's tokens, and the filters of the stem's first layer, kept with a run of task `tokens`.
+"""Similarity maps of an image's tokens, kept with a run of task `tokens`.
 
-Letters: B images, n tokens, h x w token grid, D filters.
+Letters: B images, n tokens, h x w token grid.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,12 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone
 from backbones.runtime.files import write_arrays
-from tasks.ranking.galleries import evenly, read_arrays
+from tasks.ranking.galleries import read_arrays
 from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 
 MAPS = "maps.npz"  # in a run's folder
 IMAGES = 12
 """Images whose maps are kept."""
-FILTERS = 64
-"""Filters of the first layer that are kept."""
 
 
 def similarity_maps(backbone: Backbone, images: Tensor) -> dict[str, NDArray[Any]]:
@@ -74,36 +72,20 @@ def _map(tokens: Tensor, ratio: float) -> NDArray[Any] | None:
     return found
 
 
-def first_filters(backbone: Backbone) -> NDArray[Any] | None:
-    """Return the filters [D, 3, k, k] of the first convolution that sees the image's three channels; None without one.
-
-    At most `FILTERS` of them, evenly spaced.
-    """
-    for module in backbone.model.modules():
-        if isinstance(module, nn.Conv2d) and module.in_channels == 3:
-            weight = module.weight.detach().float().cpu().numpy()
-            filters: NDArray[Any] = weight[evenly(len(weight), FILTERS)]
-            return filters
-    return None
-
-
-def save_maps(folder: Path, images: Sequence[int], maps: dict[str, NDArray[Any]], filters: NDArray[Any] | None) -> None:
-    """Write maps and filters into a run's folder. Raises UserError if they cannot be written.
+def save_maps(folder: Path, images: Sequence[int], maps: dict[str, NDArray[Any]]) -> None:
+    """Write maps into a run's folder. Raises UserError if they cannot be written.
 
     Args:
         folder: of the run.
         images: places of the images [B] in the validation split.
         maps: see `similarity_maps`.
-        filters: see `first_filters`.
     """
     arrays = {f"map {number} {name}": values for number, (name, values) in enumerate(maps.items())}
-    arrays |= {"images": np.asarray(images)} | ({} if filters is None else {"filters": filters})
-    write_arrays(folder / MAPS, arrays)
+    write_arrays(folder / MAPS, arrays | {"images": np.asarray(images)})
 
 
-def read_maps(path: Path) -> tuple[list[int], dict[str, NDArray[Any]], NDArray[Any] | None]:
+def read_maps(path: Path) -> tuple[list[int], dict[str, NDArray[Any]]]:
     """Return what `save_maps` wrote. Raises UserError if the file is missing or damaged."""
     arrays = read_arrays(path)
     names = sorted((name for name in arrays if name.startswith("map ")), key=lambda name: int(name.split(" ")[1]))
-    maps = {name.split(" ", 2)[2]: arrays[name] for name in names}
-    return arrays["images"].tolist(), maps, arrays.get("filters")
+    return arrays["images"].tolist(), {name.split(" ", 2)[2]: arrays[name] for name in names}

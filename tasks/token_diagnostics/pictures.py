@@ -1,9 +1,8 @@
-"""Draws the maps of a run of task `tokens`: a strip for each image, and one picture of the stem's first filters."""
+"""Draws the maps of a run of task `tokens`: a strip for each image."""
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,7 +14,7 @@ from tasks.token_diagnostics.maps import MAPS, read_maps
 
 
 def save_pictures(folder: Path, images: Dataset[tuple[Tensor, Tensor]], count: int) -> None:
-    """Draw the maps of `count` images of a run, and its filters, into its folder `pictures`.
+    """Draw the maps of `count` images of a run into its folder `pictures`.
 
     Args:
         folder: of the run.
@@ -25,16 +24,13 @@ def save_pictures(folder: Path, images: Dataset[tuple[Tensor, Tensor]], count: i
     Raises:
         UserError: the maps are gone, or a picture cannot be written.
     """
-    places, maps, filters = read_maps(folder / MAPS)
-    figures = {} if filters is None else {"filters.png": filter_grid(filters)}
-    for number, place in enumerate(places[:count]):
-        pixels = images[place][0].clamp(0, 1).permute(1, 2, 0).numpy()
-        values = {name: of_images[number] for name, of_images in maps.items()}
-        figures[f"tokens-{place:05d}.png"] = strip(pixels, values)
+    places, maps = read_maps(folder / MAPS)
     try:
         (folder / PICTURES).mkdir(exist_ok=True)
-        for name, figure in figures.items():
-            figure.savefig(folder / PICTURES / name)
+        for number, place in enumerate(places[:count]):
+            pixels = images[place][0].clamp(0, 1).permute(1, 2, 0).numpy()
+            values = {name: of_images[number] for name, of_images in maps.items()}
+            strip(pixels, values).savefig(folder / PICTURES / f"tokens-{place:05d}.png")
     except OSError as error:
         raise write_error(folder / PICTURES, error) from error
 
@@ -50,16 +46,4 @@ def strip(image: NDArray[Any], maps: dict[str, NDArray[Any]]) -> Figure:
         axes.set_title(name, fontsize="small")
     for axes in (first, *others):
         axes.set_axis_off()
-    return figure
-
-
-def filter_grid(filters: NDArray[Any]) -> Figure:
-    """Draw filters [D, 3, k, k] as a grid; each is stretched from its smallest weight to its largest."""
-    across = int(np.ceil(len(filters) ** 0.5))
-    figure = Figure(figsize=(across / 2, across / 2))
-    for axes in (grid := figure.subplots(across, across, squeeze=False)).flat:
-        axes.set_axis_off()
-    low, high = (found(axis=(1, 2, 3), keepdims=True) for found in (filters.min, filters.max))
-    for axes, shown in zip(grid.flat, (filters - low) / np.where(high > low, high - low, 1)):
-        axes.imshow(shown.transpose(1, 2, 0))
     return figure

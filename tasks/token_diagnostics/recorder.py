@@ -84,7 +84,6 @@ class Recorder:
             for place in points:
                 self._watch(place, show, hooks)
             self._watch_attentions([place for place in points if place.kind in WITH_ATTENTION], show_weights, hooks)
-            self._note_hidden_activations(points)
             yield
 
     def _watch(self, place: HookPoint, show: Callable[[HookPoint, str, Tensor], None], hooks: ExitStack) -> None:
@@ -108,14 +107,6 @@ class Recorder:
             else:
                 hooks.enter_context(weights_shown(attention, partial(show, block.name)))
         self.missing += [f"attention weights of {', '.join(names)}: {reason}" for reason, names in without.items()]
-
-    def _note_hidden_activations(self, points: list[HookPoint]) -> None:
-        users = getattr(self.backbone.model.patch_embed, "user", "")
-        if users and not any(place.kind == "activation" for place in points):
-            self.missing.append(
-                "activations of the user's stem: none is a module whose class says so (relu, gelu, ...); functions are "
-                "not seen"
-            )
 
 
 def why_no_weights(attention: Any) -> str:

@@ -33,11 +33,7 @@ class Averager:
             names: the numbers wanted, among `NAMES`; fewer take less time.
             most: the largest weight of an image.
 
-        Raises:
-            ValueError: there is no such name.
         """
-        if unknown := [name for name in names if name not in NAMES]:
-            raise ValueError(f"no number of COCO is called {', '.join(unknown)}; they are {', '.join(NAMES)}")
         self.names, self.most, self.images = tuple(names), most, len(matches.sample)
         rows, place = _rows(matches, most)
         self.sizes = {
@@ -49,8 +45,10 @@ class Averager:
     def means(self, weights: NDArray[Any]) -> dict[str, float]:
         """Return the numbers in [0, 1], without those of sizes that no object of a weighted image has.
 
+        They are those of a data set that holds each image so often, its copies next to one another in the order of ids.
+
         Args:
-            weights: integers [I] in 0 ... `most`.
+            weights: integers [I] in 0 ... `most`, how often each image counts.
 
         Raises:
             ValueError: a weight is larger.

@@ -53,14 +53,8 @@ class Matches:
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Matches":
-        """Restore the matches from their `outcomes`; every score is the same to the bit.
-
-        Raises:
-            ValueError: an array is missing.
-        """
+        """Restore the matches from their `outcomes`; every score is the same to the bit."""
         names = {name: f"{PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
-        if missing := [name for name in names.values() if name not in outcomes]:
-            raise ValueError(f"outcomes of a detection run lack {', '.join(missing)}")
         return cls(kind=kind, **{name: np.asarray(outcomes[saved]) for name, saved in names.items()})
 
     @cached_property

@@ -5,13 +5,11 @@ again in vectorised numpy: `matching` pairs detections with objects, `averages` 
 Letters: N detections, G objects, I images, K categories, T = 10 IoU thresholds, A = 4 area ranges.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.detection.coco.averages import NAMES, Averager
+from tasks.detection.coco.averages import Averager
 from tasks.detection.coco.flat_arrays import detections_from, truth_from
 from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
 from tasks.detection.coco.matching import AREAS, MAX_DETECTIONS, candidates, match
@@ -55,20 +53,10 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
     )
 
 
-def scores(matches: Matches, *, weights: NDArray[Any] | None = None, names: Sequence[str] = NAMES) -> dict[str, float]:
-    """Return COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl".
+def scores(matches: Matches) -> dict[str, float]:
+    """Return COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl", of matches by `evaluate`.
 
-    A number is left out where the data set has no object of its size (pycocotools says -1). For many weightings of
-    the same matches, `tasks.detection.coco.averages.Averager` computes once what they share.
-
-    Args:
-        matches: result of `evaluate`.
-        weights: integers [I], how often each image counts. The numbers are those of a data set that holds each image
-            so often, its copies next to one another in the order of ids. None: once each.
-        names: the numbers wanted, among `NAMES`.
+    A number is left out where the data set has no object of its size (pycocotools says -1).
     """
-    weights = np.ones(len(matches.sample), dtype=np.int64) if weights is None else np.asarray(weights)
-    if weights.shape != matches.sample.shape or weights.dtype.kind not in "iu" or (weights < 0).any():
-        raise ValueError(f"weights must be integers from 0, one for each of the {len(matches.sample)} images")
-    means = Averager(matches, names, most=int(weights.max(initial=1))).means(weights)
+    means = Averager(matches).means(np.ones(len(matches.sample), dtype=np.int64))
     return {f"{PREFIX[matches.kind]}_{name}": value for name, value in means.items()}

@@ -73,8 +73,7 @@ def write(store: Path, classes: int, images: int, tests: int, channels: int) -> 
         for start in range(0, len(of), SHARD_ROWS):
             rows = np.arange(start, min(start + SHARD_ROWS, len(of)))
             noise = random.standard_normal((len(rows), channels), dtype=np.float32)
-            entry.write(rows, noise + centres[of[rows]])
-        entry.close()
+            entry.write(rows, noise + centres[of[rows]], 0.0)
     return labels, truth
 
 
@@ -87,7 +86,6 @@ def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strength
         read = entry.read(np.arange(count))
         assert read is not None
         found[name] = torch.from_numpy(read)
-        entry.close()
     groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
     orders = tuple(permuted(groups, draw) for draw in range(draws))
     sets = SupportSets("bigvision", orders, SHOTS, 5 if len(strengths) > 1 else 0, (), ())

@@ -36,7 +36,7 @@ def side_by_side(comparison: Comparison, *, pictures: bool) -> Iterator[Section]
             note = f"The queries on which {a} and {b} differ most: ✓ shows the same identity, ✗ another."
             yield Section(title=f"Ranked lists side by side: {where}", note=note, galleries=lists, in_pairs=True)
         if pairs := list(_detections(row, (a, b))) if pictures else []:
-            note = 'Dashed and "false": covers no object of its class. Dashed and grey, "missed": no box covers it.'
+            note = "Objects are grey, boxes that were found have the colour of their class."
             yield Section(title=f"Detections side by side: {where}", note=note, pictures=pairs, in_pairs=True)
 
 
