@@ -145,6 +145,7 @@ class Reid(ReidFacts):
         }
         if context.folder and context.ranks.first:
             assert ranking.nearest is not None
+            assert ranking.nearest_distances is not None
             query, gallery = (
                 [(dataset.name_of(sample), sample.identity, sample.camera) for sample in samples]
                 for samples in (dataset.query, dataset.gallery)

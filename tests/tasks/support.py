@@ -40,7 +40,7 @@ def run_task(
     options, here = smoke_options(task, *words), context(folder)
     spec = spec or resolve("tiny")
     load_task(task).check(spec, data, options, here)
-    scores, outcomes = load_task(task).run(spec, data, options, here)
+    scores, outcomes = load_task(task).execute(spec, data, options, here)
     if scores:
         assert load_task(task).rescore(outcomes) == scores
         assert not load_task(task).contradictions(scores)

@@ -18,8 +18,7 @@ RUNS, QUERIES, IMAGES = 12, 6, 12
 """Largest numbers of runs shown, of queries of a run, and of pictures of a detection run."""
 BOXES = "Validation images with the boxes that were found."
 TOKENS = (
-    "Beside each image how alike its tokens are to the framed one, place by place: dark is opposite, bright the "
-    "same. Besides, the filters of the stem's first layer, each stretched from its smallest weight to its largest."
+    "Beside each image how alike its tokens are to the marked one, place by place: dark is opposite, bright the same."
 )
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
