@@ -29,7 +29,7 @@ from backbones.data.splits.split import Split
 from backbones.engine.context import Context
 from backbones.engine.extract import load_batches
 from backbones.pretrain.augment import Step, View, view_steps
-from backbones.runtime.dist import broadcast_object, gather_objects
+from backbones.runtime.dist import gather_objects
 from tasks.probing.feature_store import Entry
 
 SHARD_ROWS = 1024
@@ -144,13 +144,12 @@ class Extractor:
         """Make the shards of missing rows; ranks share them."""
         ranks = self.context.ranks
         size = min(SHARD_ROWS, -(-len(needed) // ranks.world))
-        while len(missing := broadcast_object(entry.missing(needed))):
+        while len(missing := np.unique(np.concatenate(gather_objects(entry.missing(needed))))):
             # the same ones in every process that needs these rows, whatever it finds missing
             shards = [np.intersect1d(needed[start : start + size], missing) for start in range(0, len(needed), size)]
             mine = [shard for shard in shards if len(shard)][ranks.rank :: ranks.world]
             first = os.getpid() % max(len(mine), 1)  # another run begins elsewhere
             self._make(entry, mine[first:] + mine[:first], images, label)
-            gather_objects(None)
 
     @torch.inference_mode()
     def _make(self, entry: Entry, shards: list[NDArray[Any]], images: "Pixels", label: str) -> None:

@@ -8,10 +8,8 @@ import torch
 from backbones.backbone import create
 from backbones.data.splits.subsets import content_digests
 from backbones.engine.context import Context
-from backbones.errors import Stopped, UserError
-from backbones.runtime.ranks import Ranks
+from backbones.errors import Stopped
 from tasks.probing import features as module
-from tasks.probing.feature_store import Entry
 from tasks.probing.features import Extractor, Features, encoder
 from tests.support import context
 from tests.tasks.support import digits
@@ -50,7 +48,6 @@ def test_features_are_those_of_each_image_in_the_order_asked(tmp_path, monkeypat
     found, taker, split = extracted(tmp_path, indices)
     torch.testing.assert_close(found, plain(split, indices), atol=1e-5, rtol=1e-5)
     assert taker.computed == taker.images == len({*indices})
-    assert 0 < taker.wait_seconds < taker.seconds
 
 
 def test_the_second_time_nothing_is_computed_and_the_rest_is_added(tmp_path) -> None:
@@ -74,20 +71,6 @@ def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_pa
     assert found["extraction_seconds"] == spent["extraction_seconds"]
     cores = torch.get_num_threads() + taker.context.workers
     assert found["found_hours"] == pytest.approx(cores * spent["extraction_seconds"] / 3600)
-    _, half, _ = extracted(tmp_path, range(0, 40))
-    more = half.context.cost.extraction
-    assert more["found_hours"] == pytest.approx(found["found_hours"]), "what it computed is among its own hours"
-    assert more["extraction_seconds"] > found["extraction_seconds"]
-    assert half.context.cost.summary()["found_hours"] == more["found_hours"]
-
-
-def test_a_store_that_does_not_say_what_features_took_leaves_it_unknown(tmp_path, monkeypatch) -> None:
-    write = Entry.write
-    monkeypatch.setattr(Entry, "write", lambda self, rows, features, spent: write(self, rows, features))
-    extracted(tmp_path, range(20))
-    _, taker, _ = extracted(tmp_path, range(20))
-    summary = taker.context.cost.summary()
-    assert (summary["extraction_seconds"], summary["found_hours"]) == (None, None)
 
 
 def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_path) -> None:
@@ -109,18 +92,6 @@ def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_p
         next(one_weight.backbone.parameters()).view(-1)[0] += 1e-3
     one_weight.features(split, np.arange(8), contents, "digits test")
     assert one_weight.computed == 8
-
-
-def test_a_damaged_shard_is_computed_again(tmp_path, capsys) -> None:
-    first, _, _ = extracted(tmp_path, range(20))
-    (path,) = tmp_path.glob("features/*/*.safetensors")
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    again, taker, _ = extracted(tmp_path, range(20))
-    assert taker.computed == 20
-    assert torch.equal(first, again)
-    assert "damaged" in capsys.readouterr().err
 
 
 def test_what_a_stopped_extraction_has_made_is_kept(tmp_path, monkeypatch) -> None:
@@ -156,33 +127,6 @@ def test_equal_images_are_computed_once(tmp_path) -> None:
     assert taker.computed == 3
     assert torch.equal(found[0], found[2])
     assert torch.equal(found[1], found[5])
-
-
-def test_ranks_begin_apart_and_each_shard_is_claimed_once(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "SHARD_ROWS", 10)
-    split = digits(4).val
-    contents = content_digests(split, np.arange(len(split)))
-    taker = extractor(context(features=tmp_path / "features", ranks=Ranks(rank=1, world=2)))
-    entry = taker._open(sorted({*contents}), "digits test")
-    claimed: list = []
-    batches = list(taker._claims(entry, np.split(np.arange(40), 4), claimed))
-    assert [int(rows[0]) for rows in claimed] == [20, 30, 0, 10]
-    assert sorted(row for batch in batches for row in batch) == list(range(40))
-
-
-def test_an_unreadable_image_is_named(tmp_path) -> None:
-    split = digits(4).val
-    path = Path(split.path(3))
-    copy = tmp_path / "images"
-    for index in range(4):
-        target = copy / split.names[index]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(Path(split.path(index)).read_bytes())
-    (copy / split.names[3]).write_bytes(path.read_bytes()[:50])
-    split = replace(split.select(np.arange(4)), folder=copy)
-    taker = extractor(context(features=tmp_path / "features"))
-    with pytest.raises(UserError, match=rf"{split.names[3]}: cannot be read"):
-        taker.features(split, np.arange(4), [b"a", b"b", b"c", b"d"], "digits test")
 
 
 def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ NEAREST = np.array([[2, 0, 3], [3, 2, -1]])
 
 
 def lists() -> RankedLists:
-    return RankedLists.from_ranking(NEAREST, QUERIES, GALLERY)
+    return RankedLists.from_ranking(NEAREST, QUERIES, GALLERY, NEAREST / 7)
 
 
 @pytest.fixture
@@ -46,11 +45,6 @@ def test_right_is_the_querys_identity_and_nothing_stands_behind_the_end() -> Non
     assert "g/never.jpg" not in lists().gallery
 
 
-def test_an_end_is_never_right_even_where_the_last_image_would_be() -> None:
-    found = RankedLists.from_ranking(np.array([[0, -1]]), [("q", 7, 1)], [("g", 7, 2)])
-    assert found.right.tolist() == [[True, False]]
-
-
 def test_lists_come_back_from_their_file(tmp_path: Path) -> None:
     lists().save(tmp_path / RANKED)
     found = RankedLists.load(tmp_path / RANKED)
@@ -59,24 +53,11 @@ def test_lists_come_back_from_their_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_or_something_else(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is gone"):
-        RankedLists.load(tmp_path / RANKED)
-    for content in (b"", b"text", b"PK\x03\x04"):
-        (tmp_path / RANKED).write_bytes(content)
-        with pytest.raises(UserError, match="no ranked lists"):
+    for content in (None, b"", b"text", b"PK\x03\x04"):
+        if content is not None:
+            (tmp_path / RANKED).write_bytes(content)
+        with pytest.raises(UserError, match="cannot be read"):
             RankedLists.load(tmp_path / RANKED)
-    np.savez(tmp_path / RANKED, query=np.arange(3))
-    with pytest.raises(UserError, match="no ranked lists"):
-        RankedLists.load(tmp_path / RANKED)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"places": NEAREST + 2}, {"places": NEAREST - 1}, {"places": NEAREST[0]}, {"query_camera": np.arange(3)}]
-)
-def test_arrays_that_do_not_fit_together(tmp_path: Path, wrong: dict[str, np.ndarray]) -> None:
-    replace(lists(), **wrong).save(tmp_path / RANKED)
-    with pytest.raises(UserError, match="no ranked lists"):
-        RankedLists.load(tmp_path / RANKED)
 
 
 @pytest.mark.parametrize(("total", "count"), [(10, 3), (10, 10), (3, 10), (1, 1), (10, 1), (1000, 7)])
@@ -95,30 +76,17 @@ def test_a_picture_shows_the_query_and_marks_each_place(root: Path) -> None:
     for start, colour in zip(starts, (QUERY, WRONG, RIGHT, WRONG)):
         assert tuple(pixels[1, start + 1]) == ImageColor.getrgb(colour)
         assert tuple(pixels[FRAME + HEIGHT // 2, start + width // 2]) == (0, 120, 0)
-    bands = [pixels[HEIGHT + 2 * FRAME :, start : start + width] for start in starts]
-    white = [(band == 255).all(2) for band in bands]
-    assert not white[0].any()
-    assert np.array_equal(white[1], white[3])
-    assert white[1].any()
-    assert not np.array_equal(white[1], white[2]), "tick and cross differ in shape"
     assert picture(lists(), 1, root).width == picture(lists(), 0, root).width - width - GAP
-
-
-def test_odd_shapes_stay_small(root: Path) -> None:
-    for size in ((1, 3000), (3000, 1), (1, 1)):
-        Image.new("RGB", size).save(root / "q/a.jpg")
-        assert picture(lists(), 0, root).width < 1000
 
 
 def test_pictures_of_a_run_and_what_keeps_them_from_being_drawn(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    with pytest.raises(UserError, match=r"ranked\.npz is gone"):
+    with pytest.raises(UserError, match=r"ranked\.npz: cannot be read"):
         save_pictures(folder, root, 2)
     lists().save(folder / RANKED)
     save_pictures(folder, root, 5)
     assert sorted(path.name for path in (folder / "pictures").iterdir()) == [
-        "SHA256SUMS",
         picture_name(0),
         picture_name(1),
     ]

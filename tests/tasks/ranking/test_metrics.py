@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tasks.ranking import distances as distances_module
-from tasks.ranking import tie_groups as tie_groups_module
 from tasks.ranking.metrics import OUTCOMES, Ranking, rank, rank_distances
 
 
@@ -75,6 +74,11 @@ def plain_ranking(distances, names, max_rank=50):
     ]
 
 
+def first(found):
+    """The expected rank of the first match."""
+    return found.before + (found.tied + 1) / (found.hits + 1)
+
+
 def assert_same(left, right):
     for name in OUTCOMES:
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
@@ -85,7 +89,7 @@ def assert_same(left, right):
 @pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
 @pytest.mark.parametrize(
     ("queries", "gallery", "dim", "identities", "cameras"),
-    [(1, 3, 4, 1, 9), (5, 30, 8, 3, 2), (80, 40, 16, 30, 3), (300, 500, 32, 25, 6), (70, 2000, 8, 2, 2)],
+    [(1, 3, 4, 1, 9), (80, 40, 16, 30, 3), (70, 2000, 8, 2, 2)],
 )
 def test_scores_follow_their_definitions(queries, gallery, dim, identities, cameras, rule):
     names = labels(queries, gallery, identities=identities, cameras=cameras)
@@ -98,15 +102,14 @@ def test_scores_follow_their_definitions(queries, gallery, dim, identities, came
     valid = [one for one in expected if one]
     np.testing.assert_allclose(found.ap[found.valid], [one[rule] for one in valid], atol=1e-12)
     np.testing.assert_allclose(found.inp[found.valid], [one["inp"] for one in valid], atol=1e-12)
-    np.testing.assert_array_equal(found.first[found.valid], [one["first"] for one in valid])
+    np.testing.assert_array_equal(first(found)[found.valid], [one["first"] for one in valid])
     np.testing.assert_allclose(found.cmc, np.mean([one["cmc"] for one in valid], axis=0), atol=1e-12)
     assert found.mAP == pytest.approx(np.mean([one[rule] for one in valid]), abs=1e-12)
     assert found.mINP == pytest.approx(np.mean([one["inp"] for one in valid]), abs=1e-12)
-    assert found.mAP_interval == (found.mAP, found.mAP)
 
 
 @pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_ties_score_the_mean_over_all_permutations(seed, rule):
     gallery = 6
     names = labels(4, gallery, identities=2, cameras=3, seed=seed)
@@ -121,13 +124,11 @@ def test_ties_score_the_mean_over_all_permutations(seed, rule):
         assert found.valid[query] == (lists[0] is not None)
         if not found.valid[query]:
             continue
-        for name, value in (("inp", found.inp), ("first", found.first), (rule, found.ap)):
+        for name, value in (("inp", found.inp), ("first", first(found)), (rule, found.ap)):
             assert value[query] == pytest.approx(np.mean([one[name] for one in lists]), abs=1e-12)
         np.testing.assert_allclose(
             found.cmc_of_queries[query], np.mean([one["cmc"] for one in lists], axis=0), atol=1e-12
         )
-        assert found.ap_worst[query] == pytest.approx(min(one[rule] for one in lists), abs=1e-12)
-        assert found.ap_best[query] == pytest.approx(max(one[rule] for one in lists), abs=1e-12)
 
 
 def tied_features(queries=60, gallery=400):
@@ -159,61 +160,11 @@ def test_the_length_of_blocks_leaves_no_trace(monkeypatch, tied):
         assert_same(rank(query, images, *names), found)
 
 
-def test_sorting_whole_rows_counts_the_same(monkeypatch):
-    names = labels(60, 400, identities=8, cameras=3)
-    found = rank(*tied_features(), *names)
-    # as other devices than CPUs do
-    monkeypatch.setattr(tie_groups_module, "counts", tie_groups_module._counts_by_torch)
-    assert_same(rank(*tied_features(), *names), found)
-
-
-@pytest.mark.parametrize("many", [0, 1, 10**9])
-def test_few_and_many_neighbours_are_decided_the_same(monkeypatch, many):
-    names = labels(60, 400, identities=8, cameras=3)
-    exact = rank_distances(squared(*tied_features()), *names)
-    monkeypatch.setattr(tie_groups_module, "MANY", many)
-    assert_same(rank(*tied_features(), *names), exact)
-    query, images = (part.astype(np.float64) for part in tied_features())
-    assert_same(rank(query, images, *names), exact)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_scores_the_same():
     names = labels(60, 400, identities=8, cameras=3)
     query, images = (torch.from_numpy(part) for part in tied_features())
     assert_same(rank(query.cuda(), images.cuda(), *names), rank(query, images, *names))
-
-
-def test_left_out_images_change_nothing():
-    names = labels(40, 200, identities=10, cameras=4)
-    query, images = features(40, 200, 16, ids=names[:2])
-    found = rank(query[:1], images, *(part[:1] if len(part) == 40 else part for part in names))
-    more_ids, more_cameras = np.append(names[1], names[0][0]), np.append(names[3], names[2][0])
-    more = rank(query[:1], np.vstack([images, query[:1]]), names[0][:1], more_ids, names[2][:1], more_cameras)
-    assert_same(more, found)
-
-
-def test_queries_without_a_match_are_not_counted():
-    names = labels(40, 200, identities=10, cameras=4)
-    query, images = features(40, 200, 16, ids=names[:2])
-    found = rank(query, images, *names)
-    more = rank(
-        np.vstack([query, query[:1]]), images, np.append(names[0], 77), names[1], np.append(names[2], 0), names[3]
-    )
-    assert more.valid.tolist() == [*found.valid, False]
-    assert more.scores() == found.scores()
-
-
-def test_scores_are_ordered_and_bounded():
-    for seed in range(5):
-        names = labels(50, 300, identities=12, cameras=3, seed=seed)
-        found = rank(*features(50, 300, 16, seed), *names)
-        scores = found.scores()
-        assert scores["rank1"] <= scores["rank5"] <= scores["rank10"]
-        assert all(0 <= score <= 1 for score in scores.values())
-        assert (np.diff(found.cmc) >= 0).all()
-        assert found.cmc.shape == (50,)
-        assert found.mAP_interval[0] <= found.mAP <= found.mAP_interval[1]
 
 
 def test_perfect_features_score_one():
@@ -240,8 +191,6 @@ def test_equal_features_are_degenerate_and_score_chance():
         int(((names[1] == one) & (names[3] != camera)).sum()) for one, camera in zip(names[0], names[2], strict=True)
     ]
     np.testing.assert_allclose(found.cmc[0], np.mean(np.array(matches) / found.kept), atol=1e-12)
-    worst, best = found.mAP_interval
-    assert worst < found.mAP < best == 1
     moved = np.tile(query[:1], (400, 1))
     moved[0] += 1
     assert not rank(query, moved, *names).degenerate
@@ -264,8 +213,6 @@ def test_scores_are_recomputed_to_the_bit_from_saved_outcomes(tmp_path):
     assert not found.valid.all()
     assert_same(again, found)
     assert again.degenerate == found.degenerate
-    with pytest.raises(ValueError, match="lack inp"):
-        Ranking.from_outcomes({name: array for name, array in found.outcomes().items() if name != "inp"})
 
 
 def test_every_kind_of_input_scores_the_same():
@@ -283,23 +230,6 @@ def test_every_kind_of_input_scores_the_same():
         warnings.simplefilter("error")
         images.setflags(write=False)
         assert_same(rank(np.asfortranarray(query), images, *(part.tolist() for part in names)), found)
-
-
-def test_inputs_are_left_as_they_were():
-    names = labels(30, 100, identities=6, cameras=3)
-    distances = squared(*features(30, 100, 8))
-    before = distances.copy()
-    rank_distances(distances, *names)
-    np.testing.assert_array_equal(distances, before)
-
-
-def test_float32_rounding_moves_scores_by_little():
-    names = labels(200, 3000, identities=100, cameras=4)
-    query, images = features(200, 3000, 256, ids=names[:2])
-    single = rank(query, images, *names)
-    double = rank(query.astype(np.float64), images.astype(np.float64), *names)
-    np.testing.assert_allclose(single.ap, double.ap, atol=1e-4)
-    assert single.mAP == pytest.approx(double.mAP, abs=1e-6)
 
 
 def nearly_parallel(cosine, ids, dim=192, seed=0):
@@ -320,7 +250,7 @@ def by_queries(query, gallery):
     return np.stack([((row.astype(np.float64) - exact) ** 2).sum(1) for row in query])
 
 
-@pytest.mark.parametrize("lost", [1e-3, 1e-4, 1e-5, 1e-6, 1e-7])
+@pytest.mark.parametrize("lost", [1e-3, 1e-7])
 def test_nearly_parallel_features_rank_as_in_float64(lost):
     names = labels(294, 886, identities=99, cameras=4)
     query, gallery = nearly_parallel(1 - lost, names[:2])
@@ -329,18 +259,10 @@ def test_nearly_parallel_features_rank_as_in_float64(lost):
     assert found.mAP == pytest.approx(exact.mAP, abs=1e-9)
     np.testing.assert_allclose(found.ap, exact.ap, atol=1e-12)
     np.testing.assert_array_equal(found.tied, exact.tied)
-    assert found.mAP_interval == pytest.approx(exact.mAP_interval, abs=1e-12)
     assert found.scores() == pytest.approx(exact.scores(), abs=1e-12)
 
 
-@pytest.mark.parametrize("offset", [0.0, 8.0, 1000.0])
-def test_an_offset_of_all_features_moves_no_match(offset):
-    names = labels(120, 500, identities=30, cameras=4)
-    query, gallery = (part + np.float32(offset) for part in features(120, 500, 64, ids=names[:2]))
-    assert_same(rank(query, gallery, *names), rank_distances(by_queries(query, gallery), *names))
-
-
-@pytest.mark.parametrize(("offset", "spread"), [(1e4, 1e-6), (1e6, 1e-6), (0.0, 1e-3)])
+@pytest.mark.parametrize(("offset", "spread"), [(1e4, 1e-6), (1e6, 1e-6)])
 def test_copies_far_from_zero_tie_with_their_like_alone(offset, spread):
     names = labels(40, 900, identities=8, cameras=3)
     query, gallery = (offset + spread * part.astype(np.float64) for part in features(40, 900, 64, ids=names[:2]))
@@ -350,22 +272,10 @@ def test_copies_far_from_zero_tie_with_their_like_alone(offset, spread):
     np.testing.assert_allclose(found.ap, exact.ap, atol=1e-12)
 
 
-def test_values_are_off_by_less_than_the_slack_says():
-    names = labels(64, 800, identities=20, cameras=4)
-    query, gallery = (torch.from_numpy(part) for part in nearly_parallel(1 - 1e-4, names[:2], dim=384))
-    source, rows = distances_module.Distances(query, gallery), slice(0, 64)
-    values, columns = source.block(rows), torch.arange(800).expand(64, 800)
-    exact = torch.from_numpy(by_queries(query.numpy(), gallery.numpy()))
-    off = values.double() - exact  # a constant per query, and the errors
-    errors = (off - off.median(1, keepdim=True).values).abs()
-    assert (errors < source.slack(rows, columns, values)).all()
-    assert errors.max() > 0
-
-
 def test_float64_features_are_ranked_in_float64():
     images = np.array([[1.0], [1.0 + 1e-12]])
-    assert rank(np.array([[2.0]]), images, [0], [1, 0], [0], [1, 1]).first.tolist() == [1]
-    assert rank(np.array([[0.0]]), images, [0], [1, 0], [0], [1, 1]).first.tolist() == [2]
+    assert rank(np.array([[2.0]]), images, [0], [1, 0], [0], [1, 1]).before.tolist() == [0]
+    assert rank(np.array([[0.0]]), images, [0], [1, 0], [0], [1, 1]).before.tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -397,19 +307,13 @@ def test_wrong_inputs_are_named(change, words):
         rank(**fitting | change)
 
 
-def test_distances_must_be_finite():
-    for wrong in (np.nan, np.inf):
-        with pytest.raises(ValueError, match="distances hold nan, infinity"):
-            rank_distances(np.array([[0.0, wrong]]), [1], [1, 1], [0], [1, 1])
-
-
 def test_a_ranking_is_never_without_a_valid_query():
     found = rank_distances(np.array([[0.0, 1.0]]), [1], [1, 2], [0], [1, 1])
     with pytest.raises(ValueError, match="no query has a match"):
         replace(found, hits=np.zeros(1, dtype=np.int64))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_torchreid_gives_the_same_scores(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -463,16 +367,6 @@ def test_the_first_places_of_clusters_are_in_the_order_that_is_scored(spread, co
     found = rank(query, gallery, *names, keep=10)
     exact = rank_distances(by_queries(query, gallery), *names, keep=10)
     np.testing.assert_array_equal(found.nearest, exact.nearest)
-
-
-def test_the_first_places_do_not_depend_on_the_blocks(monkeypatch):
-    names = labels(130, 300, identities=20, cameras=3)
-    query, gallery = features(130, 300, 8, ids=(names[0], names[1]))
-    gallery[150:] = gallery[:150]
-    whole = rank(query, gallery, *names, keep=10)
-    monkeypatch.setattr(distances_module, "BLOCK_BYTES", 1 << 10)
-    np.testing.assert_array_equal(rank(query, gallery, *names, keep=10).nearest, whole.nearest)
-    np.testing.assert_array_equal(whole.nearest, plain_nearest(np.float32(squared(query, gallery)).round(4), names, 10))
 
 
 def test_the_room_exports_what_outside_scripts_import() -> None:
