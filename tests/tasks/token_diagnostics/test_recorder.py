@@ -29,15 +29,6 @@ def test_the_points_of_figure_1_are_the_tokens_of_the_backbone() -> None:
     assert not recorder.missing
 
 
-def test_class_tokens_are_left_out_on_request() -> None:
-    backbone = tiny()
-    recorder, places, _ = recorded(backbone, class_token=False)
-    assert {about["tokens"] for about in recorder.layers} == {4}
-    with torch.inference_mode():
-        last = backbone.tokens(IMAGES)[-1][:, 1:]
-    assert similarity(places["block 2"]) == pytest.approx(cosine_similarity(last).tolist(), abs=1e-5)
-
-
 def test_every_activation_of_the_stem_is_seen_before_and_after() -> None:
     backbone = tiny(stem="conv")
     recorder, places, _ = recorded(backbone)
@@ -63,13 +54,11 @@ def test_recording_leaves_the_backbone_as_it_was() -> None:
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in backbone.modules())
 
 
-def test_a_user_stem_shows_its_modules_and_says_what_it_hides(user: str) -> None:
+def test_a_user_stem_shows_its_modules(user: str) -> None:
     names = [about["place"] for about in recorded(tiny(stem=f"{user}:Shared"))[0].layers]
     assert names[:4] == ["stem conv.act before", "stem conv.act after"] + [
         f"stem conv.act {when} (call 2)" for when in ("before", "after")
     ]
-    (said,) = recorded(tiny(stem=f"{user}:Hidden"))[0].missing
-    assert "user's stem" in said
 
 
 def test_volo_shows_outlookers_blocks_and_class_attention() -> None:
@@ -103,7 +92,7 @@ def test_weights_of_every_attention_give_its_output(name: str) -> None:
     assert torch.allclose(weights, plain, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*ATTENTIONS])
+@pytest.mark.parametrize("name", ["softmax", "relu_sum"])
 def test_weights_of_half_precision_queries_are_not_rounded_again(name: str) -> None:
     """Their entropy is that of float64."""
     q, k = (3 * torch.randn(2, 2, 2, 11, 4, generator=torch.Generator().manual_seed(0))).bfloat16()
@@ -126,11 +115,6 @@ def test_softmax_weights_of_timms_attentions_give_their_outputs(name: str) -> No
     v = attention.qkv(x.flatten(1, -2)).unflatten(2, (3, attention.num_heads, -1))[:, :, 2].transpose(1, 2)
     plain = attention.proj((seen[0] @ v).transpose(1, 2).flatten(2))
     assert torch.allclose(out.view(plain.shape), plain, atol=1e-5)
-
-
-def test_row_sums_of_relu_attention_follow_the_exponent_of_the_length() -> None:
-    sums = [row_sums(recorded(tiny(attention="relu", alpha=alpha))[2]["block 1"])[0] for alpha in (0.0, 1.0)]
-    assert sums[0] == pytest.approx(5 * sums[1], rel=1e-4)
 
 
 def test_attention_that_shows_no_weights_is_said(user: str) -> None:

@@ -10,7 +10,6 @@ from tasks.token_diagnostics.statistics import (
     correlations,
     cosine_similarity,
     effective_rank,
-    penalty_weights,
     singular_values,
     token_statistics,
 )
@@ -87,12 +86,6 @@ def test_singular_values_and_effective_rank(n: int, d: int) -> None:
     assert ((rank >= 1) & (rank <= min(n, d) + 1e-9)).all()
 
 
-def test_effective_rank_of_known_matrices() -> None:
-    assert effective_rank(singular_values(3 * torch.eye(6))) == pytest.approx(6)
-    assert effective_rank(singular_values(torch.ones(6, 4))) == pytest.approx(1, abs=1e-5)
-    assert effective_rank(singular_values(torch.zeros(6, 4))) == 0
-
-
 def test_attention_statistics_of_softmax() -> None:
     weights = tokens(2, 3, 4, 8).softmax(-1)
     entropy = [-sum(w * math.log(w) for w in row) for row in weights[0].flatten(0, 1).tolist()]
@@ -111,11 +104,6 @@ def test_attention_statistics_of_signed_weights_and_of_empty_rows() -> None:
     nothing = attention_statistics(torch.zeros(1, 1, 2, 4))[0]
     assert nothing[ATTENTION_FIELDS.index("entropy")].isnan()
     assert attention_statistics(torch.full((1, 1, 2, 4), torch.nan)).isnan().all()
-
-
-def test_penalty_weights() -> None:
-    found = penalty_weights(torch.tensor([3.0, 0.0, -1.0]), torch.tensor([4.0, 0.0, 0.0]))
-    assert found.tolist() == [5, 0, 1]
 
 
 def test_correlations() -> None:

@@ -52,14 +52,6 @@ def test_where_the_relu_ends_the_stem_the_first_attention_follows() -> None:
     assert last["weights"][0]["pearson"] is None, "all scales are 1 at the start"
 
 
-@pytest.mark.parametrize(("stem", "said"), [("conv_relu", "no norm"), ("xiao", None), ("conv_ibn", None)])
-def test_stems_with_other_parts(stem: str, said: str | None) -> None:
-    facts = stem_facts(tiny(stem=stem), IMAGES[:1])
-    assert facts["last_activation"]["weights"][0]["norm"]
-    assert ("penalty" in facts["last_activation"]) == (said is None)
-    assert [said in line for line in facts["missing"]] == ([True] if said else [])
-
-
 PARTS = """
 from torch import nn
 
@@ -80,13 +72,6 @@ class Transposed(Base):
     def made(self, dim):
         return nn.ConvTranspose2d(dim, dim, 1)
 
-class Dropped(Base):
-    def made(self, dim):
-        return nn.Dropout(0.5)
-
-    def forward(self, x):
-        return self.proj(self.act(self.middle(self.norm(self.conv(x)))))
-
 class Last(nn.Module):
     def __init__(self, dim, patch):
         super().__init__()
@@ -105,14 +90,6 @@ def test_what_is_no_matrix_behind_the_activation_is_missing(tmp_path: Path, name
     facts = stem_facts(tiny(stem=f"{tmp_path / 'parts.py'}:{name}"), IMAGES[:1])
     assert facts["last_activation"]["weights"] == []
     assert any(said in line for line in facts["missing"])
-
-
-def test_dropout_hides_nothing(tmp_path: Path) -> None:
-    (tmp_path / "parts.py").write_text(PARTS)
-    backbone = tiny(stem=f"{tmp_path / 'parts.py'}:Dropped").eval()
-    facts = stem_facts(backbone, IMAGES[:1])
-    assert facts["last_activation"]["norm"] == "conv.norm"
-    assert facts["missing"] == []
 
 
 def test_a_map_whose_layout_is_not_known_is_missing(tmp_path: Path) -> None:
