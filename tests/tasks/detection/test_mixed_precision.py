@@ -11,14 +11,13 @@ from torchvision.ops import box_iou
 from backbones.backbone import create
 from backbones.runtime.finite import NotFinite
 from tasks.detection.coco.scores import evaluate, scores
-from tasks.detection.detector_specs import detector_names, resolve_detector
+from tasks.detection.detector_specs import resolve_detector
 from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, make_maps
 from tasks.detection.learner import collate
-from tasks.detection.mixed_precision import finite_outputs, heads, widened
+from tasks.detection.mixed_precision import finite_outputs, heads
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tasks.detection.predict import results_of
-from tests.support import context
 from tests.tasks.detection.scenes import a_learner, data_of, split_of
 from tests.tasks.detection.test_predict import SCENES, SIZE, found_by
 
@@ -111,7 +110,6 @@ def test_deltas_of_the_truth_score_all_and_leave_no_two_boxes_of_a_class_on_one_
     confident = [one for one in results if one["score"] > 0.5]
     assert scores(evaluate(truth, confident, "bbox"))["box_AP"] == pytest.approx(1, abs=1e-12)
     assert overlaps(results) <= 0.5
-    assert halves(confident) < 0.02
 
 
 def overlaps(results) -> float:
@@ -124,39 +122,9 @@ def overlaps(results) -> float:
     return max(float((box_iou(table, table) - 2 * torch.eye(len(table))).max()) for table in tables)
 
 
-def halves(results) -> float:
-    """The share of scores and corners that bf16 holds exactly."""
-    numbers = [[one["score"], *one["bbox"][:2]] for one in results]
-    values = torch.tensor(numbers, dtype=torch.float64).flatten()
-    return float((values == values.bfloat16().double()).double().mean())
-
-
 @pytest.mark.parametrize("name", ["mask_rcnn_light", "retinanet"])
-def test_few_numbers_of_a_run_in_half_precision_are_half_precise(tmp_path, name: str) -> None:
-    data = data_of(split_of(tmp_path, *SCENES))
-    learner = a_learner(name)
-    if name == "retinanet":
-        torch.nn.init.zeros_(learner.detector.bbox_head.retina_cls.bias)  # scores near 0.5 for 0.01
-    results = found_by(learner, data, eval_precision="bf16")
-    inside = [one for one in results if min(one["bbox"][:2]) > 0]  # corners on the border are whole numbers
-    assert len(inside) > 20
-    assert halves(inside) < 0.02
-    assert overlaps(results) <= 0.5 + 1e-6  # x + width rounds, too
-
-
-def with_few_proposals(learner, count: int = 8):
-    """Three heads with a thousand proposals in bf16 take minutes where the processor has no unit for it."""
-    detector = learner.detector
-    detector.rpn_head.test_cfg.max_per_img = detector.train_cfg.rpn_proposal.max_per_img = count
-    detector.roi_head.test_cfg.max_per_img = count
-    for sampler in detector.roi_head.bbox_sampler:
-        sampler.num = count
-    return learner
-
-
-@pytest.mark.parametrize("name", ["cascade_mask_rcnn", "mask_rcnn_light", "retinanet"])
 def test_heads_answer_in_float32_in_training_and_prediction(tmp_path, name: str) -> None:
-    learner = with_few_proposals(a_learner(name)) if name == "cascade_mask_rcnn" else a_learner(name)
+    learner = a_learner(name)
     kinds = set()
 
     def note(head, given, output) -> None:
@@ -175,65 +143,16 @@ def test_heads_answer_in_float32_in_training_and_prediction(tmp_path, name: str)
     assert {loss.dtype for loss in losses.values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("name", detector_names())
-def test_every_head_of_a_shipped_detector_is_known(name: str) -> None:
-    found = {type(head).__name__ for head in heads(built(name, 3))}
-    wanted = {"RetinaHead"} if name == "retinanet" else {"RPNHead", "FCNMaskHead"} if "mask" in name else {"RPNHead"}
-    assert wanted <= found
-    assert name == "retinanet" or any("BBoxHead" in kind for kind in found)
-
-
-def test_proposals_and_losses_of_a_step_in_half_precision_are_those_of_float32(tmp_path, monkeypatch) -> None:
-    """Worked out again without autocast, in float64 too, from what the layers of the head gave."""
-    learner = a_learner("faster_rcnn_light").train()
-    images = DetectionImages(split_of(tmp_path, SCENES[0]), train_transforms("resize", (512, 768), 0.0, True))
-    batch = learner.prepare(collate([images[0, 0, 0]]), torch.device("cpu"))
-    rpn, roi_head, given, used = learner.detector.rpn_head, learner.detector.roi_head, [], []
-    rpn.register_forward_hook(lambda head, inputs, output: given.append(output))
-    loss = roi_head.loss
-
-    def noting(levels, proposals, samples):
-        used.extend(one.bboxes for one in proposals)
-        return loss(levels, proposals, samples)
-
-    monkeypatch.setattr(roi_head, "loss", noting)
-    with torch.autocast(**BF16):
-        losses = learner(batch, 1)
-    outputs = [[level.detach().float() for level in part] for part in given[0]]
-    about = [sample.metainfo for sample in batch["data_samples"]]
-    (expected,) = rpn.predict_by_feat(*outputs, batch_img_metas=about, cfg=learner.detector.train_cfg.rpn_proposal)
-    assert used[0].dtype == torch.float32
-    assert torch.equal(used[0], expected.bboxes)
-    (sample,) = batch["data_samples"]
-    truth = sample.gt_instances.clone()
-    truth.labels = torch.zeros_like(truth.labels)
-    wide = [[level.double() for level in part] for part in outputs]
-    torch.manual_seed(0)
-    again = rpn.loss_by_feat(*wide, [truth], about)
-    assert losses["loss_rpn_bbox"].item() == pytest.approx(float(sum(again["loss_rpn_bbox"])), rel=1e-5)
-
-
-def test_widening_goes_into_what_heads_return_and_keeps_what_is_wide() -> None:
-    half, double, number = torch.ones(2).bfloat16(), torch.ones(2).double(), torch.arange(3)
-    found = widened(([half], {"a": double}, number, None))
-    assert found[0][0].dtype == torch.float32
-    assert found[1]["a"].dtype == torch.float64
-    assert found[2] is number
-    assert found[3] is None
-
-
 @pytest.mark.parametrize("part", ["neck", "rpn_head", "mask_head"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_outputs_that_are_not_finite_are_seen(tmp_path, part: str, value: float) -> None:
+def test_outputs_that_are_not_finite_are_seen(tmp_path, part: str) -> None:
     data = data_of(split_of(tmp_path, *SCENES))
     learner = a_learner()
     where = next(module for name, module in learner.detector.named_modules() if name.endswith(part))
     weights = [one for one in where.parameters() if one.ndim > 1]
     with torch.no_grad():
-        weights[-1].flatten()[0] = value
+        weights[-1].flatten()[0] = torch.nan
     with pytest.raises(NotFinite, match=r"0\.png"):
         found_by(learner, data)
     assert not learner.detector.neck._forward_hooks
     with finite_outputs(learner.detector):
         pass
-    assert context().outcome.status == "completed"

@@ -7,33 +7,19 @@ import torch
 
 from backbones.errors import UserError
 from tasks.detection import mmlab
-from tasks.detection.mmcv_ext import OPS, Bridge
+from tasks.detection.mmcv_ext import OPS
 
 mmlab.load()
 
-from mmcv.ops import deform_conv2d, point_sample  # noqa: E402
+from mmcv.ops import deform_conv2d  # noqa: E402
 
 
-def test_every_name_can_be_looked_up():
-    bridge = Bridge("mmcv._ext")
-    assert all(getattr(bridge, name) is function for name, function in OPS.items())
-    assert hasattr(bridge, "deform_conv_forward")
-    assert not hasattr(bridge, "__path__"), "not a package"
-
-
-@pytest.mark.parametrize("parent", [UserError, NotImplementedError])
-def test_a_missing_operator_names_itself_and_who_asked(parent):
-    with pytest.raises(parent, match="needs a compiled mmcv") as raised:
+def test_a_missing_operator_names_itself_and_who_asked():
+    with pytest.raises(UserError, match="needs a compiled mmcv") as raised:
         deform_conv2d(torch.zeros(1, 3, 8, 8), torch.zeros(1, 18, 6, 6), torch.zeros(4, 3, 3, 3))
     assert str(raised.value).startswith("mmcv.ops.deform_conv.DeformConv2dFunction.forward asks for")
     assert "'deform_conv_forward'" in str(raised.value)
     assert torch.__version__ in str(raised.value)
-
-
-def test_operators_of_mmcv_in_plain_torch_are_there():
-    """`point_sample` and others need no compiled code."""
-    image = torch.arange(16.0).view(1, 1, 4, 4)
-    assert point_sample(image, torch.tensor([[[0.5, 0.5]]])).item() == 7.5
 
 
 @pytest.mark.parametrize("name", ["nms", "roi_align", "focal_loss"])
