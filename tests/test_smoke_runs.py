@@ -1,7 +1,7 @@
 """One small run of each task and method, from the command to its record, against golden numbers.
 
-The numbers are of one thread of one machine; others round otherwise, and stay within the tolerance. Where a change moves
-them on purpose, what a failure prints under "found" is the new line of `GOLDEN`.
+The numbers are of one thread of one machine; others round otherwise, and stay within the tolerance. Where a change
+moves them on purpose, what a failure prints under "found" is the new line of `GOLDEN`.
 """
 
 from pathlib import Path
@@ -45,8 +45,8 @@ GOLDEN = {
     "tokens": {"similarity_stem": -0.020, "similarity_positions": 0.001, "similarity_last": 0.020},
 }
 TOLERANCES = {"first_loss": 0.02, "last_loss": 0.15}
-"""Those of losses; of `detect`, which draws regions by its own scores, it is three times as much. Scores may be off by eight
-points, similarities by 0.005.
+"""Those of losses; of `detect`, which draws regions by its own scores, it is three times as much. Scores may be off by
+eight points, similarities by 0.005.
 """
 PRETRAINED = ("classify", "linear", "knn", "fewshot", "finetune")
 """Tasks that score what the method `deit` has exported here."""

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,9 +56,7 @@ def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     ("theirs", "said"),
     [
         ({"size": 32, "resize": 32, "augment": "crop"}, ""),
-        ({"size": 32, "resize": None}, "--size 32 --resize 36 --view bicubic"),
         ({"size": 32, "resize": 32, "augment": "bigvision"}, "--size 32 --resize 32 --view area"),
-        ({"size": 48, "resize": 64, "augment": "timm"}, "--size 48 --resize 64 --view bicubic"),
     ],
 )
 def test_another_view_than_that_of_the_weights_run_is_said(theirs: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -67,15 +64,6 @@ def test_another_view_than_that_of_the_weights_run_is_said(theirs: dict[str, Any
     notes = run_task("classify", digits(2), "--size", "32", "--resize", "32", spec=spec)[2].notes
     assert len(notes) == bool(said)
     assert all(note.endswith(said) for note in notes)
-
-
-def test_the_view_of_big_vision_is_another(tmp_path: Path) -> None:
-    spec, data = exported(tmp_path / "w"), digits(20)
-    ranks = [
-        run_task("classify", data, "--size", "32", "--resize", "48", "--view", view, spec=spec)[1]["rank"]
-        for view in ("bicubic", "area")
-    ]
-    assert (ranks[0] != ranks[1]).any()
 
 
 @pytest.mark.parametrize(
@@ -93,13 +81,6 @@ def test_other_classes_than_the_datas(theirs: list[str] | None, said: str, tmp_p
         run_task("classify", digits(2), spec=spec)
     assert said in str(caught.value)
     assert "linear or finetune" in str(caught.value)
-
-
-def test_weights_that_name_no_classes_are_taken_at_their_number(tmp_path: Path) -> None:
-    for about in ({}, None):
-        columns, remark = choose_columns(trained(tmp_path / "w", about=about), digits(1))
-        assert columns is None
-        assert "do not name their 10 classes" in remark
 
 
 def test_imagenets_classifiers(tmp_path: Path) -> None:
@@ -122,38 +103,6 @@ def test_imagenets_classifiers(tmp_path: Path) -> None:
     columns_of_ours, _ = choose_columns(named_by_us, named(ours))
     assert columns_of_ours is not None
     assert torch.equal(columns_of_ours[columns >= 0], 21842 - columns[columns >= 0])
-
-
-def test_timms_released_classifiers_are_imagenets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import timm
-    from safetensors.torch import save_file
-
-    import backbones.checkpoints.hub
-
-    theirs = timm.create_model("resnet10t", num_classes=1000)
-    save_file(dict(theirs.state_dict()), tmp_path / "model.safetensors")
-    monkeypatch.setattr(backbones.checkpoints.hub, "cached_file", lambda *words: tmp_path / "model.safetensors")
-    released = create("resnet10t.c3_in1k", classes="trained")
-    ours = imagenet_synsets(1000)
-    assert ours is not None
-    assert choose_columns(released, named(ours)) == (None, "")
-    with pytest.raises(UserError, match="another order"):
-        choose_columns(released, named(ours[::-1]))
-
-
-def test_weights_without_a_classifier(tmp_path: Path) -> None:
-    export(create("tiny", img_size=32), tmp_path / "w")
-    for weights in ("random", str(tmp_path / "w")):
-        with pytest.raises(UserError, match="no trained classifier"):
-            run_task("classify", digits(1), spec=resolve("tiny", weights=weights))
-
-
-def test_a_damaged_pretrain_json_is_named(tmp_path: Path) -> None:
-    spec = exported(tmp_path / "w", about={"classes": DIGITS})
-    for text in (json.dumps({"classes": DIGITS})[:-3], "[]", '{"classes": 3}'):
-        (tmp_path / "w" / "pretrain.json").write_text(text)
-        with pytest.raises(UserError, match=r"pretrain\.json: damaged"):
-            run_task("classify", digits(1), spec=spec)
 
 
 def test_logits_that_are_not_finite_are_an_outcome(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ class Stem(nn.Conv2d):
     [
         (["reid", "--epochs", "0"], "every query is equally far"),
         (["knn"], "the same for all training images"),
-        (["linear"], "the same for all validation images"),
         (["fewshot", "--dataset", "toy_dtd"], "the same for all test images"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -9,10 +9,10 @@ import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
-from tests.tasks.support import digits, run_task, smoke_options
+from tests.tasks.support import digits, run_task
 
 
 def features_of(split, backbone) -> np.ndarray:
@@ -54,16 +54,6 @@ def test_scores_are_those_of_the_plain_definition() -> None:
             assert scores["top5"] == pytest.approx(np.mean(filled))
 
 
-def test_neighbours_beat_chance_and_seeds_of_random_weights_differ() -> None:
-    data = digits()
-    scores, outcomes, here = run_task("knn", data)
-    assert scores["top1"] > 0.7
-    assert set(scores) == {"top1", "top5", "top1_k10", "top1_k100", "top1_k200"}
-    assert outcomes["rank"].max() <= 5
-    assert here.cost.eval_seconds > 0
-    assert here.cost.train_seconds == 0
-
-
 def test_more_neighbours_than_images() -> None:
     with pytest.raises(UserError, match=r"40 training images.*--other-k"):
         run_task("knn", digits(4))
@@ -78,20 +68,6 @@ def test_one_class_has_no_score(task: str) -> None:
         run_task(task, replace(data, train=same, val=same, classes=data.classes[:1]))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--other-k", "20", "10"], "--other-k"),
-        (["--other-k", "5", "5"], "--other-k"),
-        (["--k", "0"], "--k"),
-        (["--temperature", "0"], "--temperature"),
-    ],
-)
-def test_words_that_cannot_work(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        smoke_options("knn", *words)
-
-
 def test_broken_weights_are_an_outcome(tmp_path: Path) -> None:
     backbone = create("tiny", img_size=32)
     torch.nn.init.constant_(backbone.model.norm.weight, torch.nan)
@@ -101,8 +77,3 @@ def test_broken_weights_are_an_outcome(tmp_path: Path) -> None:
     assert here.outcome.status == "nonfinite"
     assert "features of the training split: not finite for " in here.outcome.reason
     assert "299 more of 300 images" in here.outcome.reason
-
-
-def test_the_five_best_of_fewer_than_five_neighbours_are_as_many(tmp_path: Path) -> None:
-    scores, outcomes, _ = run_task("knn", digits(12), "--k", "1", "--other-k", "3")
-    assert scores["top5"] == scores["top1"] == np.mean(outcomes["rank"] == 0)

@@ -9,12 +9,12 @@ import pytest
 
 from backbones.data.formats.folders import dataset_root
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError
 from backbones.settings import CONFIGS, read_yaml
 from tasks.task import load_task
 from tests.tasks.support import smoke_options
 
-TASKS = ["classify", "finetune", "knn", "linear"]
+TASKS = ["classify", "knn", "linear"]
 
 
 def opened(task: str, name: str) -> Any:
@@ -40,12 +40,6 @@ def test_the_recipe_is_complete_and_the_only_source_of_values(task: str) -> None
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_people_are_no_classes(task: str) -> None:
-    with pytest.raises(UsageError, match="toy_digits"):
-        opened(task, "toy_market")
-
-
-@pytest.mark.parametrize("task", TASKS)
 def test_a_missing_split_is_named_with_its_fix(task: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"validation split.*folder val/"):
         opened(task, one_split(tmp_path / "a", "train"))
@@ -55,22 +49,3 @@ def test_a_missing_split_is_named_with_its_fix(task: str, tmp_path: Path) -> Non
     else:
         with pytest.raises(UserError, match=r"training split.*folder train/"):
             opened(task, only_val)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_words_that_cannot_work(task: str) -> None:
-    for words in (["--resize", "16"], ["--size", "0"], ["--eval-batch", "0"]):
-        with pytest.raises(UsageError, match=words[0]):
-            smoke_options(task, *words)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_contradictory_scores(task: str) -> None:
-    good = {"top1": 0.5, "top5": 0.9, "best_top1": 0.6}
-    assert load_task(task).contradictions(good) == []
-    assert load_task(task).contradictions({}) == []
-    assert load_task(task).contradictions({"top1": 0.5}) == []
-    assert "above top5" in load_task(task).contradictions(good | {"top5": 0.4})[0]
-    assert "outside" in load_task(task).contradictions(good | {"top5": 1.1})[0]
-    if task == "linear":
-        assert "above best_top1" in load_task(task).contradictions(good | {"best_top1": 0.4})[0]

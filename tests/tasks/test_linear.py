@@ -43,16 +43,6 @@ def test_features_are_the_class_tokens_of_the_last_blocks_behind_the_final_norm(
     assert dim == 128
 
 
-@pytest.mark.parametrize("pool", ["cls", "gap", "mean"])
-def test_one_block_gives_what_the_backbone_pools(pool: str) -> None:
-    here = context()
-    backbone = create("tiny", img_size=32, pool=pool).eval()
-    encode, dim = make_encoder(backbone, 1, False, here)
-    assert torch.allclose(encode(IMAGES), backbone.pooled(IMAGES), atol=1e-6)
-    assert dim == backbone.dim
-    assert ("pools by the mean" in " ".join(here.notes)) == (pool != "cls")
-
-
 def test_what_has_no_tokens_gives_pooled_features_and_says_so() -> None:
     here = context()
     backbone = create("resnet10t", weights="random").eval()
@@ -60,15 +50,6 @@ def test_what_has_no_tokens_gives_pooled_features_and_says_so() -> None:
     assert torch.equal(encode(IMAGES), backbone.pooled(IMAGES))
     assert dim == backbone.dim == 512
     assert "no plain vision transformer" in here.notes[0]
-
-
-def test_the_classifier_starts_small() -> None:
-    torch.manual_seed(0)
-    wide = LinearLearner(lambda images: images, 1000, np.arange(50), 50)
-    assert wide.head.weight.std().item() == pytest.approx(0.01, rel=0.02)
-    assert wide.head.weight.mean().item() == pytest.approx(0, abs=2e-4)
-    assert not wide.head.bias.any()
-    assert [name for name, _ in wide.named_parameters()] == ["head.weight", "head.bias"]
 
 
 def test_chance_is_the_entropy_of_the_labels() -> None:
@@ -117,12 +98,6 @@ def test_it_learns_and_leaves_the_backbone_alone(tmp_path: Path, monkeypatch: py
             assert line["lr"] == pytest.approx(0.1 * (1 + math.cos(math.pi * epoch / 8)) / 2)
 
 
-def test_validations_can_be_rarer_but_the_last_epoch_has_one(tmp_path: Path) -> None:
-    run_task("linear", digits(20), *QUICK, "--validate-every", "3", folder=tmp_path)
-    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in history if "top1" in line] == [3, 4]
-
-
 def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -158,21 +133,3 @@ def test_what_cannot_work_is_said_before_training(
 ) -> None:
     with pytest.raises(error, match=said):
         run_task("linear", digits(20), *words, spec=resolve(backbone, weights="random"))
-
-
-def test_what_cannot_train_is_said_before_features_are_extracted() -> None:
-    with pytest.raises(UsageError, match="neck"):
-        tasks.linear.TASK.check(
-            resolve("tiny"), digits(20), smoke_options("linear", "--trainable", "*neck*"), context()
-        )
-
-
-def test_words_that_cannot_work() -> None:
-    for words in (
-        ["--blocks", "0"],
-        ["--validate-every", "0"],
-        ["--crop-area", "1", "0.5"],
-        ["--grad-accum-steps", "3"],
-    ):
-        with pytest.raises(UsageError, match=words[0]):
-            smoke_options("linear", *words)

@@ -26,9 +26,9 @@ def plain_weights(features, labels, l2, classes):
     return np.stack(columns, axis=1), mean, std
 
 
-@pytest.mark.parametrize("per_class", [1, 2, 10, 30])
-@pytest.mark.parametrize("dim", [1, 7, 48, 200])
-@pytest.mark.parametrize("l2", [1e-2, 1.0, 1024.0, 2.0**19])
+@pytest.mark.parametrize("per_class", [1, 10, 30])
+@pytest.mark.parametrize("dim", [1, 48, 200])
+@pytest.mark.parametrize("l2", [1e-2, 1024.0])
 def test_ridge_is_the_plain_formula(per_class: int, dim: int, l2: float) -> None:
     features, labels = blobs(per_class, 5, dim)
     weights = ridge(features, labels, l2=l2, classes=5)

@@ -6,7 +6,6 @@ import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
-from backbones.errors import UsageError
 from backbones.spec import resolve
 from tasks.tokens import TASK
 from tests.support import context
@@ -69,12 +68,3 @@ def test_broken_weights_are_an_outcome(tmp_path: Path) -> None:
     norms = {about["place"]: about["norm"] for about in here.details["layers"]}
     assert [place for place, norm in norms.items() if norm is None] == ["block 2", "final norm"]
     json.dumps(here.details, allow_nan=False)
-
-
-def test_words_that_cannot_work() -> None:
-    with pytest.raises(UsageError, match="--images 0"):
-        smoke_options("tokens", "--images", "0")
-    with pytest.raises(UsageError, match="--images 400: toy_digits has 355"):
-        run_images("--images", "400", data=digits(task="tokens"))
-    with pytest.raises(UsageError, match="resnet18 is neither"):
-        run_task("tokens", digits(3, "tokens"), spec=resolve("resnet18", weights="random"))

@@ -92,21 +92,6 @@ def test_operations_equal_torchs_counter(given, window: int, padding) -> None:
     assert counts["total"] == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
-def test_the_lengths_of_windows_and_whole_images() -> None:
-    """1,024 pixels: 196 tokens in windows of 14, 14 x 8 and 8 x 8 at the end of the image, and 4,096 in the last block
-    of each quarter.
-    """
-    lengths = {}
-    for policy in ("tokens", "image", "train"):
-        model = create("vit_s", attention="relu", length=policy, weights="random")
-        lengths[policy] = flops(VitMaps(model, MapOptions(taps=(-1,), window=14)), 1024)["lengths"]
-    assert lengths == {"tokens": {196: 8, 112: 8, 64: 8, 4096: 4}, "image": {4096: 12}, "train": {197: 12}}
-    padded = VitMaps(
-        create("vit_s", attention="relu", weights="random"), MapOptions(taps=(-1,), window=14, padding="keys")
-    )
-    assert flops(padded, 1024)["lengths"] == {196: 8, 4096: 4}
-
-
 def test_checkpointing_changes_no_gradient() -> None:
     images = torch.rand(1, 3, 64, 64)
     gradients = []

@@ -80,17 +80,6 @@ def test_a_second_pass_over_a_batch_gives_the_same_losses(tmp_path):
     assert {name: value.item() for name, value in first.items()} == {name: v.item() for name, v in second.items()}
 
 
-def test_parts_of_a_batch_hold_each_image_once_and_keep_its_padding(tmp_path):
-    scenes = [((96, 64), [(10, 10, 20 + place, 30)]) for place in range(4)] + [((64, 96), [(5, 50, 30, 30)])]
-    learner = a_learner()
-    batch = learner.prepare(a_batch(tmp_path, *scenes), CPU)
-    assert learner.batch_size(batch) == 5
-    parts = learner.split(batch, 3)
-    assert [learner.batch_size(part) for part in parts] == [2, 2, 1]
-    assert torch.equal(torch.cat([part["inputs"] for part in parts]), batch["inputs"])
-    assert [sample for part in parts for sample in part["data_samples"]] == batch["data_samples"]
-
-
 def groups_of(learner, **given):
     recipe = {name: RECIPE[name] for name in ("weight_decay", "layer_decay", "optimizer", "lr", "bias_lr_factor")}
     options = fit_options(**{**recipe, "no_decay": tuple(RECIPE["no_decay"]), **given})

@@ -65,22 +65,6 @@ def test_boxes_and_masks_stay_on_what_can_be_seen(tmp_path, image, box, view, ma
     assert sizes == ({(64, 96) if image == LAND else (96, 64)} if view == "resize" else {SIZE})
 
 
-def test_an_object_cut_by_a_crop_gets_the_box_of_what_is_left_of_its_mask(tmp_path):
-    """An L: a crop that holds its foot alone must not keep the width of the whole box."""
-    scene((100, 100), (10, 10, 10, 80), (10, 80, 80, 10)).save(tmp_path / "l.png")
-    shape = [[10, 10, 20, 10, 20, 80, 90, 80, 90, 90, 10, 90]]
-    split = described_split(tmp_path, [("l.png", (100, 100), [an_object((10, 10, 80, 80), segmentation=shape)])])
-    images, flat = training(split, "jitter", (64, 64)), 0
-    for epoch in range(40):
-        sample = images[epoch, 0, 0]
-        found = sample["data_samples"].gt_instances
-        if len(found):
-            mask, corners = found.masks.masks[0].astype(bool), found.bboxes.tensor[0].tolist()
-            assert corners == extent(mask)
-            flat += corners[3] - corners[1] < 0.5 * (corners[2] - corners[0])
-    assert flat
-
-
 def same(one, other):
     left, right = (sample["data_samples"].gt_instances for sample in (one, other))
     return (

@@ -10,7 +10,7 @@ from backbones.errors import Stopped
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.ranks import Ranks
 from tasks.detection import predict
-from tasks.detection.predict import detect, run_lengths, sizes_in_network
+from tasks.detection.predict import detect, sizes_in_network
 from tests.support import context
 from tests.tasks.detection.scenes import CATEGORIES, a_learner, data_of, split_of
 
@@ -97,19 +97,6 @@ def test_masks_are_run_lengths_of_the_stored_image_within_their_boxes(results, d
     assert json.loads(json.dumps(results)) == results
 
 
-def test_run_lengths_are_those_of_the_mask():
-    mask = np.zeros((5, 7), dtype=bool)
-    mask[1:4, 2:4] = True
-    encoded = run_lengths(mask)
-    assert encoded["size"] == [5, 7]
-    assert np.array_equal(coco_masks.decode(encoded), mask)
-    assert (
-        encoded["counts"]
-        == coco_masks.frPyObjects({"size": [5, 7], "counts": [11, 3, 2, 3, 16]}, 5, 7)["counts"].decode()
-    )
-    assert coco_masks.area(run_lengths(np.zeros((5, 7), dtype=bool))) == 0
-
-
 @pytest.mark.parametrize("world", [2])
 def test_ranks_together_find_what_one_finds(learner, data, world, monkeypatch):
     alone, parts = found_by(learner, data, batch_size=2), []
@@ -159,23 +146,6 @@ def test_of_a_batch_the_image_that_is_not_finite_is_named(tmp_path):
     learner.detector.backbone.register_forward_hook(breaking)
     with pytest.raises(NotFinite, match=r"^boxes, scores or masks: not finite for 2\.png$"):
         found_by(learner, data, batch_size=4)
-
-
-def test_images_are_padded_to_the_size_of_the_crops_in_training(learner, data):
-    seen = []
-    handle = learner.detector.backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
-    results = found_by(learner, data, padded=True)
-    found_by(learner, data)
-    handle.remove()
-    assert [tuple(images.shape[2:]) for images in seen[:5]] == [(64, 96), (96, 96), (64, 96), (64, 96), (64, 96)]
-    assert [tuple(images.shape[2:]) for images in seen[5:]] == [(64, 96), (96, 64), (64, 96), (32, 96), (64, 64)]
-    torch.testing.assert_close(seen[4][0, :, :, 64:], torch.full((3, 64, 32), 114 / 255))
-    assert torch.equal(seen[8][0, :, 22:], learner.backbone.mean[0].expand(3, 10, 96))
-    sizes = {image.id: (image.width, image.height) for image in data.val.images}
-    for result in results:
-        x, y, width, height = result["bbox"]
-        assert x + width <= sizes[result["image_id"]][0] + 1e-3
-        assert y + height <= sizes[result["image_id"]][1] + 1e-3
 
 
 def test_a_signal_stops_it(learner, data, monkeypatch):

@@ -2,13 +2,10 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backbones.attention import ATTENTIONS
@@ -116,66 +113,6 @@ def test_the_kernels_give_what_blocks_give(name: str, monkeypatch: pytest.Monkey
         found.append([out, *torch.autograd.grad(out.tanh().sum(), [*tensors, *core.parameters()])])
     for ours, plain in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"length": "image", "alpha": 0.5},
-        {"attention": "softplus_sum"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("padding", ["masked", "keys"])
-def test_a_windowed_vit_is_that_of_the_formula(given: dict[str, Any], padding: Any) -> None:
-    """Windows that end behind the image, a global block, norms of queries and keys: every attention is taken apart."""
-    images = torch.rand(1, 3, 80, 112)
-    options = MapOptions(taps=(-1,), window=3, global_blocks=(1,), padding=padding, relative=True, grid=(5, 7))
-    found = []
-    for plain in (False, True):
-        torch.manual_seed(0)
-        maps = VitMaps(create("tiny", weights="random", **{"attention": "relu", **given}), options).eval()
-        for name, parameter in maps.named_parameters():
-            if "rel_pos" in name:
-                nn.init.normal_(parameter, 0, 0.3)
-        if plain:
-            for block in maps.backbone.model.blocks:
-                block.attn.core = Plainly(block.attn.core)
-        out = maps(images)[0]
-        learned = dict(maps.named_parameters())
-        assert {name.rpartition(".")[2] for name in learned} >= {"rel_pos_h", "rel_pos_w"}
-        out.tanh().sum().backward()
-        gradients = {name.replace("core.relative.", "core."): x.grad for name, x in learned.items() if x.requires_grad}
-        found.append((out, gradients))
-    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-5)
-    assert found[0][1].keys() == found[1][1].keys()
-    for name, gradient in found[0][1].items():
-        if gradient is not None:
-            torch.testing.assert_close(gradient, found[1][1][name], rtol=1e-4, atol=1e-4, msg=name)
-
-
-class Plainly(RelativePositions):
-    """The formula with a tensor of all pairs, in place of a core, with its tables."""
-
-    def __init__(self, core: RelativePositions) -> None:
-        nn.Module.__init__(self)
-        self.relative, self.inner, self.size, self.grid = core, core.inner, core.size, core.grid
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, *, alpha: Any = 1.0, length: int | None = None) -> Tensor:
-        (h, w), (high, wide) = self.grid, self.size
-        tables = [
-            F.interpolate(table.T[None], size=2 * side - 1, mode="linear")[0].T if len(table) != 2 * side - 1 else table
-            for table, side in ((self.relative.rel_pos_h, high), (self.relative.rel_pos_w, wide))
-        ]
-        at = torch.arange(h * w)
-        placed = tables[0][at[:, None] // w - at // w + high - 1] + tables[1][at[:, None] % w - at % w + wide - 1]
-        scores = q @ k.mT / math.sqrt(q.shape[-1]) + torch.einsum("bnid,ijd->bnij", q, placed)
-        core: partial[Tensor] = self.inner  # type: ignore[assignment]
-        weights = SCALAR[core.keywords["h"]](scores)
-        if core is ATTENTIONS["softplus_sum"]:
-            return weights / weights.abs().sum(-1, keepdim=True) @ v
-        return float(length or h * w) ** -alpha * (weights @ v)
 
 
 USERS = """

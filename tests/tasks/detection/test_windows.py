@@ -13,20 +13,6 @@ DIM, HEADS, SIZE = 16, 2, 3
 GRID = (5, 7)
 TRAIN = 11
 
-USERS = """
-import torch
-
-class Mean(torch.nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-
-    def forward(self, x):
-        return x.mean(1, keepdim=True) * x.shape[1] + x
-
-def total(q, k, v):
-    return v.sum(2, keepdim=True) + q
-"""
-
 
 def attend(attention: nn.Module, x: Tensor, size: int, padding: str = "masked") -> Tensor:
     options = MapOptions(taps=(-1,), window=size, global_blocks=(), padding=padding)  # type: ignore[arg-type]
@@ -124,18 +110,6 @@ def test_relative_positions_of_a_window_that_ends_early_are_those_of_a_full_one(
     with torch.no_grad():
         expected = by_window(x, SIZE, of_window)
     torch.testing.assert_close(attend(attention, x, SIZE).double(), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_users_attentions_see_no_padding_either(tmp_path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(USERS)
-    x = torch.randn(2, *GRID, DIM)
-    found = attend(make_attention(f"{file}:Mean", DIM, HEADS), x, SIZE)
-    expected = by_window(x, SIZE, lambda tokens, _: tokens.sum(0) + tokens)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
-    function = make_attention(f"{file}:total", DIM, HEADS)
-    alone = by_window(x, SIZE, lambda tokens, _: function(tokens[None].float()).detach().double())
-    torch.testing.assert_close(attend(function, x, SIZE).double(), alone, rtol=1e-5, atol=1e-5)
 
 
 def test_zeros_as_keys_take_their_share_of_pointwise_attention() -> None:

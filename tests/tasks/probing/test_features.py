@@ -119,16 +119,6 @@ def test_what_a_stopped_extraction_has_made_is_kept(tmp_path, monkeypatch) -> No
     assert torch.equal(first, resumed)
 
 
-def test_equal_images_are_computed_once(tmp_path) -> None:
-    split = digits(4).val
-    here = context(features=tmp_path / "features")
-    taker = extractor(here)
-    found = taker.features(split, np.arange(6), [b"same", b"b", b"same", b"c", b"same", b"b"] * 7, "digits test")
-    assert taker.computed == 3
-    assert torch.equal(found[0], found[2])
-    assert torch.equal(found[1], found[5])
-
-
 def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:
     pixels = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)
     images = pixels.permute(0, 3, 1, 2).float() / 255
@@ -139,14 +129,6 @@ def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:
             tokens = backbone.tokens(images, norm=True)[2]
             expected = tokens[:, 0] if pool == "cls" else tokens.mean(1)
             torch.testing.assert_close(encoder(backbone, 0)(pixels), expected)
-
-
-def test_a_block_of_a_model_with_stages_is_the_mean_of_its_map() -> None:
-    backbone = create("test_resnet", weights="random").eval()
-    pixels = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8)
-    with torch.no_grad():
-        expected = backbone.maps(pixels.permute(0, 3, 1, 2).float() / 255, [1])[0].mean((2, 3))
-        torch.testing.assert_close(encoder(backbone, 1)(pixels), expected)
 
 
 def test_what_decides_a_feature_is_hashed_wherever_it_lies() -> None:

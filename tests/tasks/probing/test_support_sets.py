@@ -101,11 +101,6 @@ def test_a_class_without_training_images(tmp_path) -> None:
         draw_support_sets(data, rule="digest", draws=1, shots=(1,))
 
 
-def test_one_class_is_no_task(tmp_path) -> None:
-    with pytest.raises(UserError, match="there is one class, 'a'"):
-        draw_support_sets(opened(folder_of(tmp_path, {"a": 3})), rule="digest", draws=1, shots=(1,))
-
-
 def test_the_digest_of_the_images_sees_contents_labels_and_order(tmp_path) -> None:
     data = opened(folder_of(tmp_path, {"a": 3, "b": 3}))
     digest = image_digest(data, ordered=False)

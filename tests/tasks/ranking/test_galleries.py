@@ -45,13 +45,6 @@ def test_right_is_the_querys_identity_and_nothing_stands_behind_the_end() -> Non
     assert "g/never.jpg" not in lists().gallery
 
 
-def test_lists_come_back_from_their_file(tmp_path: Path) -> None:
-    lists().save(tmp_path / RANKED)
-    found = RankedLists.load(tmp_path / RANKED)
-    for name, value in vars(lists()).items():
-        np.testing.assert_array_equal(getattr(found, name), value)
-
-
 def test_a_file_that_is_gone_or_something_else(tmp_path: Path) -> None:
     for content in (None, b"", b"text", b"PK\x03\x04"):
         if content is not None:

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from backbones.backbone import Backbone
-from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.stem import stem_facts
 from tests.tasks.token_diagnostics.support import IMAGES, tiny
 
@@ -71,14 +70,6 @@ class Depthwise(Base):
 class Transposed(Base):
     def made(self, dim):
         return nn.ConvTranspose2d(dim, dim, 1)
-
-class Last(nn.Module):
-    def __init__(self, dim, patch):
-        super().__init__()
-        self.conv, self.norm, self.act = nn.Conv2d(3, dim, patch, patch), nn.LayerNorm(dim), nn.GELU()
-
-    def forward(self, x):
-        return self.act(self.norm(self.conv(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
 """
 
 
@@ -90,11 +81,3 @@ def test_what_is_no_matrix_behind_the_activation_is_missing(tmp_path: Path, name
     facts = stem_facts(tiny(stem=f"{tmp_path / 'parts.py'}:{name}"), IMAGES[:1])
     assert facts["last_activation"]["weights"] == []
     assert any(said in line for line in facts["missing"])
-
-
-def test_a_map_whose_layout_is_not_known_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "parts.py").write_text(PARTS)
-    recorder = Recorder(tiny(stem=f"{tmp_path / 'parts.py'}:Last").eval(), class_token=True)
-    recorder.rows(IMAGES[:1])
-    assert not any(layer["kind"] == "activation" for layer in recorder.layers)
-    assert sum("channels first or last" in line for line in recorder.missing) == 2
