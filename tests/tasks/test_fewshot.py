@@ -102,15 +102,6 @@ def test_features_that_say_nothing_give_no_score(tmp_path, monkeypatch, change, 
     assert re.search(reason, here.outcome.reason)
 
 
-def test_fits_that_do_not_converge_are_said_once(tmp_path, monkeypatch, capsys) -> None:
-    words = ["--probe", "logistic", "--shots", "1", "5", "--draws", "2"]
-    assert run(tmp_path, *words)[2].notes == []
-    monkeypatch.setattr("tasks.probes.ITERATIONS", 1)
-    said = "of the fits of --probe logistic did not converge; a larger --logistic-l2 helps"
-    assert run(tmp_path, *words)[2].notes == [f"toy_digits: 4 {said}"]
-    assert capsys.readouterr().err.count("did not converge") == 1
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -43,15 +43,6 @@ def test_features_are_the_class_tokens_of_the_last_blocks_behind_the_final_norm(
     assert dim == 128
 
 
-def test_what_has_no_tokens_gives_pooled_features_and_says_so() -> None:
-    here = context()
-    backbone = create("resnet10t", weights="random").eval()
-    encode, dim = make_encoder(backbone, 4, False, here)
-    assert torch.equal(encode(IMAGES), backbone.pooled(IMAGES))
-    assert dim == backbone.dim == 512
-    assert "no plain vision transformer" in here.notes[0]
-
-
 def test_chance_is_the_entropy_of_the_labels() -> None:
     assert learner([0, 1, 2]).chance() == ("loss", pytest.approx(math.log(3)))
     assert learner([0, 0, 0, 1]).chance() == ("loss", pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4)))

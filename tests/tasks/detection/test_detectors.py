@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 
 from backbones.backbone import create
 from backbones.errors import UsageError, UserError
@@ -65,14 +64,6 @@ def test_images_are_normalised_by_the_backbone_alone_and_padded_with_what_it_mak
     torch.testing.assert_close(prepared[0, :, :40, :50], image.flip(0).float() / 255)
     assert torch.equal(backbone.normalised(prepared)[0, :, 40:], torch.zeros(3, 24, 64))
     assert torch.equal(backbone.normalised(prepared)[0, :, :, 50:], torch.zeros(3, 64, 14))
-
-
-def test_an_overlay_changes_the_base(tmp_path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("base: faster-rcnn_r50_fpn\nmasks: false\nmodel:\n  rpn_head: {num_convs: 2}\n")
-    maps = make_maps(create("tiny", weights="random"), MapOptions(taps=(-1,)))
-    detector = build_detector(resolve_detector(str(file)), maps, "simple", 3)
-    assert isinstance(detector.rpn_head.rpn_conv, nn.Sequential)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from backbones.backbone import create
 from backbones.engine.flops import flops
 from backbones.errors import UsageError
 from tasks.detection.feature_maps import MapOptions, StageMaps, VitMaps, make_maps
-from tests.backbones.test_positions import plainly
 
 LAST = MapOptions(taps=(-1,))
 
@@ -25,19 +24,6 @@ def test_without_windows_the_maps_are_the_backbones_own(given) -> None:
         found = make_maps(backbone(pool="gap", **given), MapOptions(taps=(1, -1)))(images)
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs)
-
-
-@pytest.mark.parametrize("way", ["antialias", "dino"])
-@pytest.mark.parametrize("name", ["tiny"])
-def test_positions_are_resampled_in_the_backbones_way(name: str, way: str) -> None:
-    model = create(name, weights="random", pos_resample=way, img_size=64).eval()
-    torch.nn.init.normal_(model.model.pos_embed)
-    maps = VitMaps(model, LAST)
-    images = torch.rand(1, 3, 96, 80)
-    with torch.no_grad():
-        added = maps._embedded(images) - model.model.patch_embed(model.normalised(images)).view(1, 6, 5, -1)
-    table = model.model.pos_embed.detach()[:, 1:].unflatten(1, (4, 4))
-    torch.testing.assert_close(added.double(), plainly(table, (6, 5), way), rtol=0, atol=2e-5)
 
 
 def test_a_windowed_block_sees_its_window_alone() -> None:

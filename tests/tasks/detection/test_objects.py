@@ -1,12 +1,8 @@
 """Which objects train, and what the others are to a detector."""
 
 import numpy as np
-import torch
 
-from tasks.detection.learner import collate
-from tasks.detection.pipelines import DetectionImages, train_transforms
-from tests.tasks.detection.scenes import CATEGORIES, a_learner, an_object, described_split, polygon, scene
-from tests.tasks.detection.test_learner import losses_of
+from tests.tasks.detection.scenes import CATEGORIES, an_object, described_split, polygon
 
 SIZE = (64, 96)
 LAND = (120, 80)
@@ -27,23 +23,3 @@ def test_objects_that_train_are_those_of_mmdetections_own_reader(tmp_path):
     corners = np.concatenate([ours[:, :2], ours[:, :2] + ours[:, 2:]], axis=1)
     assert corners.tolist() == [one["bbox"] for one in theirs]
     assert 0 < len(ours) < len(objects)
-
-
-def test_crowds_are_background_unless_the_detector_says_otherwise(tmp_path):
-    """As in mmdetection, whose configurations leave `ignore_iof_thr` off. RetinaNet draws no samples."""
-    file = tmp_path / "mine.yaml"
-    overlay = "{train_cfg: {assigner: {ignore_iof_thr: 0.5}}}"
-    file.write_text(f"base: retinanet_r50_fpn\nmasks: false\nmodel: {overlay}\n")
-    scene((96, 64), (10, 10, 40, 30)).save(tmp_path / "a.png")
-    losses = {}
-    for crowd in (False, True):
-        objects = [an_object((10, 10, 40, 30)), *[an_object((50, 0, 46, 64), iscrowd=1)] * crowd]
-        split = described_split(tmp_path, [("a.png", (96, 64), objects)])
-        images = DetectionImages(split, train_transforms("resize", SIZE, 0.0, True))
-        for name in ("retinanet", str(file)):
-            learner = a_learner(name)
-            losses[name, crowd] = losses_of(learner, learner.prepare(collate([images[0, 0, 0]]), torch.device("cpu")))[
-                "loss"
-            ].item()
-    assert losses["retinanet", True] == losses["retinanet", False] == losses[str(file), False]
-    assert losses[str(file), True] < losses[str(file), False]

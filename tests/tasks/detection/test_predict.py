@@ -6,7 +6,6 @@ import pytest
 import torch
 from pycocotools import mask as coco_masks
 
-from backbones.errors import Stopped
 from backbones.runtime.finite import NotFinite
 from backbones.runtime.ranks import Ranks
 from tasks.detection import predict
@@ -146,18 +145,3 @@ def test_of_a_batch_the_image_that_is_not_finite_is_named(tmp_path):
     learner.detector.backbone.register_forward_hook(breaking)
     with pytest.raises(NotFinite, match=r"^boxes, scores or masks: not finite for 2\.png$"):
         found_by(learner, data, batch_size=4)
-
-
-def test_a_signal_stops_it(learner, data, monkeypatch):
-    with pytest.raises(Stopped):
-        found_by(learner, data, stop_signal=15)
-    here = context()
-
-    def killed(*given, **more):
-        here.stop_signal = 15
-        raise RuntimeError("DataLoader worker is killed by signal: Terminated")
-        yield
-
-    monkeypatch.setattr(predict, "load_batches", killed)
-    with pytest.raises(Stopped):
-        detect(learner.detector, data, data.val, SIZE, here, batch_size=1)

@@ -95,20 +95,6 @@ def test_a_full_disk_names_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(entry.folder.glob(".*.tmp"))
 
 
-@pytest.mark.parametrize("text", ["garbage", '{"key": {"images": "other"}}', None])
-def test_a_damaged_description_is_written_anew(tmp_path: Path, text: str | None) -> None:
-    path = filled(tmp_path).folder / "entry.json"
-    whole = path.read_text()
-    if text is None:
-        path.unlink()
-    else:
-        path.write_text(text)
-    (found,) = entries(tmp_path)
-    assert found.held() == 16
-    opened(tmp_path)
-    assert path.read_text() == whole
-
-
 def test_rows_took_their_share_of_their_shards(tmp_path: Path) -> None:
     entry = opened(tmp_path)
     for rows, seconds in ((np.arange(10), 5.0), (np.arange(14, 20), 6.0)):

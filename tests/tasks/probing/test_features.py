@@ -8,7 +8,6 @@ import torch
 from backbones.backbone import create
 from backbones.data.splits.subsets import content_digests
 from backbones.engine.context import Context
-from backbones.errors import Stopped
 from tasks.probing import features as module
 from tasks.probing.features import Extractor, Features, encoder
 from tests.support import context
@@ -92,31 +91,6 @@ def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_p
         next(one_weight.backbone.parameters()).view(-1)[0] += 1e-3
     one_weight.features(split, np.arange(8), contents, "digits test")
     assert one_weight.computed == 8
-
-
-def test_what_a_stopped_extraction_has_made_is_kept(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "SHARD_ROWS", 10)
-    first, _, split = extracted(tmp_path / "other", range(40))
-    here = context(features=tmp_path / "features")
-    taker = extractor(here)
-    encode = module.encoder(taker.backbone, None)
-
-    def stopping(backbone, block):
-        def count(pixels):
-            if taker.computed >= 20:
-                here.stop_signal = 15
-            return encode(pixels)
-
-        return count
-
-    monkeypatch.setattr(module, "encoder", stopping)
-    contents = content_digests(split, np.arange(len(split)))
-    with pytest.raises(Stopped):
-        taker.features(split, np.arange(40), contents, "digits test")
-    monkeypatch.setattr(module, "encoder", encoder)
-    resumed, taker, _ = extracted(tmp_path, range(40))
-    assert taker.computed == 20
-    assert torch.equal(first, resumed)
 
 
 def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:

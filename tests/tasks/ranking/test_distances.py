@@ -53,14 +53,6 @@ def test_wrong_matrices_are_named(values, words):
         as_matrix(values, "gallery features")
 
 
-def test_read_only_reversed_and_half_precision_arrays_are_taken():
-    array = np.arange(6, dtype=np.float16).reshape(2, 3)[::-1]
-    array.setflags(write=False)
-    matrix = as_matrix(array, "x")
-    assert matrix.dtype == torch.float32
-    assert matrix.tolist() == [[3, 4, 5], [0, 1, 2]]
-
-
 def test_overflow_and_unlike_shapes_are_refused():
     with pytest.raises(ValueError, match="squared distances of the features overflow"):
         Distances(torch.full((2, 4), 1e160, dtype=torch.float64), torch.ones(3, 4))

@@ -38,13 +38,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_right_is_the_querys_identity_and_nothing_stands_behind_the_end() -> None:
-    assert lists().right.tolist() == [[False, True, False], [False, True, False]]
-    names = [[str(lists().gallery[place]) if place >= 0 else "" for place in row] for row in lists().places]
-    assert names == [["g/c.jpg", "g/a.jpg", "g/d.jpg"], ["g/d.jpg", "g/c.jpg", ""]]
-    assert "g/never.jpg" not in lists().gallery
-
-
 def test_a_file_that_is_gone_or_something_else(tmp_path: Path) -> None:
     for content in (None, b"", b"text", b"PK\x03\x04"):
         if content is not None:

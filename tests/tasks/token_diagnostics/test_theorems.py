@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.token_diagnostics.statistics import (
-    correlations,
     penalty_weights,
     token_statistics,
 )
@@ -25,11 +24,6 @@ def scaled_relu(x: Tensor, a: float, b: float) -> Tensor:
 
 
 # --- theorem 1: scale and shift of a norm before a ReLU, and the weights behind it -----------------------------------
-
-
-def behind_relu(x: Tensor, shift: Tensor, scale: Tensor, weights: Tensor) -> Tensor:
-    """sum_c ReLU(b_c x_c + a_c) W_c of x [n, C], weights [C, d]."""
-    return torch.relu(x * scale + shift) @ weights
 
 
 def l2(n: Tensor, s: Tensor, norm: Tensor) -> Tensor:
@@ -47,26 +41,6 @@ def test_smallest_l2_penalty_over_the_rescalings_is_the_closed_form(scale: float
     assert values.min() == pytest.approx((2 * w * s).item(), rel=1e-5)
     assert grid[values.argmin()] == pytest.approx(best.item(), rel=2e-3)
     assert l2(best, s, w) == pytest.approx((2 * w * s).item())
-
-
-def trained(decay: float, steps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Theorem 1's setting without anything between: SGD with l2 decay on scale, shift and W. Their s_c and ||W_c||."""
-    x, shift, scale = normal(64, 8, seed=seed), torch.zeros(8).double(), torch.ones(8).double()
-    weights, target = 0.3 * normal(8, 3, seed=seed + 1), normal(64, 3, seed=seed + 2)
-    parameters = [value.requires_grad_() for value in (shift, scale, weights)]
-    optimizer = torch.optim.SGD(parameters, lr=0.05, weight_decay=decay)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        (behind_relu(x, shift, scale, weights) - target).square().mean().backward()
-        optimizer.step()
-    return penalty_weights(scale, shift).detach(), weights.detach().norm(dim=1)
-
-
-def test_l2_decay_brings_weights_and_penalty_weights_together() -> None:
-    s, norms = trained(decay=0.02, steps=6000)
-    assert (s > 1e-3).any()
-    assert torch.allclose(s, norms, atol=1e-3)
-    assert correlations(norms, s)["pearson"] > 0.99
 
 
 # --- theorem 2 and inequality (6) ------------------------------------------------------------------------------------
