@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from backbones.data.spec import resolve_dataset
-from backbones.settings import CONFIGS
 from tasks.data.coco import CocoData
 from tasks.detect import TASK
 from tasks.facts.detect import RESULTS
 from tests.runs import history, record
 from tests.tasks.support import smoke_options
-from transfer.records.store import Record
 from transfer.run import main
 
 WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
@@ -92,24 +90,3 @@ def test_parts_and_options_train_and_score(words: list[str], tmp_path: Path) -> 
     assert ("mask_AP" in found.scores) == ("faster_rcnn_light" not in words)
     assert found.cost["gflops_by"]["method"] == "analytic"
     assert ("attention_lengths" in found.details) == ("relu" in words)
-
-
-@pytest.mark.nightly
-def test_the_content_of_a_detector_file_belongs_to_the_identity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shipped = (CONFIGS / "detectors" / "faster_rcnn_light.yaml").read_text()
-    for text in (shipped, shipped.replace("num: 32", "num: 16")):
-        Path("mine.yaml").write_text(text)
-        assert main([*WORDS, *QUICK, "--subset", "2", "--detector", "mine.yaml", "--out", "runs"]) == 0
-    found = [Record.read(path) for path in Path("runs").glob("*/record.json")]
-    assert len(found) == 2
-    assert {one.options["detector"] for one in found} == {str(tmp_path / "mine.yaml")}
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    for one in found:
-        capfd.readouterr()
-        options = tmp_path / "runs" / one.run_id / "options.yaml"
-        assert main(["detect", "--config", str(options), "--out", str(tmp_path / "runs")]) == 0
-        assert "has a record, reused" in capfd.readouterr().err

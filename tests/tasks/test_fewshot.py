@@ -68,12 +68,6 @@ def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
         assert details == spread(accuracies) | {"strengths": [1024.0, 1024.0]}
 
 
-def test_a_second_probe_computes_no_features(tmp_path) -> None:
-    run(tmp_path)
-    *_, here = run(tmp_path, "--probe", "knn")
-    assert here.details["features"]["computed"] == 0
-
-
 def test_a_strength_is_chosen_without_the_test_images(tmp_path) -> None:
     data = digits(30)
     words = ["--l2", "0.01", "1", "100", "10000", "--select", "4", "--shots", "5"]

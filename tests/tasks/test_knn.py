@@ -1,6 +1,5 @@
 import math
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,15 +56,6 @@ def test_scores_are_those_of_the_plain_definition() -> None:
 def test_more_neighbours_than_images() -> None:
     with pytest.raises(UserError, match=r"40 training images.*--other-k"):
         run_task("knn", digits(4))
-
-
-@pytest.mark.parametrize("task", ["knn", "linear"])
-def test_one_class_has_no_score(task: str) -> None:
-    data = digits(4)
-    assert data.train is not None
-    same = data.train.select(np.flatnonzero(data.train.labels == 0))
-    with pytest.raises(UserError, match="there is one class, '0'"):
-        run_task(task, replace(data, train=same, val=same, classes=data.classes[:1]))
 
 
 def test_broken_weights_are_an_outcome(tmp_path: Path) -> None:

@@ -85,10 +85,6 @@ def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) 
         assert probe.unconverged == (2 if isinstance(probe, Logistic) else 0)
 
 
-def test_logistic_of_one_class() -> None:
-    assert Logistic(torch.rand(3, 2), torch.full((3,), 4), 6).predict(torch.rand(2, 2), 1.0).tolist() == [4, 4]
-
-
 def test_neighbours_take_all_where_there_are_fewer() -> None:
     features, labels = torch.eye(3), torch.tensor([2, 0, 1])
     probe = Neighbours(features, labels, 3, temperature=0.07)

@@ -1,7 +1,6 @@
 import json
 from pathlib import Path
 
-import pytest
 import torch
 
 from backbones.backbone import create
@@ -36,16 +35,6 @@ def run_images(*words, data=None, **parts):
     """A run on `tiny` with these parts, on images of 32 pixels."""
     spec = resolve("tiny", **({"stem": "patchify"} | parts))
     return run_task("tokens", data or digits(3, "tokens"), "--size", "32", "--resize", "32", *words, spec=spec)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_users_attention_shows_its_weights_in_every_precision(precision: str, tmp_path: Path) -> None:
-    options, here = smoke_options("tokens", "--size", "32", "--resize", "32"), context(eval_precision=precision)
-    spec = resolve("tiny", attention=f"{user_parts(tmp_path)}:plain")
-    TASK.run(spec, digits(3, "tokens"), options, here)
-    assert [about["place"] for about in here.details["attention"]] == ["block 1", "block 2"]
-    assert [about["row_sum"] for about in here.details["attention"]] == pytest.approx([1, 1], rel=1e-2)
-    assert not any("attention" in what for what in here.details["missing"])
 
 
 def test_a_stem_that_died_has_no_similarity_and_the_record_says_so(tmp_path: Path) -> None:

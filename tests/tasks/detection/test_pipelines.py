@@ -10,7 +10,7 @@ from tasks.data.coco_images import image_sizes
 from tasks.detection import pipelines
 from tasks.detection.pictures import draw_detections
 from tasks.detection.pipelines import DetectionImages, train_transforms
-from tests.tasks.detection.scenes import RED, an_object, described_split, extent, polygon, scene, split_of
+from tests.tasks.detection.scenes import an_object, described_split, extent, polygon, scene, split_of
 
 LAND, TALL = (120, 80), (80, 120)  # width, height
 SIZE = (64, 96)  # H, W, or short, long
@@ -155,17 +155,6 @@ def test_the_size_bounds_the_shorter_and_the_longer_side_however_the_image_lies(
     for sample in (training(split, size=size)[0, 0, 0], for_scoring(split, size)[0]):
         assert tuple(sample["inputs"].shape[1:]) == expected
         assert tuple(sample["data_samples"].img_shape) == expected
-
-
-def test_a_test_image_knows_what_it_was_and_no_objects(tmp_path):
-    sample = for_scoring(split_of(tmp_path, (LAND, [(70, 10, 40, 30)])), (1024, 1024))[0]
-    described = sample["data_samples"]
-    assert sample["inputs"].shape == (3, 683, 1024)  # ViTDet's: the longer side is 1,024
-    assert (described.img_id, described.img_path) == (101, str(tmp_path / "0.png"))
-    assert sample["inputs"][:, 300, 800].tolist() == [*reversed(RED)]  # as mmdetection has it
-    assert described.ori_shape == (80, 120)
-    assert described.scale_factor == pytest.approx((1024 / 120, 683 / 80))
-    assert "gt_instances" not in described or len(described.gt_instances) == 0
 
 
 def test_scales_draw_the_shorter_side(tmp_path):

@@ -115,20 +115,6 @@ def test_a_roi_that_is_not_finite_gives_nan_and_spares_the_others(aligned):
     torch.testing.assert_close(output[:6], layer(maps(), ROIS), rtol=0, atol=0)
 
 
-def test_gradients_are_added():
-    """Operators of `mmcv._ext` add to the tensor that they are given."""
-    features, rois = maps(), ROIS[:1]
-    pooled, y, x, ones = (torch.ones(1, 3, 2, 3, dtype=torch.float64) for _ in range(4))
-    rest = (2, 3, 1.0, 2, 1, True)
-    roi_align.roi_align_forward(features, rois, pooled, y, x, *rest)
-    once = torch.zeros_like(features)
-    roi_align.roi_align_backward(ones, rois, y, x, once, *rest)
-    twice = once.clone()
-    roi_align.roi_align_backward(ones, rois, y, x, twice, *rest)
-    assert once.sum().item() == pytest.approx(18)  # all samples lie on the map, each bin passes on its 1
-    torch.testing.assert_close(twice, 2 * once)
-
-
 @pytest.mark.parametrize("ratio", [0, 2])
 def test_both_ways_of_mean_pooling_agree(monkeypatch, ratio):
     """CPUs take products; GPUs, and RoIs with too many samples, torchvision's kernels."""

@@ -110,16 +110,3 @@ def test_relative_positions_of_a_window_that_ends_early_are_those_of_a_full_one(
     with torch.no_grad():
         expected = by_window(x, SIZE, of_window)
     torch.testing.assert_close(attend(attention, x, SIZE).double(), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_zeros_as_keys_take_their_share_of_pointwise_attention() -> None:
-    """ViTDet's way, without biases: at an edge of 1,024 pixels 14 x 8 of 196 tokens are the image's, 8 x 8 in the
-    corner.
-    """
-    attention = an_attention("relu")
-    for bias in (attention.qkv.bias, attention.proj.bias):
-        nn.init.zeros_(bias)
-    x = torch.randn(1, 22, 22, DIM)
-    keys, masked = (attend(attention, x, 14, padding)[0] for padding in ("keys", "masked"))
-    torch.testing.assert_close(keys[:14, 14:], masked[:14, 14:] * (112 / 196))
-    torch.testing.assert_close(keys[14:, 14:], masked[14:, 14:] * (64 / 196))

@@ -1,4 +1,3 @@
-import csv
 from dataclasses import replace
 
 import numpy as np
@@ -75,23 +74,6 @@ def test_an_image_that_occurs_twice_is_drawn_once_and_counted(tmp_path) -> None:
     assert len(sets.support(0, 4)) == 3 + 4
     duplicates = sets.facts(opened(folder).train.labels)["duplicates"]
     assert duplicates == {"train": 2, "train_of_several_classes": 1, "test_also_in_train": 1, "test": 0}
-
-
-def test_the_table_names_every_image(tmp_path) -> None:
-    data = opened(folder_of(tmp_path, {"a": 5, "b, c": 3}))
-    sets = draw_support_sets(data, rule="digest", draws=2, shots=(1, 2), select=2)
-    rows = list(csv.DictReader(sets.table(data).splitlines()))
-    assert len(rows) == 2 * (4 + 3)
-    index_of = {name: index for index, name in enumerate(data.train.names)}
-    for draw in range(2):
-        for shots in (1, 2):
-            mine = [row for row in rows if int(row["draw"]) == draw and int(row["rank"]) <= shots]
-            assert [index_of[row["image"]] for row in mine] == sets.support(draw, shots).tolist()
-        rest = [row for row in rows if int(row["draw"]) == draw and row["use"] == "selection"]
-        assert [index_of[row["image"]] for row in rest] == sets.selection(draw).tolist()
-    for row in rows:
-        assert row["class"] == row["image"].split("/")[0]
-        assert row["content"] == data.train.content_digest(index_of[row["image"]])
 
 
 def test_a_class_without_training_images(tmp_path) -> None:

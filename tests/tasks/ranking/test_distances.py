@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tasks.ranking import distances
-from tasks.ranking.distances import Distances, as_matrix, blocks, distinct, full_precision
+from tasks.ranking.distances import Distances, as_matrix, blocks, distinct
 
 
 def test_order_is_that_of_squared_euclidean_distance():
@@ -58,20 +58,3 @@ def test_overflow_and_unlike_shapes_are_refused():
         Distances(torch.full((2, 4), 1e160, dtype=torch.float64), torch.ones(3, 4))
     with pytest.raises(ValueError, match="same channels"):
         Distances(torch.ones(2, 4), torch.ones(3, 5))
-
-
-def test_full_precision_holds_under_autocast_and_is_undone():
-    one, other = torch.randn(64, 256), torch.randn(64, 256)
-    exact = one.double() @ other.double().T
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("medium")
-        with torch.autocast("cpu", torch.bfloat16):
-            with full_precision("cpu"):
-                assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
-                assert torch.backends.cuda.matmul.fp32_precision == "ieee"
-                torch.testing.assert_close((one @ other.T).double(), exact, atol=1e-4, rtol=0)
-            assert (one @ other.T).dtype == torch.bfloat16
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -82,16 +82,6 @@ def test_clusters_of_nearly_parallel_features_have_the_neighbourhoods_of_float64
     np.testing.assert_allclose(rerank(*given, k1=8, k2=4), plain_rerank(*given, 8, 4, 0.3), atol=1e-5)
 
 
-def test_copies_of_one_image_stay_nearest():
-    query, images = features(5, 60)
-    query[0] = images[:40] = images[0]
-    found = rerank(query.astype(np.float32), images.astype(np.float32))
-    assert np.isfinite(found).all()
-    assert (found >= 0).all()
-    assert (found <= 1 + 1e-6).all()
-    assert found[0, :40].max() < found[0, 40:].min()
-
-
 def test_equal_features_stay_degenerate():
     distances = rerank(np.ones((4, 3), dtype=np.float32), np.ones((30, 3), dtype=np.float32))
     assert rank_distances(distances, [0] * 4, [0, 1] * 15, [0] * 4, [1] * 30).degenerate

@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -49,35 +48,3 @@ def test_where_the_relu_ends_the_stem_the_first_attention_follows() -> None:
     qkv = backbone.model.blocks[0].attn.qkv.weight
     assert last["weights"][0]["norm"] == pytest.approx([qkv[:, c].norm().item() for c in range(64)], rel=1e-5)
     assert last["weights"][0]["pearson"] is None, "all scales are 1 at the start"
-
-
-PARTS = """
-from torch import nn
-
-class Base(nn.Module):
-    def __init__(self, dim, patch):
-        super().__init__()
-        self.conv, self.norm, self.act = nn.Conv2d(3, dim, patch, patch), nn.BatchNorm2d(dim), nn.ReLU()
-        self.middle, self.proj = self.made(dim), nn.Conv2d(dim, dim, 1)
-
-    def forward(self, x):
-        return self.proj(self.middle(self.act(self.norm(self.conv(x)))))
-
-class Depthwise(Base):
-    def made(self, dim):
-        return nn.Conv2d(dim, dim, 3, 1, 1, groups=dim)
-
-class Transposed(Base):
-    def made(self, dim):
-        return nn.ConvTranspose2d(dim, dim, 1)
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "said"), [("Depthwise", "middle: Conv2d takes"), ("Transposed", "middle: ConvTranspose2d takes")]
-)
-def test_what_is_no_matrix_behind_the_activation_is_missing(tmp_path: Path, name: str, said: str) -> None:
-    (tmp_path / "parts.py").write_text(PARTS)
-    facts = stem_facts(tiny(stem=f"{tmp_path / 'parts.py'}:{name}"), IMAGES[:1])
-    assert facts["last_activation"]["weights"] == []
-    assert any(said in line for line in facts["missing"])

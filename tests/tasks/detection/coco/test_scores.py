@@ -3,7 +3,7 @@ import pytest
 
 from backbones.errors import UserError
 from tasks.detection.coco import flat_arrays
-from tasks.detection.coco.averages import NAMES, RECALLS, Averager, _needed
+from tasks.detection.coco.averages import RECALLS, Averager, _needed
 from tasks.detection.coco.match_arrays import PREFIX, Matches
 from tasks.detection.coco.matching import AREAS, THRESHOLDS
 from tasks.detection.coco.scores import evaluate, scores
@@ -141,13 +141,6 @@ def test_one_layout_serves_many_weights(kind):
         assert averager.means(weights) == {name: every[name] for name in ("AP75", "AR10", "APm")}
     with pytest.raises(ValueError, match="weights up to 10, but the averager was made for 9 at most"):
         averager.means(np.full(12, 10))
-
-
-def test_only_the_numbers_asked_for():
-    matches = evaluate(*drawn(1), "bbox")
-    every = scores(matches)
-    for name in NAMES:
-        assert Averager(matches, (name,)).means(np.ones(12, dtype=int)) == {name: every[f"box_{name}"]}
 
 
 def average_precision(hits, total):
