@@ -99,7 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     rng = np.random.default_rng(0)
     shares = np.full(options.images, 1 / options.images)
     drawn_again = [rng.multinomial(options.images, shares) for _ in range(options.resamples)]
-    times = [timed(lambda weights=weights: Averager(matches, most=weights.max()).means(weights))[0] for weights in drawn_again]
+    times = [
+        timed(lambda weights=weights: Averager(matches, most=weights.max()).means(weights))[0]
+        for weights in drawn_again
+    ]
     if times:
         print(f"scores of a resample: {np.median(times):.3f} s", flush=True)
     return 0
