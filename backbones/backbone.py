@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from backbones.build import Size, build, check_features, describe_divisor, pooled_features
 from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes, Head
 from backbones.data.loading.floats import to_floats
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError, UserError, first_line
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.volo import Box
 from backbones.weights import find_weights
@@ -76,8 +76,9 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     except UserError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise UsageError(f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {reason}") from error
+        raise UsageError(
+            f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {first_line(error)}"
+        ) from error
 
 
 def check_weights_fit(spec: BackboneSpec, img_size: Size | None) -> None:

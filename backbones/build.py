@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import backbones.vit
 from backbones import archs, user_code
 from backbones.checkpoints import exports
-from backbones.checkpoints.classifier import Classes, Head, check_classes, no_trained_classifier
+from backbones.checkpoints.classifier import Classes, Head, no_trained_classifier
 from backbones.errors import UsageError, UserError
 from backbones.initialisation import make_users
 from backbones.positions import set_resampling
@@ -43,8 +43,6 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
         UsageError: the parts do not fit each other.
         UserError: the weights do not fit, or hold no classifier where a trained one is asked for.
     """
-    check_classes(classes)
-    _check_unchanged(spec)
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
     released = None
     if spec.kind == "ours":
@@ -53,7 +51,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
         model = _create_user_model(spec, size or (224, 224))
     else:
         model, released = _create_timm_model(spec, located, size)
-    _check_unchanged(spec, loaded=True)
+    _check_unchanged(spec)
     head = Head(model, beside=spec.kind == "user") if classes is not None else None
     names = head.names if head else set()
     if released is None:
@@ -71,15 +69,11 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     return Built(model, spec, untrained, count, head)
 
 
-def _check_unchanged(spec: BackboneSpec, *, loaded: bool = False) -> None:
-    """Raise UserError if a user's file is another than when the specification was resolved, which names the run.
-
-    Args:
-        loaded: look at what was imported, not at the file.
-    """
+def _check_unchanged(spec: BackboneSpec) -> None:
+    """Raise UserError if a user's file was imported as another than when the specification was resolved."""
     for part, sha in spec.files.items():
         text = getattr(spec, part)
-        if (user_code.loaded_digest if loaded else user_code.digest)(text) != sha:
+        if user_code.loaded_digest(text) != sha:
             file = text.rpartition(":")[0]
             what = f"the file of {part}{or_its_imports(Path(file))}"
             raise UserError(f"{file}: {what} has changed since this command began; start it again")

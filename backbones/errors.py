@@ -59,6 +59,12 @@ def reason_of(error: BaseException) -> str:
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
+def first_line(error: BaseException) -> str:
+    """Return an error as one line: its type and the first line of its text."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 def shortened(names: Collection[object], most: int = 5) -> str:
     """Return the first few names of a list, and how many more there are; "nothing" for an empty list."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

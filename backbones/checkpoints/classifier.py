@@ -8,18 +8,11 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError
 
 Classes = int | Literal["trained"] | None
 SEPARATE_HEAD = "_classifier"
 "prefix, among the tensors of a user's whole model, of the classifier that stands beside it"
-
-
-def check_classes(classes: Any) -> None:
-    """Raise UsageError unless `classes` is None, a positive integer or "trained"."""
-    if classes in (None, "trained") or (isinstance(classes, int) and not isinstance(classes, bool) and classes > 0):
-        return
-    raise UsageError(f"classes={classes!r}: a positive number, or 'trained' for the classifier that the weights hold")
 
 
 class Head:

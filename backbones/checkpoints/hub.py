@@ -16,14 +16,10 @@ def cached_file(repository: str, files: tuple[str, ...]) -> Path:
         UserError: none of them is there; with the command that fetches them.
     """
     from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
 
     name, _, revision = repository.partition("@")
     for file in files:
-        try:
-            path = try_to_load_from_cache(name, file, revision=revision or None)
-        except HFValidationError as error:
-            raise MissingInput(f"hf-hub:{repository}: {error}") from None
+        path = try_to_load_from_cache(name, file, revision=revision or None)
         if isinstance(path, str):
             return Path(path)
     at = f" --revision {revision}" if revision else ""

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from backbones.errors import Replaced, UserError, shortened
+from backbones.errors import Replaced, UserError, first_line, shortened
 
 # which entry of a checkpoint is the model, in this order: DINO is evaluated by its teacher
 _ENTRIES = ("teacher", "model", "state_dict", "student")
@@ -43,9 +43,8 @@ def read_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
         if not isinstance(content, Mapping):
             raise TypeError(f"it holds a {type(content).__name__}, not a dictionary of tensors")
     except Exception as error:  # what a damaged file raises depends on where the damage is
-        reason = (str(error).strip().splitlines() or [repr(error)])[0]
-        if isinstance(error, pickle.UnpicklingError):  # torch's advice is to run what it holds
-            reason = "damaged, or it holds Python objects, which are not run"
+        unsafe = isinstance(error, pickle.UnpicklingError)  # torch's advice is to run what it holds
+        reason = "damaged, or it holds Python objects, which are not run" if unsafe else first_line(error)
         raise UserError(f"{path}: cannot be read as weights: {reason}") from error
     return dict(content)
 

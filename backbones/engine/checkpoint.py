@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from backbones.errors import UserError
+from backbones.errors import UserError, first_line
 from backbones.runtime.files import atomic_replacement, write_atomic, write_error
 from backbones.runtime.machine_errors import machine_error
 from backbones.settings import differences
@@ -64,8 +64,7 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
     except pickle.UnpicklingError as error:  # torch's advice is to run what it holds
         raise UserError(f"{path}: not a training state: it holds Python objects, which are not run; {hint}") from error
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path}: not a readable training state ({reason}); {hint}") from error
+        raise UserError(f"{path}: not a readable training state ({first_line(error)}); {hint}") from error
     if owner != run_key:
         differing = differences(state.get("options", {}), options or {})
         reason = f": {differing}" if differing else ""

@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from backbones.engine.optim import build_optimizer, freeze_others
 from backbones.engine.options import FitOptions
 from backbones.engine.sam import perturbed, preserve_buffers, restore_tensors
 from backbones.engine.schedule import Schedule
-from backbones.errors import UsageError, UserError, shortened
+from backbones.errors import UsageError, shortened
 from backbones.runtime import dist
 from backbones.runtime.seeding import seed_torch
 from backbones.token_shards import Shards
@@ -81,8 +80,7 @@ class Stepper:
         rate = self.schedule.apply(self.optimizer, time, length)
         scaled = self.scaler.is_enabled()
         kept = [buffer.clone() for buffer in self.learner.buffers()] if scaled else []  # a forward pass moves them
-        with compile_errors() if self.options.compile else nullcontext():
-            stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
+        stats = self._gradient(number, self.learner.prepare(batch, self.context.device))
         self.scaler.unscale_(self.optimizer)
         self.learner.after_backward(number)
         stats["grad_norm"] = nn.utils.get_total_norm(self._gradients(), foreach=True)
@@ -201,15 +199,3 @@ def clip_grad_per_param(gradients: list[Tensor], limit: float) -> None:
     norms = torch.stack(torch._foreach_norm(gradients))
     factors = (limit / (norms + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_(gradients, list(factors.unbind()))
-
-
-@contextmanager
-def compile_errors() -> Iterator[None]:
-    """Turn what torch.compile cannot do into a UserError."""
-    from torch._dynamo.exc import TorchDynamoException
-
-    try:
-        yield
-    except TorchDynamoException as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--compile: {reason}; install what it lacks, or train without --compile") from error

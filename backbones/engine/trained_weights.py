@@ -12,15 +12,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from backbones.checkpoints.exports import EXPORT, EXPORT_FACTS, HEAD, WEIGHTS, export_folder, pretraining_facts
+from backbones.checkpoints.exports import EXPORT_FACTS, HEAD, export_folder, pretraining_facts
 from backbones.engine.context import Context
 from backbones.errors import MissingInput, Replaced, UserError, shortened
 from backbones.spec import BackboneSpec
 from backbones.weights import head_digest
-
-_PREFIX, _RENAMED = "backbone_prefix", "renamed"
-"""Entries of `export.json`: what stands before the names of the backbone's tensors in the learner, and exported name ->
-name in the learner's backbone where a task has wrapped a module of it."""
 
 
 def export_trained(learner: nn.Module, backbone: Backbone, context: Context, **about: Any) -> None:
@@ -35,12 +31,9 @@ def export_trained(learner: nn.Module, backbone: Backbone, context: Context, **a
     """
     if not context.save_weights:
         return
-    prefix, names = _prefix(learner, backbone), _exported_names(backbone.model)
+    names = _exported_names(backbone.model)
     model = {exported: value for name, value in backbone.model.state_dict().items() if (exported := names[name])}
-    head = _head(learner, backbone)
-    renamed = {exported: name for name, exported in names.items() if exported not in (None, name)}
-    about |= {_PREFIX: prefix, _RENAMED: renamed}
-    context.export(backbone, EXPORT_FACTS, tensors=model, head=head, **about)
+    context.export(backbone, EXPORT_FACTS, tensors=model, head=_head(learner, backbone), **about)
 
 
 def export_frozen(backbone: Backbone, head: Mapping[str, Tensor], context: Context, **about: Any) -> None:
@@ -50,34 +43,6 @@ def export_frozen(backbone: Backbone, head: Mapping[str, Tensor], context: Conte
     """
     if context.save_weights:
         context.export(backbone, EXPORT_FACTS, head=head, trained=False, **about)
-
-
-def load_trained(run: Path) -> dict[str, Tensor]:
-    """Return the tensors of what a run trained, under the names of its learner.
-
-    Args:
-        run: the run's folder.
-
-    Raises:
-        MissingInput: the run left no weights, or they were taken away.
-        UserError: a file is damaged.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    folder = run / EXPORT
-    try:
-        if not (folder / HEAD).is_file():
-            raise MissingInput(
-                f"the run's weights: there is no {folder / HEAD} here (runs of --save-weights none leave none)"
-            )
-        facts = pretraining_facts(folder)
-        prefix, renamed = facts.get(_PREFIX), facts.get(_RENAMED, {})
-        model = load_file(folder / WEIGHTS) if prefix is not None else {}
-        named = {f"{prefix}{renamed.get(name, name)}": value for name, value in model.items()}
-        return named | dict(load_file(folder / HEAD))
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{folder}: the run's weights cannot be read ({error})") from None
 
 
 def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
@@ -146,14 +111,10 @@ def read_head(weights: str, expected: str = "") -> dict[str, Tensor]:
         raise UserError(f"{folder / HEAD}: cannot be read ({error})") from None
 
 
-def _prefix(learner: nn.Module, backbone: Backbone) -> str:
-    """Return what stands before the names of the backbone's tensors in a learner."""
-    return next(f"{name}." for name, module in learner.named_modules() if module is backbone.model)
-
-
 def _head(learner: nn.Module, backbone: Backbone) -> dict[str, Tensor]:
     """Return the tensors of a learner that no export of its backbone holds, by name."""
-    prefix, names = _prefix(learner, backbone), _exported_names(backbone.model)
+    prefix = next(f"{name}." for name, module in learner.named_modules() if module is backbone.model)
+    names = _exported_names(backbone.model)
     return {
         name: value
         for name, value in learner.state_dict().items()

@@ -3,9 +3,6 @@
 The recipe of the paper's ViT-S/16 is `configs/pretrain/dino.yaml`.
 """
 
-import time
-from typing import Any
-
 from backbones.backbone import Backbone, check_builds, create
 from backbones.data.classification import ClassificationData, Split
 from backbones.data.loading.loader import RunLoader
@@ -13,7 +10,6 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.engine.loop import fit
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.augment import eval_transform
@@ -22,7 +18,7 @@ from backbones.pretrain.dino_options import DinoFacts, DinoOptions
 from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.pretrain.method import Outcomes, Scores, with_train_size
 from backbones.pretrain.multicrop import MultiCrop
-from backbones.runtime.finite import NotFinite
+from backbones.pretrain.train_and_score import train_and_score
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 
@@ -34,7 +30,11 @@ class Dino(DinoFacts):
         """Check that both crop sizes suit the backbone, that the ranks can share a batch, and that there are enough
         images.
         """
-        check_crops(spec, options)
+        check_builds(spec, options.size, drop_path=options.drop_path)
+        if options.local_crops and options.local_size % spec.divisor:
+            raise UsageError(
+                f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels"
+            )
         batch = options.batch
         context.micro_batch(batch, options.grad_accum_steps)
         if data.train is None:
@@ -53,32 +53,7 @@ class Dino(DinoFacts):
         chosen = learner.exported
         if options.local_crops:
             context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
-        if data.val is None:
-            context.note(f"{data.name} has no validation split: nothing is scored")
-
-        def validate(epoch: int) -> dict[str, Any]:
-            learner.eval()
-            try:
-                outcomes = knn_outcomes(chosen, data, options, context) if options.validates(epoch) else {}
-            except NotFinite as broken:
-                context.note(f"epoch {epoch + 1} has no scores: {broken}")
-                outcomes = {}
-            return context.observe(chosen, epoch) | self.rescore(outcomes)
-
-        outcome = fit(learner, loader, options, context, validate)
-        if outcome.training_failed:
-            return {}, {}
-        start = time.monotonic()
-        try:
-            outcomes = knn_outcomes(chosen, data, options, context)
-        except NotFinite as broken:
-            context.record_not_finite(broken)
-            return {}, {}
-        finally:
-            context.cost.eval_seconds += time.monotonic() - start
-        scores = self.rescore(outcomes)
-        context.export(chosen, network=options.export, scores=scores)
-        return scores, outcomes
+        return train_and_score(self, learner, chosen, loader, knn_outcomes, data, options, context)
 
     def recompute(
         self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
@@ -105,13 +80,6 @@ class Dino(DinoFacts):
         if "rank" not in outcomes:
             return {}
         return {f"knn_top{k}": float((outcomes["rank"] < k).mean()) for k in (1, TOP)}
-
-
-def check_crops(spec: BackboneSpec, options: DinoOptions) -> None:
-    """Raise UsageError where the backbone cannot be trained on crops of both sizes."""
-    check_builds(spec, options.size, drop_path=options.drop_path)
-    if options.local_crops and options.local_size % spec.divisor:
-        raise UsageError(f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels")
 
 
 def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:

@@ -3,7 +3,6 @@
 The recipes are `configs/pretrain/{deit,volo,bigvision_i1k,bigvision_i21k,cifar_deit}.yaml`.
 """
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,6 @@ from backbones.data.loading.samplers import repeated_batches, shuffled_batches
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
-from backbones.engine.loop import fit
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform, train_transform
@@ -26,7 +24,7 @@ from backbones.pretrain.method import Outcomes, Scores, with_train_size
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedFacts, SupervisedOptions
 from backbones.pretrain.token_labels import CropWithBox, LabelMaps
-from backbones.runtime.finite import NotFinite
+from backbones.pretrain.train_and_score import train_and_score
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 
@@ -63,30 +61,8 @@ class Supervised(SupervisedFacts):
     ) -> tuple[Scores, Outcomes]:
         """Train on the training split, score the validation split, and export."""
         learner, loader = self.prepare_training(spec, data, options, context)
-        if data.val is None:
-            context.note(f"{data.name} has no validation split: nothing is scored")
-
-        def scores_after(epoch: int) -> dict[str, Any]:
-            try:
-                outcomes = validate(learner.scored_backbone, data, options, context) if options.validates(epoch) else {}
-            except NotFinite as broken:
-                context.note(f"epoch {epoch + 1} has no scores: {broken}")
-                outcomes = {}
-            return context.observe(learner.scored_backbone, epoch) | self.rescore(outcomes)
-
-        if fit(learner, loader, options, context, scores_after).training_failed:
-            return {}, {}
-        start = time.monotonic()
-        try:
-            outcomes = validate(learner.scored_backbone, data, options, context)
-        except NotFinite as broken:
-            context.record_not_finite(broken)
-            return {}, {}
-        finally:
-            context.cost.eval_seconds += time.monotonic() - start
-        scores = self.rescore(outcomes)
-        context.export(learner.scored_backbone, network=options.export, classes=list(data.classes), scores=scores)
-        return scores, outcomes
+        backbone, classes = learner.scored_backbone, list(data.classes)
+        return train_and_score(self, learner, backbone, loader, validate, data, options, context, classes=classes)
 
     def recompute(
         self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context

@@ -21,7 +21,7 @@ from torchvision.transforms.v2 import functional
 from backbones.data.classification import Split
 from backbones.data.loading.images import Transform
 from backbones.data.splits.manifest import named_files
-from backbones.errors import UserError, shortened
+from backbones.errors import UserError, first_line, shortened
 
 SUFFIXES = (".pt", ".npy")
 INTERPOLATIONS = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
@@ -77,7 +77,7 @@ class LabelMaps:
                 content = torch.load(file, map_location="cpu", weights_only=True)
             scores = content.float()
         except Exception as error:
-            raise self._damaged(index, (str(error).splitlines() or [type(error).__name__])[0]) from None
+            raise self._damaged(index, first_line(error)) from None
         if scores.ndim != 4 or scores.shape[0] != 2:
             raise self._damaged(index, f"shape {tuple(scores.shape)} instead of [2, K, h, w]")
         ids = scores[1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from backbones.errors import MissingInput, UserError
+from backbones.errors import MissingInput, UserError, first_line
 from backbones.trackers.tracker import Ending, TrackedRun, Tracker
 
 TRACKERS = ("tensorboard", "trackio", "wandb", "mlflow")
@@ -43,7 +43,9 @@ def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> I
     try:
         opened: Tracker = importlib.import_module(f"backbones.trackers.{name}").TRACKER(run)
     except Exception as error:
-        raise UserError(f"--tracker {name}: cannot be opened: {_reason(error)}; --tracker none goes without") from error
+        raise UserError(
+            f"--tracker {name}: cannot be opened: {first_line(error)}; --tracker none goes without"
+        ) from error
     tracker = _Guarded(name, opened, say)
     ending: Ending = "failed"
     try:
@@ -83,9 +85,4 @@ class _Guarded(Tracker):
             yield
         except Exception as error:
             self.tracker = Tracker()
-            self.say(f"--tracker {self.name} failed ({_reason(error)}); the run goes on without it")
-
-
-def _reason(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+            self.say(f"--tracker {self.name} failed ({first_line(error)}); the run goes on without it")

@@ -8,12 +8,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from backbones.build import pooled_features
+from backbones.errors import first_line
 from transfer.testing.results import CheckFailed, CheckSkipped
 from transfer.testing.subject import (
     Subject,
     check_equal,
     difference,
-    first_line,
     train_without_noise,
 )
 

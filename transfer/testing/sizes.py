@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from backbones.backbone import Backbone
+from backbones.errors import first_line
 from transfer.testing.results import CheckFailed, CheckSkipped
-from transfer.testing.subject import Size, Subject, check_equal, first_line, text
+from transfer.testing.subject import Size, Subject, check_equal, text
 
 
 def builds(subject: Subject) -> str:

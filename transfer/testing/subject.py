@@ -136,12 +136,6 @@ def train_without_noise(model: nn.Module) -> nn.Module:
     return model
 
 
-def first_line(error: BaseException) -> str:
-    """Return an error as one line: its type and the first line of its text."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
 def difference(values: Tensor, reference: Tensor) -> float:
     """Return the largest difference of two tensors, as a share of the reference's largest absolute value."""
     scale = float(reference.abs().max())
