@@ -94,13 +94,6 @@ def changes_tensors(key: str, *values: Any) -> bool:
     return key not in ("init", "train_size", "pos_resample", "length")
 
 
-def describe_takers(key: str) -> str:
-    """Return a phrase that says which architectures take a field."""
-    names = ", ".join(name for name in ARCHS if key in default_fields(name))
-    others = {"pool": " and models of timm", "pos_resample": " and timm's plain vision transformers"}
-    return names + others.get(key, "") + " take it"
-
-
 @lru_cache
 def timm_names() -> tuple[str, ...]:
     """Return timm's architectures, read from its sources in milliseconds (importing timm takes seconds)."""

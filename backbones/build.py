@@ -59,9 +59,9 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     else:
         state = {name: tensor for name, tensor in released.items() if name in {*model.state_dict(), *names}}
     count = _resize_head(head, classes, state, spec, located) if head else None
-    untrained = (
-        [] if located.path is None else load_weights(model, state, located, spec, _names_not_loaded(head, classes))
-    )
+    # of a classifier that is fresh, or stands beside the model
+    apart = names if head and (head.beside or classes != "trained") else set()
+    untrained = [] if located.path is None else load_weights(model, state, located, spec, apart)
     if head and classes == "trained":
         head.load(state)
     defaults = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _mean_and_std(model, located)
@@ -88,13 +88,6 @@ def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: B
     head.resize(count)
     head.initialise(zeros=spec.init == "bigvision")
     return count
-
-
-def _names_not_loaded(head: Head | None, classes: Classes) -> set[str]:
-    """Return the names in a file that the model does not get: of a classifier that is fresh, or stands beside the
-    model.
-    """
-    return head.names if head and (head.beside or classes != "trained") else set()
 
 
 def _mean_and_std(model: Any, located: Located) -> dict[str, Any]:
@@ -177,17 +170,12 @@ def check_features(features: Any, where: str, size: tuple[int, int], dim: int | 
     )
 
 
-def _timm_loads_weights(spec: BackboneSpec, located: Located) -> bool:
-    """Return whether timm loads its own released weights, with its own conversion of their names."""
-    return spec.kind == "timm" and located.timm_name.split(".")[0] == spec.arch.split(".")[0]
-
-
 def _create_timm_model(
     spec: BackboneSpec, located: Located, size: tuple[int, int] | None
 ) -> tuple[Any, dict[str, Tensor] | None]:
     """Return timm's model without classifier, and its tensors with classifier where timm has loaded them."""
     name, source = spec.arch, {}
-    if _timm_loads_weights(spec, located):
+    if located.timm_name.split(".")[0] == spec.arch.split(".")[0]:  # with its own conversion of their names
         name = located.timm_name
         source = {"pretrained": True, "pretrained_cfg_overlay": {"file": str(located.path)}}
     elif located.folder is not None:

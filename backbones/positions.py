@@ -9,7 +9,6 @@ from types import MethodType
 from typing import Any
 
 import torch
-import torch.fx
 import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
@@ -142,17 +141,11 @@ def set_resampling(model: Any, way: str) -> None:
 
 def _on_grid(model: Any, positions: Tensor, old: Grid, new: Grid) -> Tensor:
     """Return [1, prefix + N, D] with the patches' positions on another grid."""
-    return _resample_patches(positions, old, new, _prefix_tokens(model), resampling_of(model))
-
-
-def _resample_patches(positions: Tensor, old: Grid, new: Grid, prefix: int, way: str) -> Tensor:
     if tuple(old) == tuple(new):
         return positions
-    patches = resample_positions(positions[:, prefix:].unflatten(1, tuple(old)), new, way)
+    prefix = _prefix_tokens(model)
+    patches = resample_positions(positions[:, prefix:].unflatten(1, tuple(old)), new, resampling_of(model))
     return torch.cat([positions[:, :prefix], patches.flatten(1, 2)], dim=1)
-
-
-torch.fx.wrap("_resample_patches")  # one node of an FX graph, because it compares sizes
 
 
 def _prefix_tokens(model: Any) -> int:

@@ -87,17 +87,14 @@ class BackboneSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "BackboneSpec":
-        """Return the specification that `as_dict` gave, as records keep it; entries of other versions are left out.
+        """Return the specification that `as_dict` gave, as records keep it.
 
         Raises:
             UserError: a part is of a file that the user has not named before; see `user_code.is_allowed`.
         """
         for part in spec_values.USER_PARTS:
             user_code.check_allowed(str(values.get(part)))
-        known: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
-        return cls(**{item.name: known[item.name] for item in fields(cls) if item.name in known})
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON can hold."""
@@ -303,9 +300,8 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
     defaults = archs.default_fields(spec.arch)
     for key in archs.ARCHITECTURE_FIELDS:
         if key not in defaults and getattr(spec, key) is not None:
-            raise UsageError(
-                f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; only {archs.describe_takers(key)}"
-            )
+            takers = ", ".join(name for name in ARCHS if key in archs.default_fields(name))
+            raise UsageError(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; of ours {takers} take it")
     if spec.arch not in ARCHS:
         return replace(spec, pos_resample=spec.pos_resample or defaults.get("pos_resample"))
     values = defaults | _mean_and_std(spec)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.fx
 from timm.layers import LayerNorm2d, PatchEmbed
 from timm.layers.format import nchw_to
 from torch import Tensor, nn
@@ -16,10 +15,6 @@ from backbones import user_code
 from backbones.errors import UserError
 from backbones.initialisation import make_on, make_users
 from backbones.stems import ConvLayer, find_stem
-
-# what asks for the values of sizes is one node of an FX graph, or tracing would end there
-torch.fx.wrap("_check_images")
-torch.fx.wrap("_check_maps")
 
 
 class ScaledReLU(nn.Module):
@@ -100,12 +95,17 @@ class StemEmbed(PatchEmbed):
         self.conv, self.proj, self.post = make_on(device, dtype, lambda: nn.ModuleList(_modules(layers, bias)))
 
     def forward(self, x: Tensor) -> Tensor:
-        images = x = _check_images(x, *self.patch_size)
+        images, (height, width), (rows, columns) = x, x.shape[-2:], self.patch_size
+        if height % rows or width % columns:
+            raise ValueError(f"an image of {height} x {width} pixels (H x W) is not divided by the patch size {rows}")
         if not self.user and len(self.conv):
             x = x.contiguous(memory_format=torch.channels_last)  # convolutions are up to a third faster so
         maps = self.post(self.proj(self.conv(x)))
-        if self.user:
-            maps = _check_maps(maps, images, self.user, self.embed_dim, *self.patch_size)
+        if self.user and maps.shape[1:] != (self.embed_dim, height // rows, width // columns):
+            raise UserError(
+                f"{self.user}: the stem returned {tuple(maps.shape)} for images {tuple(images.shape)}; expected "
+                f"[B, {self.embed_dim}, {height // rows}, {width // columns}]"
+            )
         tokens = maps.flatten(2).transpose(1, 2) if self.flatten else nchw_to(maps, self.output_fmt)
         normed: Tensor = self.norm(tokens)
         return normed
@@ -137,22 +137,3 @@ def _modules(layers: list[ConvLayer], bias: bool) -> list[nn.Module]:
     proj = _convolution(projection, bias)
     after = _norm_and_activation(projection)
     return [conv, proj, nn.Sequential(*after) if after else nn.Identity()]
-
-
-def _check_images(images: Tensor, rows: int, columns: int) -> Tensor:
-    """Return images [B, C, H, W]. Raises ValueError if patches of rows x columns pixels do not divide them."""
-    height, width = images.shape[-2:]
-    if height % rows or width % columns:
-        raise ValueError(f"an image of {height} x {width} pixels (H x W) is not divided by the patch size {rows}")
-    return images
-
-
-def _check_maps(maps: Tensor, images: Tensor, stem: str, dim: int, rows: int, columns: int) -> Tensor:
-    """Return a user's maps. Raises UserError if they are not [B, D, H/p, W/p]."""
-    height, width = images.shape[-2:]
-    if maps.shape[1:] != (dim, height // rows, width // columns):
-        raise UserError(
-            f"{stem}: the stem returned {tuple(maps.shape)} for images {tuple(images.shape)}; expected "
-            f"[B, {dim}, {height // rows}, {width // columns}]"
-        )
-    return maps

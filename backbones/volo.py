@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.fx
 from timm.layers import Mlp
 from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
@@ -161,21 +160,18 @@ class VOLO(TimmVOLO):
 
     def _stages(self, x: Tensor, most: int | None = None) -> list[Tensor]:
         """Return maps [B, h, w, D] after each stage."""
-        x = _check_halves(x, self.pooling_scale)
+        if any(side % self.pooling_scale for side in x.shape[1:3]):
+            raise ValueError(f"a map of {x.shape[1]} x {x.shape[2]} tokens (h x w) cannot be halved")
         outputs = []
         for index, stage in enumerate(self.network):
             if index == 2:  # after the outlookers and the downsampling
-                x = self.pos_drop(x + self._positions(x.shape[1], x.shape[2]))
+                x = self.pos_drop(x + resample_positions(self.pos_embed, x.shape[1:3], self.pos_resample))
             x = checkpoint(stage, x) if self.grad_checkpointing else stage(x)
             if index in self.stage_ends:
                 outputs.append(x)
             if len(outputs) == most:
                 break
         return outputs
-
-    def _positions(self, height: int, width: int) -> Tensor:
-        """Return positions [1, h, w, D] on this grid."""
-        return resample_positions(self.pos_embed, (height, width), self.pos_resample)
 
 
 class FlattenedFFN(nn.Module):
@@ -188,18 +184,6 @@ class FlattenedFFN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens: Tensor = self.body(x.flatten(1, 2)).view(x.shape)
         return tokens
-
-
-def _check_halves(x: Tensor, scale: int) -> Tensor:
-    """Return a map [B, h, w, D]. Raises ValueError if `scale` does not divide its sides."""
-    if any(side % scale for side in x.shape[1:3]):
-        raise ValueError(f"a map of {x.shape[1]} x {x.shape[2]} tokens (h x w) cannot be halved")
-    return x
-
-
-# what asks for the values of sizes is one node of an FX graph, or tracing would end there
-torch.fx.wrap("_check_halves")
-torch.fx.wrap("resample_positions")
 
 
 def random_box(height: int, width: int) -> Box:

@@ -180,7 +180,12 @@ def read_weights(
         if spec.kind == "ours" and config["architecture"] in archs.ARCHS:
             same = {part: getattr(spec, part) for part in exports.same_sources(located.folder, spec.files)}
             exported = resolve(f"local-dir:{located.folder}", **same)
-            _check_same_parts(exported, spec)
+            # names and shapes do not tell: softmax and ReLU attention, say, have the same tensors
+            if spec.load == "strict" and (differing := _differing_parts(exported, spec)):
+                raise UserError(
+                    f"{exported.weights} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
+                    "`--load partial` takes what fits, and keeps each part that the export names and no flag does"
+                )
             height, width = exports.image_size(config)
             assert exported.patch is not None
             grid = (height // exported.patch, width // exported.patch)
@@ -190,19 +195,6 @@ def read_weights(
         return fit_positions(state, model, grid)
     except ValueError as error:
         raise UserError(f"{located.path}: {error}") from None
-
-
-def _check_same_parts(exported: BackboneSpec, spec: BackboneSpec) -> None:
-    """Check under `load: strict` that an exported folder holds this architecture.
-
-    Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
-    """
-    differing = _differing_parts(exported, spec)
-    if differing and spec.load == "strict":
-        raise UserError(
-            f"{exported.weights} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
-            "`--load partial` takes what fits all the same, and keeps each part that the export names and no flag does"
-        )
 
 
 def _differing_parts(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:

@@ -69,18 +69,15 @@ def export(
         write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
         card = loading_card(json.loads((new / CONFIG).read_bytes()), with_head=head is not None)
         (new / CARD).write_text(card, encoding="utf-8")
+        sums = {name: file_sha256(new / name) for name in CHECKED if (new / name).is_file()}
         for name, content in (extra or {}).items():
             if name in (PRETRAIN, EXPORT_FACTS):
-                content = content | _checksums(new) | _copied_sources(spec, new)
+                content = content | {SCHEMA: VERSION, SUMS: sums} | _copied_sources(spec, new)
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / CONFIG, file)  # the format's writer keeps all others out
         replace_folder(new, folder)
     return folder
-
-
-def _checksums(folder: Path) -> dict[str, Any]:
-    return {SCHEMA: VERSION, SUMS: {name: file_sha256(folder / name) for name in CHECKED if (folder / name).is_file()}}
 
 
 def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
@@ -144,11 +141,8 @@ def modified_files(folder: Path, loaded: str = WEIGHTS) -> list[str]:
     if sums is None:
         return []
     known = [name for name in CHECKED if name in sums and (name == CONFIG or (folder / name).is_file())]
-    return [name for name in dict.fromkeys([loaded, *known]) if _sha256_or_none(folder / name) != sums.get(name)]
-
-
-def _sha256_or_none(file: Path) -> str | None:
-    return file_sha256(file) if file.is_file() else None
+    present = {name: file_sha256(folder / name) for name in {loaded, *known} if (folder / name).is_file()}
+    return [name for name in dict.fromkeys([loaded, *known]) if present.get(name) != sums.get(name)]
 
 
 def _sources(folder: Path) -> dict[str, dict[str, str]]:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -76,7 +76,9 @@ class Stepper:
             the update, and whether a signal asks any rank to stop. After non-finite numbers without a scaler nothing is
             updated. A step that the scaler skips moves nothing: neither parameters nor what follows them, nor buffers.
         """
-        self._train()
+        self.model.train()
+        for norm in self.frozen_norms.values():
+            norm.eval()
         rate = self.schedule.apply(self.optimizer, time, length)
         scaled = self.scaler.is_enabled()
         kept = [buffer.clone() for buffer in self.learner.buffers()] if scaled else []  # a forward pass moves them
@@ -94,11 +96,6 @@ class Stepper:
         if scaled:
             numbers["scale"] = self.scaler.get_scale()
         return {**numbers, "lr": rate}, scaled and not made, stop
-
-    def _train(self) -> None:
-        self.model.train()
-        for norm in self.frozen_norms.values():
-            norm.eval()
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
@@ -126,7 +123,8 @@ class Stepper:
         for index, part in enumerate(parts):
             # All chance within a step comes from this key, so resuming needs no generator states.
             seed_torch(self.context.seed, number, index, self.context.ranks.data.rank)
-            with self._synchronised(over_ranks and index == len(parts) - 1):
+            own = not (over_ranks and index == len(parts) - 1)  # each rank keeps its gradients
+            with self.model.no_sync() if own and isinstance(self.model, DistributedDataParallel) else nullcontext():
                 with self.context.autocast():
                     result = self.model(part, number)
                 loss = result["loss"] / len(parts)
@@ -134,14 +132,6 @@ class Stepper:
             for name, value in result.items():
                 totals[name] = totals.get(name, 0) + value.detach().float() / len(parts)
         return totals
-
-    def _synchronised(self, now: bool) -> AbstractContextManager[Any]:
-        """Return a context that keeps this backward's gradients each rank's own, unless they are averaged over the
-        ranks `now`.
-        """
-        if isinstance(self.model, DistributedDataParallel) and not now:
-            return self.model.no_sync()
-        return nullcontext()
 
     def _over_ranks(self, stats: dict[str, Tensor]) -> tuple[dict[str, float], bool]:
         """Return means over ranks, and whether any rank got a signal; one collective, one transfer from the device."""
@@ -156,7 +146,10 @@ class Stepper:
         """
         before = self.scaler.get_scale()
         if not broken:
-            self._clip(norm)
+            if self.options.clip_grad is not None and self.options.clip_grad_per_param:
+                clip_grad_per_param(self._gradients(), self.options.clip_grad)
+            elif self.options.clip_grad is not None:
+                nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip_grad, norm, foreach=True)
             self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
@@ -165,12 +158,6 @@ class Stepper:
             return False
         self.learner.after_step(number)
         return True
-
-    def _clip(self, norm: Tensor) -> None:
-        if self.options.clip_grad is not None and self.options.clip_grad_per_param:
-            clip_grad_per_param(self._gradients(), self.options.clip_grad)
-        elif self.options.clip_grad is not None:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.options.clip_grad, norm, foreach=True)
 
     def share_buffers(self) -> None:
         """Give every rank the first one's running statistics, which are the ones that are exported."""

@@ -128,16 +128,12 @@ def weighted_knn(
     classes_of_k: dict[int, list[Tensor]] = {number: [] for number in k}
     for rows in test.split(block or max(1, BLOCK_ELEMENTS // largest)):
         unit = _normalise(rows.to(train.device))
-        similarity, nearest = _rerank(unit, train, _candidates(unit, train, candidates), max(k))
+        products = torch.cat([unit @ _normalise(part).T for part in train.split(ROWS)], dim=1)
+        similarity, nearest = _rerank(unit, train, _top_k(products, candidates)[1], max(k))
         for number, ranked in _rank_classes(similarity, labels[nearest], k, temperature, classes):
             classes_of_k[number].append(ranked[:, :top].cpu())
     empty = torch.empty(0, min(top, classes), dtype=torch.int64)
     return {number: torch.cat(parts) if parts else empty for number, parts in classes_of_k.items()}
-
-
-def _candidates(unit: Tensor, train: Tensor, count: int) -> Tensor:
-    """Return places [B, count] of the training samples nearest to each test sample, by products in float64."""
-    return _top_k(torch.cat([unit @ _normalise(part).T for part in train.split(ROWS)], dim=1), count)[1]
 
 
 def _normalise(features: Tensor) -> Tensor:

@@ -46,7 +46,12 @@ class Supervised(SupervisedFacts):
                 f"one of {', '.join(VOLOS)}, or --dense-weight 0"
             )
         train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-        _check_batch(options, context)
+        share = context.micro_batch(options.batch, options.grad_accum_steps)
+        if options.mixes and options.mixing == "timm" and share % 2:
+            raise UsageError(
+                f"--batch {options.batch}: micro-batches of {share} images on a rank, and --mixup and --cutmix "
+                "pair the images of one: give a batch that makes this number even"
+            )
         split = _training_split(data)
         images = epoch_images(len(split), options)
         if images < options.batch:
@@ -92,17 +97,6 @@ class Supervised(SupervisedFacts):
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
         return accuracies(outcomes) if outcomes else {}
-
-
-def _check_batch(options: SupervisedOptions, context: Context) -> None:
-    share = context.micro_batch(options.batch, options.grad_accum_steps)
-    if options.mixes and options.mixing == "timm" and share % 2:
-        ranks = context.ranks.data.world
-        raise UsageError(
-            f"--batch {options.batch}: {options.grad_accum_steps} micro-batches on {ranks} ranks have {share} "
-            "images each, "
-            "and --mixup and --cutmix pair the images of one: give a batch that makes this number even"
-        )
 
 
 def epoch_images(n: int, options: SupervisedOptions) -> int:

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import wandb
 
@@ -21,7 +21,7 @@ class WeightsAndBiases(Tracker):
             id=run.run_id,
             name=run.run_id,
             dir=str(run.folder.parent),
-            mode=_mode(),
+            mode=cast(Any, os.environ.get("WANDB_MODE") or "offline"),  # wandb checks the name
             reinit="create_new",
             resume="allow",
             config=dict(run.options),
@@ -42,10 +42,6 @@ class WeightsAndBiases(Tracker):
     def close(self, ending: Ending) -> None:
         """End the run, as failed unless it finished."""
         self.run.finish(exit_code=int(ending != "finished"))
-
-
-def _mode() -> Any:  # wandb checks the name
-    return os.environ.get("WANDB_MODE") or "offline"
 
 
 TRACKER = WeightsAndBiases

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from backbones.backbone import Backbone
+from backbones.build import pooled_features
 from backbones.errors import first_line
 from transfer.testing.results import CheckFailed, CheckSkipped
 from transfer.testing.subject import Size, Subject, check_equal, text
@@ -139,7 +140,8 @@ def memory_formats(subject: Subject) -> None:
     images = subject.images()
     with torch.no_grad():
         inputs = model.normalised(images)
-        reference = _unnormalised(model, inputs)
+        # of inputs that are normalised already, so that their strides reach the model as they are
+        reference = pooled_features(model.model, inputs)
         wide = torch.cat([inputs, inputs], 3)
         forms = {
             "channels_last images": inputs.contiguous(memory_format=torch.channels_last),
@@ -154,14 +156,7 @@ def memory_formats(subject: Subject) -> None:
 
 def _compare(model: Backbone, inputs: Tensor, reference: Tensor, form: str) -> None:
     try:
-        features = _unnormalised(model, inputs)
+        features = pooled_features(model.model, inputs)
     except Exception as error:
         raise CheckFailed(f"{form}: {first_line(error)}") from error
     check_equal(features, reference, 1e-3, form)
-
-
-def _unnormalised(model: Backbone, inputs: Tensor) -> Tensor:
-    """Return features of inputs that are normalised already, so that their strides reach the model as they are."""
-    from backbones.build import pooled_features
-
-    return pooled_features(model.model, inputs)

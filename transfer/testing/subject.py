@@ -97,10 +97,7 @@ class Subject:
         size = size or self.square
         if size not in self._prototypes:
             self._prototypes[size] = self._make(size, self.seed)
-        try:
-            model = deepcopy(self._prototypes[size])
-        except Exception:  # a user's module may hold what cannot be copied
-            model = self._make(size, self.seed)
+        model = deepcopy(self._prototypes[size])
         perturb(model, self.seed)
         return model
 
