@@ -16,26 +16,6 @@ MODELS = [
     ("volo_tiny", {}),
     ("volo_tiny", {"stem": "conv_gelu", "ffn": "conv1d_bn"}),
 ]
-PARTS = """
-from torch import nn
-import torch
-
-class Stem(nn.Conv2d):
-    def __init__(self, dim, patch):
-        super().__init__(3, dim, patch, patch)
-
-class FFN(nn.Linear):
-    def __init__(self, dim, hidden):
-        super().__init__(dim, dim)
-
-class Attention(nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(dim))
-
-    def forward(self, x):
-        return x * self.scale
-"""
 
 
 def make(name, options, **more):

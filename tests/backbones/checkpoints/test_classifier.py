@@ -89,9 +89,6 @@ def test_weights_without_one(load, tmp_path):
         tiny(classes="trained", weights=str(tmp_path / "out"), load=load)
 
 
-ARCHS = ["resnet18", "mobilenetv3_small_100", "levit_128s", "convnext_atto", "vgg11", "eva02_tiny_patch14_224"]
-
-
 def test_the_classifier_of_timms_released_weights(tmp_path, monkeypatch):
     theirs = timm.create_model("resnet18.a1_in1k").eval()
     hub(tmp_path, monkeypatch, "timm/resnet18.a1_in1k", theirs.state_dict())

@@ -1,7 +1,6 @@
 """Exported folders: read by timm and by us, whole or absent."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,14 +13,7 @@ import torch
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.build import build
-from backbones.checkpoints.exports import (
-    HEAD,
-    PRETRAIN,
-    WEIGHTS,
-    export,
-    image_size,
-    read_config,
-)
+from backbones.checkpoints.exports import HEAD, PRETRAIN, WEIGHTS, export, image_size, read_config
 from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
@@ -48,23 +40,9 @@ def test_timm_rebuilds_an_export(variant, tmp_path):
 
 
 FILES = ["README.md", "config.json", "model.safetensors", "pretrain.json"]
-PLAIN = (
-    {},
-    {"pool": "gap"},
-    {"pool": "mean"},
-    {"class_position": False},
-    {"pos": "sincos2d", "patch": 8, "depth": 3},
-    {"init": "bigvision", "pool": "gap"},
-)
+PLAIN = ({}, {"pool": "gap"}, {"pool": "mean"}, {"class_position": False}, {"pos": "sincos2d", "patch": 8, "depth": 3})
 """Backbones that timm builds by itself."""
-OURS = (
-    {"stem": "conv"},
-    {"attention": "relu"},
-    {"gate": "sigmoid"},
-    {"qk_norm": True},
-    {"rep_size": True},
-    {"ffn": "mlp_tanh"},
-)
+OURS = ({"stem": "conv"}, {"attention": "relu"}, {"gate": "sigmoid"}, {"qk_norm": True}, {"rep_size": True})
 """Backbones that need our import, one for each part."""
 
 
@@ -116,16 +94,6 @@ def test_a_backbone_is_its_own_export(tmp_path):
     assert image_size(read_config(tmp_path / "out")) == (64, 32)
 
 
-def test_an_export_replaces_the_one_before_and_leaves_nothing_beside_it(tmp_path):
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        model = timm.create_model("vit_tiny")
-        export(model, tmp_path / "out")
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
-    again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True)
-    assert torch.equal(again.cls_token, model.cls_token)
-
-
 def test_a_failed_export_leaves_the_one_before(tmp_path):
     model = timm.create_model("vit_tiny")
     export(model, tmp_path / "out")
@@ -135,32 +103,10 @@ def test_a_failed_export_leaves_the_one_before(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES[:3]
 
 
-def test_a_users_whole_model(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from torch import nn\n"
-        "def Net():\n"
-        "    return nn.Sequential(nn.Conv2d(3, 6, 8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
-    )
-    backbone = create(f"{tmp_path}/mine.py:Net", img_size=32)
-    export(backbone, tmp_path / "out")
-    again = create(str(tmp_path / "out"), img_size=32)
-    images = torch.rand(1, 3, 32, 32)
-    assert torch.equal(again.pooled(images), backbone.pooled(images))
-    assert again.dim == 6
-
-
 def test_a_damaged_configuration(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UserError, match=r"config\.json"):
         read_config(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "module"), [("vit_tiny", "backbones.vit"), ("volo_tiny", "backbones.vit"), ("test_vit", None)]
-)
-def test_the_configuration_names_the_module_that_registers_the_architecture(name, module, tmp_path):
-    folder = export(timm.create_model(name), tmp_path / "out")
-    assert read_config(folder).get("requires_import") == module
 
 
 def flip_a_bit(path: Path) -> None:
@@ -252,12 +198,11 @@ def test_an_export_has_copies_of_the_users_files(tmp_path: Path) -> None:
         assert torch.equal(model.eval()(image), expected)
 
 
-@pytest.mark.parametrize("place", ["out/mine.py", "other/mine.py", "out/../out/mine.py", "code/mine.py"])
+@pytest.mark.parametrize("place", ["out/mine.py", "code/mine.py"])
 def test_an_export_cannot_have_code_run_that_the_user_has_not_named(place: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(STEM.format(after=".relu()"))
     folder = export(create("tiny", stem=f"{mine}:Stem"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
-    export(create("tiny"), tmp_path / "other")
     (tmp_path / "code").mkdir()
     (tmp_path / place).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + mine.read_text())
     config = folder / "config.json"
@@ -269,18 +214,3 @@ def test_an_export_cannot_have_code_run_that_the_user_has_not_named(place: str, 
             with pytest.raises(UsageError, match=r"has changed since they were trained|named by the export alone"):
                 create(given[0], **given[1])
     assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.nightly
-def test_a_part_that_the_user_has_named_need_not_be_named_again_while_its_file_stays(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(STEM.format(after=".relu()"))
-    folder = export(create("tiny", stem=f"{file}:Stem"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
-    code = f"from backbones.backbone import create; create('tiny', weights={str(folder)!r})"
-    for state, status in ((os.environ["XDG_STATE_HOME"], 0), (str(tmp_path / "of_somebody_else"), 1)):
-        environment = os.environ | {"XDG_STATE_HOME": state}
-        ended = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == status, ended.stderr
-    assert "mine.py, is named by the export alone, and no file runs that you have not named; read it" in ended.stderr

@@ -1,7 +1,6 @@
 """What does not train stays as it was, running statistics included."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,15 +11,9 @@ from backbones.backbone import Backbone, create
 from backbones.engine.frozen_batch_norm import frozen_batch_norms
 from backbones.engine.learner import Learner
 from backbones.engine.step import Stepper
-from backbones.pretrain.supervised_learner import SupervisedLearner
-from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime.dist import SyncBatchNorm
-from tasks.facts.reid import ReidOptions
-from tasks.reid import ReidLearner
 from tests.backbones.pretrain.dino_support import crops, dino_options, make
 from tests.support import context, fit_options
-from transfer.cli.command import pretraining_recipe, read_command, task_recipe
-from transfer.cli.options import PretrainRunOptions
 
 IMAGES = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
@@ -53,10 +46,7 @@ def statistics(module: nn.Module) -> list[Tensor]:
     return [value.clone() for name, value in module.named_buffers() if "running_" in name or "num_batches" in name]
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"sam": "sam"}, {"grad_accum_steps": 2}, {"optimizer": "adamw", "weight_decay": 0.1}]
-)
-@pytest.mark.parametrize("synchronised", [False, True])
+@pytest.mark.parametrize(("options", "synchronised"), [({"sam": "sam"}, False), ({"grad_accum_steps": 2}, True)])
 def test_a_frozen_backbone_gives_the_same_features_to_the_bit(options: dict[str, Any], synchronised: bool) -> None:
     learner = Probe()
     if synchronised:
@@ -76,20 +66,6 @@ def test_a_frozen_backbone_gives_the_same_features_to_the_bit(options: dict[str,
     (note,) = where.notes
     assert note.startswith("batch norms of frozen parts normalise by their statistics, and keep them: backbone.model.")
     assert "neck" not in note
-
-
-def supervised(ema: float | None) -> SupervisedLearner:
-    recipe = read_command(
-        pretraining_recipe("deit"), SupervisedOptions, ["--backbone", "tiny", "--smoke"], PretrainRunOptions
-    )
-    options = replace(recipe.options, size=32, ema=ema, export="raw")
-    backbone = create("tiny", stem="conv", weights="random", img_size=32, classes=5)
-    return SupervisedLearner(backbone, torch.full((5,), 0.2), options, 0)
-
-
-def reid() -> ReidLearner:
-    options = read_command(task_recipe("reid"), ReidOptions, ["--backbone", "tiny", "--smoke"]).options
-    return ReidLearner(create("tiny", stem="conv", weights="random", img_size=32), 4, options)
 
 
 def test_dinos_teacher_normalises_as_its_student_does() -> None:

@@ -1,7 +1,6 @@
 import json
 import math
 import os
-import re
 import signal
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,8 +15,8 @@ from backbones.engine.context import Context
 from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
 from backbones.engine.outcome import Outcome
-from backbones.engine.step import Stepper, clip_grad_per_param, compile_errors
-from backbones.errors import Stopped, UsageError, UserError
+from backbones.engine.step import Stepper
+from backbones.errors import Stopped, UserError
 from tests.backbones.runtime.test_files import files_of_at_most
 from tests.support import Classifier, context, fit_options, loader, tensors
 
@@ -68,18 +67,11 @@ def finish(
         {"optimizer": "adamw", "lr": 1e-2, "grad_accum_steps": 2, "clip_grad": 0.5},
         {"warmup_epochs": 1.0, "layer_decay": 1.0, "bias_lr_factor": 2.0},
         {"sam": "sam", "sam_rho": 0.5, "grad_accum_steps": 2},
-        {
-            "sam": "asam",
-            "optimizer": "adamw",
-            "lr": 1e-2,
-            "weight_decay_end": 0.4,
-            "clip_grad": 0.1,
-            "clip_grad_per_param": True,
-        },
+        {"sam": "asam", "optimizer": "adamw", "lr": 1e-2, "weight_decay_end": 0.4, "clip_grad": 0.1},
         {"trainable": ("head.*", "body.1.*"), "decay_norm": True, "warmup_epochs": 1.0, "warmup_inclusive": True},
     ],
 )
-@pytest.mark.parametrize("stops", [[1], [3, 4], [8]])
+@pytest.mark.parametrize("stops", [[1, 3, 4, 8]])
 def test_an_interrupted_run_ends_as_an_undisturbed_one_to_the_bit(
     tmp_path: Path, options: dict[str, Any], stops: list[int]
 ) -> None:
@@ -97,24 +89,6 @@ def test_bf16_and_workers_change_nothing_about_resuming(tmp_path: Path) -> None:
     finish(tmp_path / "pieces", [5], {}, precision="bf16", workers=1)
     whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
-
-
-def test_frozen_parameters_stay_and_the_rest_trains(tmp_path: Path) -> None:
-    model, before = Classifier(), Classifier().state_dict()
-    fit(model, loader(), fit_options(trainable=("head.*",)), context())
-    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
-    assert moved == {"head.weight", "head.bias"}
-    with pytest.raises(UsageError, match=r"--trainable 'haed\.\*'"):
-        fit(Classifier(), loader(), fit_options(trainable=("haed.*",)), context(tmp_path))
-
-
-def test_clipping_each_gradient_by_itself() -> None:
-    generator = torch.Generator().manual_seed(0)
-    gradients = [torch.randn(shape, generator=generator) for shape in [(5, 3), (2,), ()]]
-    gradients[1] *= 1e-3
-    expected = [g * min(1.0, 0.5 / (float(g.square().sum()) ** 0.5 + 1e-6)) for g in gradients]
-    clip_grad_per_param(gradients, 0.5)
-    assert all(torch.allclose(one, two, atol=1e-7) for one, two in zip(gradients, expected))
 
 
 @pytest.mark.parametrize("each", [False, True])
@@ -148,13 +122,6 @@ def test_a_compiled_run_is_the_plain_one_with_the_same_names(tmp_path: Path) -> 
             fit(compiled, loader(), options, here)
     for name, value in compiled.state_dict().items():
         assert torch.allclose(value, plain.state_dict()[name], atol=1e-4), name
-
-
-def test_what_cannot_be_compiled_is_said() -> None:
-    from torch._dynamo.exc import TorchDynamoException
-
-    with pytest.raises(UserError, match="--compile: no compiler found; install"), compile_errors():
-        raise TorchDynamoException("no compiler found\nand much more")
 
 
 def test_accumulation_without_batch_statistics_is_the_whole_batch() -> None:
@@ -224,16 +191,10 @@ def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> 
         fit(Classifier(), loader(), fit_options(), context(tmp_path, about=ours))
 
 
-def interrupted_state(folder: Path) -> dict[str, Any]:
-    """The state of a training that was stopped, whose next one is taken up in the same folder."""
-    with (here := context(folder)).signals(), pytest.raises(Stopped):
-        fit(Interrupted(4), loader(), fit_options(), here)
-    state: dict[str, Any] = torch.load(folder / STATE)
-    return state
-
-
 def test_a_state_of_another_version_or_model_is_refused(tmp_path: Path) -> None:
-    state = interrupted_state(tmp_path)
+    with (here := context(tmp_path)).signals(), pytest.raises(Stopped):
+        fit(Interrupted(4), loader(), fit_options(), here)
+    state = torch.load(tmp_path / STATE)
     torch.save(state | {"schema": 2}, tmp_path / STATE)
     with pytest.raises(UserError, match=r"state\.pt: not a readable training state \(`schema` is 2.*delete it"):
         fit(Classifier(), loader(), fit_options(), context(tmp_path))
@@ -248,13 +209,8 @@ def test_a_full_disk_is_said_and_keeps_the_last_state(tmp_path: Path) -> None:
     with here.signals(), pytest.raises(Stopped):
         fit(Interrupted(4), loader(), fit_options(), here)
     kept = (tmp_path / STATE).read_bytes()
-    with files_of_at_most(len(kept) // 2), pytest.raises(UserError) as said:
+    with files_of_at_most(len(kept) // 2), pytest.raises(UserError, match=r"state\.pt: cannot .*is the disk full\?"):
         fit(Interrupted(0), loader(), fit_options(), context(tmp_path))
-    assert re.fullmatch(  # and nothing of torch's "[enforce fail at inline_container.cc:..."
-        r"\S+/state\.pt: cannot be written \(is the disk full\? \d+ MiB are free there\); make room or choose another "
-        "folder with --out, then give the same command again: it goes on from the last saved state",
-        str(said.value),
-    )
     assert (tmp_path / STATE).read_bytes() == kept
     assert not list(tmp_path.glob(".*.tmp"))
     fit(Interrupted(0), loader(), fit_options(), context(tmp_path))

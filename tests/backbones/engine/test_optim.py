@@ -25,14 +25,9 @@ def transreid_rate(epoch: int, lr: float) -> float:
 
 def test_the_baseline_schedule_is_held_for_an_epoch_and_read_at_its_end() -> None:
     options = fit_options(
-        epochs=120,
-        lr=0.008,
-        schedule="epoch",
-        schedule_offset=1,
-        warmup_epochs=5,
-        warmup_lr_factor=0.01,
+        epochs=120, lr=0.008, schedule="epoch", schedule_offset=1, warmup_epochs=5, warmup_lr_factor=0.01,
         min_lr_factor=0.002,
-    )
+    )  # fmt: skip
     schedule = Schedule(options)
     for epoch in range(120):
         for index in (0, 7):
@@ -42,18 +37,12 @@ def test_the_baseline_schedule_is_held_for_an_epoch_and_read_at_its_end() -> Non
 
 def test_deits_schedule_lags_an_epoch_between_absolute_ends() -> None:
     def deit_rate(epoch: int, lr: float) -> float:
-        return (
-            1e-6 + epoch * (lr - 1e-6) / 5
-            if epoch < 5
-            else 1e-5 + 0.5 * (lr - 1e-5) * (1 + math.cos(math.pi * epoch / 300))
-        )
+        if epoch < 5:
+            return 1e-6 + epoch * (lr - 1e-6) / 5
+        return 1e-5 + 0.5 * (lr - 1e-5) * (1 + math.cos(math.pi * epoch / 300))
 
-    schedule = Schedule(
-        fit_options(
-            epochs=300, lr=1e-3, schedule="epoch", schedule_offset=-1, warmup_epochs=5, warmup_lr=1e-6,
-            min_lr=1e-5,
-        )
-    )  # fmt: skip
+    given = {"warmup_epochs": 5, "warmup_lr": 1e-6, "min_lr": 1e-5}
+    schedule = Schedule(fit_options(epochs=300, lr=1e-3, schedule="epoch", schedule_offset=-1, **given))
     for epoch in range(300):
         expected = deit_rate(max(epoch - 1, 0), 1e-3)
         assert schedule.rate(schedule.clock(epoch, 3, 8), 1e-3) == pytest.approx(expected, abs=1e-12)
@@ -108,10 +97,6 @@ def test_an_inclusive_warm_up_reaches_the_peak_in_its_last_step() -> None:
         schedule.rate(0.5, 1.0)
 
 
-def test_a_cosine_starts_halves_and_ends() -> None:
-    assert [cosine(0.996, 1.0, share) for share in (0, 0.5, 1)] == pytest.approx([0.996, 0.998, 1.0], abs=1e-15)
-
-
 def test_ends_are_the_same_for_groups_with_another_peak_and_scale_with_layer_decay() -> None:
     schedule = Schedule(fit_options(epochs=10, lr=1.0, warmup_epochs=2, warmup_lr_factor=0.5, min_lr_factor=0.1))
     parameter = nn.Parameter(torch.zeros(1))
@@ -134,14 +119,6 @@ class Layers:
         return self.layers[parameter_name.partition(".")[0]]
 
 
-def test_layer_decay_without_layers_is_refused() -> None:
-    model = nn.Linear(2, 2)
-    with pytest.raises(UsageError, match=r"--layer-decay 0\.5 has no effect"):
-        parameter_groups(model, fit_options(layer_decay=0.5), Layers({}, depth=0))
-    for backbone in (None, Layers({}, depth=1)):
-        assert parameter_groups(model, fit_options(layer_decay=0.5), backbone)[0]["scale"] == 1.0
-
-
 def test_groups_give_every_parameter_its_rate_and_decay() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3), nn.Linear(3, 1))
     model[2].weight.requires_grad_(False)
@@ -162,7 +139,6 @@ def test_groups_give_every_parameter_its_rate_and_decay() -> None:
 
 
 def vector(*values: float) -> tuple[nn.Module, nn.Parameter]:
-    """A model of one parameter, and the parameter."""
     model = nn.Module()
     model.weight = nn.Parameter(torch.tensor(values))
     return model, model.weight
@@ -265,23 +241,6 @@ def test_sgd_is_the_plain_statement() -> None:
 def test_impossible_options_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"--{next(iter(wrong))}".replace("_", "-")):
         fit_options(**wrong)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"warmup_epochs": 1.0, "schedule": "epoch", "warmup_lr_factor": 1e-6}, {"warmup_epochs": 0.5},
-     {"warmup_epochs": 1.0, "schedule": "epoch", "schedule_offset": 1, "min_lr_factor": 0.002},
-     {"schedule": "epoch", "cooldown_epochs": 0.5}, {"cooldown_epochs": 1.0, "min_lr_factor": 0.1},
-     {"schedule": "epoch", "schedule_offset": 1, "milestones": (2.0,)},
-     {"lr": 0.0, "warmup_epochs": 1.0, "schedule": "epoch"}],
-)  # fmt: skip
-def test_no_epoch_is_held_at_a_rate_of_nothing(given: dict[str, Any]) -> None:
-    """What options let through trains in every epoch, unless the rate asked for is 0."""
-    options = fit_options(**given)
-    schedule = Schedule(options)
-    for epoch in range(options.epochs):
-        rates = [schedule.rate(schedule.clock(epoch, index, 4), options.lr) for index in range(4)]
-        assert any(rates) == (options.lr > 0)
 
 
 def test_a_step_at_a_border_is_behind_it_however_its_fraction_rounds() -> None:

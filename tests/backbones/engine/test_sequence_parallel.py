@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from backbones.attention import ATTENTIONS, make_attention
 from backbones.backbone import Backbone, create
 from backbones.engine.sequence_parallel import share_tokens
 from backbones.errors import UsageError
@@ -30,12 +28,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "gelu_sum": {"attention": "gelu_sum"},
 }
 IMAGES = torch.rand(4, 3, *SIZE, generator=torch.Generator().manual_seed(1))
-# as many tokens, and values so large, that sums over them are beyond float16
-LARGE = [
-    x * torch.randn(1, 1, 501, 16, generator=torch.Generator().manual_seed(3)) + y
-    for x, y in ((2, 0), (2, 0), (1, 300))
-]
-COLLECTIVES = {"_allgather_base_", "_reduce_scatter_base_", "allreduce_"}
 
 
 def backbone(name: str) -> Backbone:
@@ -46,34 +38,6 @@ def backbone(name: str) -> Backbone:
 def loss_of(features: Tensor) -> Tensor:
     """One that tells channels, images and signs apart."""
     return (features * torch.linspace(-1, 2, features.shape[1])).tanh().square().mean()
-
-
-class Counted(TorchDispatchMode):
-    """The collectives that run, each with the number of values that a rank puts in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, int]] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        name = function.name().removeprefix("c10d::")
-        if function.namespace == "c10d":
-            assert name in COLLECTIVES, name
-            given = arguments[0][0] if name == "allreduce_" else arguments[1]
-            self.found.append((name, given.numel()))
-        return function(*arguments, **(options or {}))
-
-
-def of_one_block(attention: str, shards: Shards) -> dict[str, list[tuple[str, int]]]:
-    """Collectives of an attention of 12 channels and 3 heads on 6 tokens of 2 images."""
-    module = make_attention(attention, 12, 3)
-    module.shards = shards
-    with Counted() as forward:
-        out = module(shards.split(torch.randn(2, 6, 12, requires_grad=True)))
-    with Counted() as backward:
-        out.sum().backward()
-    shards.tokens = None
-    return {"forward": forward.found, "backward": backward.found}
 
 
 def work(rank: int, port: int, folder: str) -> None:
@@ -92,19 +56,6 @@ def work(rank: int, port: int, folder: str) -> None:
         gradients = {key: parameter.grad for key, parameter in model.named_parameters() if parameter.requires_grad}
         alone = model.eval()(mine)
         results[name] = {"features": features.detach(), "gradients": gradients, "alone": alone.detach()}
-    for dtype in (torch.float16, torch.bfloat16):
-        for name in ("softmax", "relu", "softplus_sum"):
-            q, k, v = (x.to(dtype) for x in LARGE)
-            parts = [
-                shards.split(x.transpose(1, 2).flatten(2)).unflatten(2, (1, 16)).transpose(1, 2) for x in (q, k, v)
-            ]
-            results[f"{name} {dtype}"] = shards.distribute(ATTENTIONS[name])(*parts, length=LARGE[0].shape[2])
-    shards.tokens = None
-    results["collectives"] = {name: of_one_block(name, shards) for name in ("relu", "relu_sum", "softmax")}
-    x = torch.arange(14.0).view(2, 7, 1).requires_grad_()
-    joined = shards.join(shards.split(x) * (1 + shards.rank))
-    (joined * (1 + torch.arange(7.0))[:, None]).sum().backward()
-    results["joined"], results["gradient"] = joined.detach(), x.grad
     torch.save(results, Path(folder) / f"{rank}.pt")
     dist.stop()
 

@@ -1,11 +1,6 @@
 """The Triton kernels: in Triton's interpreter on a CPU, compiled where there is a GPU."""
 
-import json
-import os
-import subprocess
-import sys
 import warnings
-from types import ModuleType
 
 import pytest
 import torch
@@ -78,14 +73,6 @@ def test_strides_and_what_is_not_finite() -> None:
         assert fused.forward(q, spoilt, v, h, 0.5).isnan().all((2, 3)).tolist() == [[False, True], [False, False]]
 
 
-@pytest.fixture
-def everywhere(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The kernels wherever the operator runs."""
-    monkeypatch.setattr(operator, "_kernels", lambda q: fused)
-    monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: False)
-    return fused
-
-
 class OnGpu:
     """What the choice of a kernel looks at."""
 
@@ -106,26 +93,3 @@ def test_what_the_kernels_do_not_take_is_said_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert operator._kernels(torch.zeros(1, 1, 1, 80)) is None  # on a CPU there is nothing to say
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("kind", "head_dim", "hs"),
-    [
-        ("bf16", "64", tuple(SCALAR)),
-        ("bf16", "128x64", ("relu",)),
-        ("fp32", "128", ("relu",)),
-    ],
-)
-def test_translated_for_a_gpu_that_is_not_here(kind: str, head_dim: str, hs: tuple[str, ...]) -> None:
-    """For compute capability 9.0: matrix units of that generation are used, and no register is spilled to memory."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.backbones.kernels.translate", "90", head_dim, kind, *hs]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert len(found) == 3 * len(hs)
-    for what in found:
-        assert what["wgmma"] or kind == "fp32", what
-        assert what["spilled_bytes"] == 0, what
-        assert what["shared_bytes"] <= 227 * 1024, what

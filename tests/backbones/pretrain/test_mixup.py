@@ -136,10 +136,7 @@ def test_pure(base):
     ("base", "values", "message"),
     [
         (DEIT, {"mixup": -0.1}, "--mixup -0.1: must be at least 0"),
-        (DEIT, {"switch_prob": 1.1}, "--switch-prob 1.1"),
-        (DEIT, {"smoothing": -1.0}, "--smoothing"),
         (BIGVISION, {"cutmix": 1.0}, "--mixing bigvision: .* `--cutmix 0 --mix-prob 1`"),
-        (BIGVISION, {"mix_prob": 0.5}, "--mixing bigvision"),
     ],
 )
 def test_options_that_cannot_be(base, values, message):

@@ -12,7 +12,7 @@ from backbones.backbone import create
 from backbones.checkpoints.exports import CONFIG, EXPORT, EXPORT_FACTS, HEAD, PRETRAIN, export, modified_files
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
-from backbones.engine.trained_weights import load_trained, read_head
+from backbones.engine.trained_weights import read_head
 from backbones.errors import UserError, visible_lines
 from backbones.runtime.machine_errors import in_one_line
 from backbones.settings import CONFIGS
@@ -50,7 +50,7 @@ def _exports(work: Path) -> list[Place]:
     tensors = {name: tensor for name, tensor in model.model.state_dict().items() if name == "norm.weight"}
     facts = {"run": "a", "seed": 0, "classes": ["a", "b"], "origin": {"smoke": True, "subset": 3}}
     pretrained = export(model, work / "pretrained", {PRETRAIN: facts})
-    facts |= {"backbone_prefix": "backbone.model.", "renamed": {"norm.weight": "norm.bias"}, "dataset": {"name": "a"}}
+    facts |= {"dataset": {"name": "a"}}
     trained = export(model, work / "run" / EXPORT, {EXPORT_FACTS: facts}, head=tensors).parent
     return [
         ("an export's JSON", pretrained, (CONFIG, PRETRAIN), _taken),
@@ -79,9 +79,7 @@ def _taken(copy: Path) -> None:
 
 
 def _trained(run: Path) -> None:
-    """Load what a run trained, and take it as weights."""
-    with contextlib.suppress(UserError):
-        load_trained(run)
+    """Take what a run trained as weights."""
     _taken(run / EXPORT)
 
 

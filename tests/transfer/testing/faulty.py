@@ -91,15 +91,6 @@ class TransposedGrid(SoundStem):
         return tokens.transpose(2, 3).reshape(tokens.shape)
 
 
-class MixesBatch(SoundStem):
-    """Subtracts the mean over the images of the batch."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        tokens = super().forward(images)
-        return tokens - 0.1 * tokens.mean(0, keepdim=True)
-
-
 class SharedParameters(SoundStem):
     """Has one bias for two layers."""
 
