@@ -67,8 +67,6 @@ class Extractor:
     """Number of different images asked for."""
     computed: int = 0
     """Number of images that went through the network in this process; the store or other processes had the others."""
-    seconds: float = 0.0
-    """Seconds spent by this process."""
     entries: list[str] = field(default_factory=list)
     """Names of the entries used."""
     all_seconds: float = 0.0
@@ -87,7 +85,6 @@ class Extractor:
         return {
             "images": self.images,
             "computed": computed,
-            "seconds": self.seconds,
             "entries": self.entries,
         }
 
@@ -106,7 +103,6 @@ class Extractor:
             UserError: an image cannot be read, or the store cannot be written.
             Stopped: a signal came; finished shards are kept.
         """
-        start = time.monotonic()
         order = sorted({*contents})
         row_of = {content: row for row, content in enumerate(order)}
         image_of = {row_of[content]: index for index, content in reversed([*enumerate(contents)])}
@@ -129,7 +125,6 @@ class Extractor:
             "found_hours": self.found_seconds * cores / 3600,
         }
         self.images += len(needed)
-        self.seconds += time.monotonic() - start
         self.entries.append(entry.folder.name)
         return torch.from_numpy(values)
 

@@ -69,7 +69,7 @@ class RankedLists:
         places = np.where(nearest >= 0, np.searchsorted(used, nearest), -1)
         columns = [np.array(column) for column in zip(*query)]
         columns += [np.array(column) for column in zip(*(gallery[place] for place in used))]
-        return cls(*columns, places=places.astype(np.int32), distances=distances)
+        return cls(*(*columns, places.astype(np.int32), distances))
 
     def save(self, path: Path) -> None:
         """Write a .npz file. Raises UserError if it cannot be written."""

@@ -113,3 +113,7 @@ class Table:
 )
 def test_the_middle_of_the_best_strengths_is_taken(right: dict[float, int], chosen: float) -> None:
     assert best_strength(Table(right), torch.rand(4, 1), torch.zeros(4).long(), list(right)) == chosen
+
+
+def test_logistic_of_one_class() -> None:
+    assert Logistic(torch.rand(3, 2), torch.full((3,), 4), 6).predict(torch.rand(2, 2), 1.0).tolist() == [4, 4]

@@ -233,3 +233,10 @@ def test_without_the_library(monkeypatch):
     with pytest.raises(UserError, match=r"pip install -e '\.\[detection\]'"):
         evaluate(truth, results, "segm")
     assert scores(evaluate(truth, results, "bbox"))
+
+
+def test_boxes_without_area_are_never_found():
+    truth, results = drawn(2)
+    for one, change in zip(truth["annotations"], ([5, 5, 0, 20], [9, 9, 30, 0], [20, 20, -4, 8])):
+        one["bbox"] = [float(value) for value in change]
+    same(scores(evaluate(truth, results, "bbox")), official(truth, results, "bbox"))
