@@ -172,7 +172,7 @@ def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection
         UsageError: `counts` has an entry that is unknown.
         MissingInput: a number is another.
     """
-    have, expected = _flat(found), _flat(spec.counts or {})
+    have, expected = flat_counts(found), flat_counts(spec.counts or {})
     for key in expected.keys() - have.keys():
         if key.split()[0] not in absent:
             raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, have)}")
@@ -188,7 +188,7 @@ def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection
         raise MissingInput(f"{spec.name}: the data set is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
 
 
-def _flat(counts: dict[str, Any]) -> dict[str, Any]:
+def flat_counts(counts: dict[str, Any]) -> dict[str, Any]:
     """Flatten {"train": {"images": 5}, "junk": 1} to {"train images": 5, "junk": 1}."""
     units = {key: value if isinstance(value, dict) else {"": value} for key, value in counts.items()}
     return {f"{key} {unit}".strip(): number for key, inner in units.items() for unit, number in inner.items()}

@@ -1,6 +1,5 @@
 """`python -m transfer.report RUNS [...]`: show the records of runs as tables, comparisons, maps, or a page."""
 
-import gc
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,14 +30,6 @@ def _main(argv: list[str]) -> int:
     if options.import_:
         return _import(options.import_, options.runs[0])
     known = read_runs(options.runs)
-    gc.freeze()  # records live until the end, so the collector need not traverse them
-    try:
-        return _report(options, known)
-    finally:
-        gc.unfreeze()
-
-
-def _report(options: ReportOptions, known: Sequence[Run]) -> int:
     if options.card:
         return _card(options, known)
     shown = _shown(known, options)

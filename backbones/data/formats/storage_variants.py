@@ -8,18 +8,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.hub import cache_of, cached_revisions, hf
 from backbones.data.formats.parquet import PATTERNS, VALIDATION, layout_from_tables, read_files
 from backbones.data.formats.unofficial_split import KeyRule, divide_by_tfds_order
 from backbones.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder
-from backbones.data.splits.arrow_split import RowSplit, Source
+from backbones.data.splits.arrow_split import RowSplit
 from backbones.errors import UsageError, UserError, did_you_mean, shortened, tell
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
 KEYS = ("id", "revision", "config", "train", "val", "image", "label")
@@ -76,12 +72,9 @@ def _read_parquet(
     folder = choose_folder(spec, named, under, lambda path: any(_files(path, hub, part) for part in parts))
     if folder is None:
         return None
-    files = {part: _files(folder, hub, part) for part in parts}
-    for part, paths in files.items():
-        if not paths:
-            raise UserError(f"{spec.name}: {folder} has Parquet files, but none of {' or '.join(_patterns(hub, part))}")
-    tables = {part: read_files(paths) for part, paths in files.items()}
-    columns = {column: hub[column] for column in ("image", "label") if _in_all_tables(tables, hub[column])}
+    tables = {part: read_files(paths) for part in parts if (paths := _files(folder, hub, part))}
+    features = [table.features for table, _ in tables.values()]
+    columns = {key: hub[key] for key in ("image", "label") if all(hub[key] in known for known in features)}
     return layout_from_tables(replace(spec, options=columns), tables, storage="parquet")
 
 
@@ -96,10 +89,6 @@ def _patterns(hub: dict[str, str | None], part: str) -> list[str]:
     named, config = hub[part], hub["config"]
     patterns = (*PATTERNS, f"{config}/{{}}-*.parquet") if config else PATTERNS
     return [pattern.format(name) for name in ((named,) if named else USUAL_SPLITS[part]) for pattern in patterns]
-
-
-def _in_all_tables(tables: dict[str, tuple["Dataset", Source]], column: str | None) -> bool:
-    return column is not None and all(column in table.features for table, _ in tables.values())
 
 
 def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayout | None:
@@ -127,13 +116,6 @@ def _check_and_divide(
     if lacking and not (key and lacking == ["val"]):
         names = ", ".join(repr(hub[name] or USUAL_SPLITS[name][0]) for name in lacking)
         raise UserError(f"{spec.name}: no split {names} in {hub['id']} (keys of `hub`)")
-    counts = (spec.counts or {}).get("train")
-    expected = counts.get("classes") if isinstance(counts, dict) else None
-    if expected not in (None, len(layout.classes)):
-        raise UserError(
-            f"{spec.name}: {len(layout.classes)} classes instead of {expected}: the column "
-            f"{hub['label'] or 'of labels'!r} is not that of this set; name it by `label` under `hub`"
-        )
     if key is None or not isinstance(layout.train, RowSplit):
         return layout
     return divide_by_tfds_order(spec, layout, layout.train.file_names(), key)

@@ -120,8 +120,7 @@ def divide_by_tfds_order(
         UserError: file names are missing or not the published ones, or there are not more than N images.
     """
     count, whole = spec.options.get("train_images"), layout.train
-    if whole is None or layout.val is not None:
-        raise UserError(f"{spec.name}: one split is expected that holds all images (key `train`)")
+    assert whole is not None
     if not isinstance(count, int) or not 0 < count < len(whole):
         raise UserError(
             f"{spec.name}: `train_images` is {count!r}; it must be a number of images, of which some of the "

@@ -4,8 +4,7 @@ Both draw the same random numbers in the same order, so that crop boxes and oper
 """
 
 import random
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 import torch
 from PIL import Image
@@ -18,26 +17,14 @@ from backbones.data.loading.fast_ops import Pixels
 from backbones.data.loading.images import to_pixels
 
 
-class ResizedCrop(Protocol):
-    """A random resized crop of torchvision or timm."""
-
-    size: Sequence[int]
-    scale: Sequence[float]
-    ratio: Sequence[float]
-    interpolation: InterpolationMode | Sequence[InterpolationMode]
-
-    def get_params(self, img: Tensor, scale: Sequence[float], ratio: Sequence[float]) -> tuple[int, int, int, int]:
-        """Draw a box: top, left, height, width."""
-
-
 class FastCrop:
-    """uint8 pixels [3, H, W] -> [height, width, 3]: a random resized crop with the draws of the given one.
+    """uint8 pixels [3, H, W] -> [height, width, 3]: a random resized crop with the draws of torchvision's or timm's.
 
     Only the pixels of the box are resized, with antialiasing, as bytes and with interleaved channels; torch has a fast
     path for that. The pixels of photographs differ from PIL's by at most 2 of 255, of dithered images by at most 8.
     """
 
-    def __init__(self, crop: ResizedCrop) -> None:
+    def __init__(self, crop: Any) -> None:
         self.crop = crop
 
     def __call__(self, pixels: Tensor) -> Pixels:

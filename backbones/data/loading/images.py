@@ -115,8 +115,6 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
         transform: Transform,
         seed: int = 0,
     ) -> None:
-        if any(len(column) != len(paths) for column in labels):
-            raise ValueError(f"{len(paths)} paths with {[len(column) for column in labels]} labels")
         self.paths = list(paths)
         self.labels = [torch.tensor(list(column), dtype=torch.int64) for column in labels]
         self.transform = transform

@@ -29,8 +29,6 @@ from backbones.runtime.files import lock
 from backbones.runtime.threads import usable_cores
 
 CONTENT_BYTES = hashlib.sha256().digest_size
-KEPT_EVERY = 100_000
-"""Files after which those that were read so far are kept: a reading that is interrupted goes on from there."""
 MANY = 100_000
 """Files from which on the user is told that this happens once."""
 STAMP = 4
@@ -64,7 +62,7 @@ class Manifest:
         Raises:
             UserError: a file cannot be read.
         """
-        states = (_stamp(f"{folder}/{name}") for name in names)
+        states = (stamp_of_file(f"{folder}/{name}") for name in names)
         stamps = np.fromiter(states, dtype=(np.int64, STAMP), count=len(names))
         contents, known = _Kept.load(folder).find(names, stamps)
         if not known.all():
@@ -75,9 +73,14 @@ class Manifest:
                 if len(missing) >= MANY:
                     tell(f"{what}: reading {len(missing):,} files, once; later commands know what they contain by "
                          "their sizes and times", file=sys.stderr)  # fmt: skip
-                for rows in _read(folder, names, missing, contents, what):
-                    known[rows] = True
-                    kept.keep(folder, names, stamps, contents, known)
+                with ThreadPoolExecutor(min(16, usable_cores())) as pool:
+                    digests = pool.map(lambda row: _digest(f"{folder}/{names[row]}"), missing.tolist())
+                    bar = tqdm(
+                        digests, f"reading {what}", len(missing), unit=" files", delay=2, leave=False, disable=None
+                    )
+                    for row, digest in zip(missing, bar):
+                        contents[row] = np.frombuffer(digest, dtype=np.uint8)
+                kept.keep(folder, names, stamps, contents)
         return cls(folder, names, stamps, contents)
 
     @property
@@ -92,7 +95,7 @@ class Manifest:
         for row in range(len(self.names)) if rows is None else rows:
             path = f"{self.folder}/{self.names[row]}"
             try:
-                same = _stamp(path) == tuple(self.stamps[row]) or _digest(path) == self.contents[row].tobytes()
+                same = stamp_of_file(path) == tuple(self.stamps[row]) or _digest(path) == self.contents[row].tobytes()
             except UserError:
                 same = False
             if not same:
@@ -145,12 +148,10 @@ class _Kept:
         places = {name: row for row, name in enumerate(self.names)}
         return np.array([places.get(name, -1) for name in names], dtype=np.int64)
 
-    def keep(
-        self, folder: Path, names: Sequence[str], stamps: NDArray[Any], contents: NDArray[Any], known: NDArray[Any]
-    ) -> None:
-        """Write it for later commands, with the files that are known and old enough for a change to show in a stamp."""
+    def keep(self, folder: Path, names: Sequence[str], stamps: NDArray[Any], contents: NDArray[Any]) -> None:
+        """Write it for later commands, with these files that are old enough for a change to show in a stamp."""
         # a file that is rewritten within a step of the file system's clock keeps its times
-        rows = np.flatnonzero(known & (stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9))
+        rows = np.flatnonzero(stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9)
         new = [names[row] for row in rows]
         renewed = set(new)
         others = np.array([row for row, name in enumerate(self.names) if name not in renewed], dtype=np.int64)
@@ -165,7 +166,8 @@ class _Kept:
             keep_index(folder, VERSION, "", Index(arrays, {}))
 
 
-def _stamp(path: str) -> tuple[int, int, int, int]:
+def stamp_of_file(path: str) -> tuple[int, int, int, int]:
+    """Return the stamp of a file, see `STAMP`. Raises UserError for one that cannot be opened."""
     try:
         state = os.stat(path)  # noqa: PTH116 (called a million times)
     except OSError as error:
@@ -179,22 +181,6 @@ def _digest(path: str) -> bytes:
             return hashlib.file_digest(file, "sha256").digest()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _read(
-    folder: Path, names: Sequence[str], missing: NDArray[Any], contents: NDArray[Any], what: str
-) -> Iterator[NDArray[Any]]:
-    """Fill in the contents of the missing rows, and yield those that are done now and then."""
-    with (
-        ThreadPoolExecutor(min(16, usable_cores())) as pool,
-        tqdm(None, f"reading {what}", len(missing), unit=" files", delay=2, leave=False, disable=None) as bar,
-    ):
-        for first in range(0, len(missing), KEPT_EVERY):
-            rows = missing[first : first + KEPT_EVERY]
-            for row, digest in zip(rows, pool.map(lambda row: _digest(f"{folder}/{names[row]}"), rows.tolist())):
-                contents[row] = np.frombuffer(digest, dtype=np.uint8)
-                bar.update()
-            yield rows
 
 
 @contextlib.contextmanager

@@ -7,8 +7,6 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.errors import UserError
-
 
 class PackedNames(Sequence[str]):
     """M names in one block of bytes: 14 million take half a GiB, and forked workers share them.
@@ -19,10 +17,7 @@ class PackedNames(Sequence[str]):
     def __init__(self, names: Iterable[str]) -> None:
         block, ends = bytearray(), array("q", [0])
         for name in names:
-            try:
-                block += name.encode()
-            except UnicodeEncodeError:
-                raise UserError(f"the name {name!a} is not UTF-8; rename the file or folder") from None
+            block += name.encode()
             ends.append(len(block))
         self._block, self._ends = np.frombuffer(bytes(block), dtype=np.uint8), np.frombuffer(ends, dtype=np.int64)
 

@@ -34,8 +34,7 @@ class Pixels:
         """Decode images 0..count-1 in threads.
 
         Args:
-            limit: in bytes. Above it None is returned: at once when a few images spread over the split say so, else
-                when the limit is passed. None: no limit.
+            limit: in bytes. None is returned when a few images spread over the split say that they take more.
             name: the name of the split, for the progress bar.
 
         Raises:
@@ -44,14 +43,10 @@ class Pixels:
         probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
         if limit is not None and np.mean([_decoded_bytes(read, index) for index in probes]) * count > limit:
             return None
-        parts, shapes, total = [], [], 0
+        parts, shapes = [], []
         with ThreadPoolExecutor(usable_cores()) as pool:
             images = pool.map(lambda index: np.asarray(read(index)), range(count))
             for image in tqdm(images, desc=f"decoding {name}", total=count, delay=2, leave=False, disable=None):
-                total += image.nbytes
-                if limit is not None and total > limit:
-                    pool.shutdown(cancel_futures=True)
-                    return None
                 parts.append(image.reshape(-1))
                 shapes.append(image.shape[:2])
         return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from backbones.data.array_index import stamp_of
 from backbones.data.loading.read_image import read_image
 from backbones.data.splits.digests import image_digest
-from backbones.data.splits.manifest import CONTENT_BYTES, Manifest
+from backbones.data.splits.manifest import CONTENT_BYTES, Manifest, stamp_of_file
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
@@ -149,12 +147,4 @@ class FileSplit(Split):
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return path, size and time of each file."""
-        stamps = []
-        for index in indices:
-            path = self.path(index)
-            try:
-                state = os.stat(path)  # noqa: PTH116 (called 100,000 times)
-            except OSError as error:
-                raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
-            stamps.append(f"{path}\0{stamp_of(state)}")
-        return stamps
+        return [f"{path}\0{stamp_of_file(path)}" for path in map(self.path, indices)]

@@ -44,7 +44,7 @@ def _write_cub200(root: Path) -> None:
 
 
 def _write_cars(root: Path) -> None:
-    """Write images numbered from 1 in each folder, classes mixed; the devkit's test annotations have no classes."""
+    """Write images numbered from 1 in each folder, classes mixed."""
     everything = list(toy_images("cars"))
     order = np.random.default_rng(VERSION).permutation(len(everything))
     listed: dict[str, list[tuple[int, int, int, int, int, str]]] = {"train": [], "test": []}
@@ -53,11 +53,9 @@ def _write_cars(root: Path) -> None:
         name = f"{len(listed[part]) + 1:05d}.jpg"
         listed[part].append((1, 1, 32, 32, image.digit + 1, name))
         save(image.image, root / f"cars_{part}" / name)
-    devkit, labelled, plain = root / "devkit", np.dtype([(name, object) for name in FIELDS]), FIELDS[:4] + FIELDS[5:]
+    devkit, labelled = root / "devkit", np.dtype([(name, object) for name in FIELDS])
     for path, part in ((devkit / "cars_train_annos.mat", "train"), (root / "cars_test_annos_withlabels.mat", "test")):
         _write_mat(path, "annotations", np.array(listed[part], dtype=labelled)[None])
-    unlabelled = np.array([entry[:4] + entry[5:] for entry in listed["test"]], dtype=[(name, object) for name in plain])
-    _write_mat(devkit / "cars_test_annos.mat", "annotations", unlabelled[None])
     _write_mat(devkit / "cars_meta.mat", "class_names", np.array(NAMES, dtype=object)[None])
 
 
@@ -121,8 +119,6 @@ def _write_pets(root: Path) -> None:
         name = f"{NAMES[image.digit] if dog else NAMES[image.digit].capitalize()}_{image.number + 1}"
         save(image.image, root / "images" / f"{name}.jpg")
         lists["trainval" if image.for_training else "test"].append(f"{name} {image.digit + 1} {dog + 1} {breeds[dog]}")
-    head = ["#Image CLASS-ID SPECIES BREED ID", "#ID: 1:37 class ids", "#SPECIES: 1:Cat 2:Dog"]
-    lists["list"] = head + sorted(lists["trainval"] + lists["test"])
     for title, lines in lists.items():
         _write_lines(root / "annotations" / f"{title}.txt", lines)
 

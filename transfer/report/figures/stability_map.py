@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from transfer.records.fields import order
@@ -26,16 +25,13 @@ UNIT_X, UNIT_Y = 1.02, 0.52
 PANELS = 24
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Linear map from scores to colours, shared by all panels of one metric."""
+Range = tuple[float, float]
 
-    low: float
-    high: float
 
-    def colour(self, score: float) -> tuple[float, ...]:
-        share = (score - self.low) / (self.high - self.low) if self.high > self.low else 0.5
-        return tuple(low + share * (high - low) for low, high in zip(LOW, HIGH))
+def _shade(score: float, scores: Range) -> tuple[float, ...]:
+    """Return the colour of a score, linear between those of the lowest and the highest."""
+    share = (score - scores[0]) / (scores[1] - scores[0]) if scores[1] > scores[0] else 0.5
+    return tuple(low + share * (high - low) for low, high in zip(LOW, HIGH))
 
 
 def heat_map(rows: StabilityMap) -> Plot:
@@ -54,26 +50,24 @@ def heat_map(rows: StabilityMap) -> Plot:
     height = -(-len(groups) // across) * (UNIT_Y * len(values[rows.y]) + 0.85) + 0.4
     scales = _scales(rows)
     with canvas(width, height, max(len(groups), 1), across) as (figure, axes):
+        marks: list[Mark] = []
         for number, (axis, (title, cells)) in enumerate(zip(axes, groups)):
-            _panel(axis, number, cells, (rows.x, rows.y), values, scales)
+            marks += _panel(axis, number, cells, (rows.x, rows.y), values, scales)
             axis.set_title(plain(title, int(width / across * 11)))
         breakdowns = (_commonest_breakdown(cell) for _, cells in groups for cell in cells)
         _legend(figure, {*rows["outcome"], *filter(None, breakdowns)})
         note_omitted(figure, len(groups), len(all_groups), "maps")
         name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
-        marks = [
-            mark for number, (_, cells) in enumerate(groups) for mark in _marks(number, cells, (rows.x, rows.y), values)
-        ]
         return plot_of(figure, name, csv(rows), marks)
 
 
-def _scales(rows: StabilityMap) -> dict[str, _Scale]:
-    """Return the scale of each metric, over the completed cells."""
+def _scales(rows: StabilityMap) -> dict[str, Range]:
+    """Return the lowest and the highest score of each metric among the completed cells, for all panels."""
     scores: dict[str, list[float]] = {}
     for row in rows.rows:
         if row["outcome"] == "completed" and _value(row["score"]) is not None:
             scores.setdefault(row["metric"], []).append(row["score"])
-    return {metric: _Scale(min(values), max(values)) for metric, values in scores.items()}
+    return {metric: (min(values), max(values)) for metric, values in scores.items()}
 
 
 def _groups(rows: StabilityMap) -> list[tuple[str, list[Row]]]:
@@ -106,12 +100,19 @@ def _panel(
     cells: Sequence[dict[str, Any]],
     names: tuple[str, str],
     values: dict[str, list[Any]],
-    scales: dict[Any, _Scale],
-) -> None:
+    scales: dict[Any, Range],
+) -> Iterator[Mark]:
+    """Draw a panel; yield what is said of each cell."""
     x, y = names
     for cell in cells:
         column, row = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
-        _cell(axes, (column, row), f"cell-{number}-{column}-{row}", cell, scales)
+        gid = f"cell-{number}-{column}-{row}"
+        _cell(axes, (column, row), gid, cell, scales)
+        score = _value(cell["score"])
+        ending = cell["outcome"] if score is None else f"{cell['metric']} {score:.2f}"
+        told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {ending}, {cell['completed']} of {cell['seeds']} seeds"
+        runs = cell.get("run") or ()
+        yield Mark(gid, f"{told} completed", runs[0] if runs else "")
     for name, put, limit in ((x, axes.set_xticks, axes.set_xlim), (y, axes.set_yticks, axes.set_ylim)):
         put(range(len(values[name])), [plain(_label(value), 14) for value in values[name]])
         limit(-0.5, len(values[name]) - 0.5)
@@ -120,20 +121,6 @@ def _panel(
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_alpha(0.3)
-
-
-def _marks(
-    number: int, cells: Sequence[dict[str, Any]], names: tuple[str, str], values: dict[str, list[Any]]
-) -> Iterator[Mark]:
-    """Yield what is said of each cell of a panel."""
-    x, y = names
-    for cell in cells:
-        column, row = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
-        score = _value(cell["score"])
-        ending = cell["outcome"] if score is None else f"{cell['metric']} {score:.2f}"
-        told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {ending}, {cell['completed']} of {cell['seeds']} seeds"
-        runs = cell.get("run") or ()
-        yield Mark(f"cell-{number}-{column}-{row}", f"{told} completed", runs[0] if runs else "")
 
 
 def _value(value: Any) -> Any:
@@ -161,7 +148,7 @@ def _band(axes: Any, corner: tuple[float, float], share: float, gid: str, ending
     axes.add_patch(band)
 
 
-def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], scales: dict[Any, _Scale]) -> None:
+def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], scales: dict[Any, Range]) -> None:
     """Draw a cell with its text."""
     from matplotlib.patches import Rectangle
 
@@ -170,7 +157,7 @@ def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], sca
     broken = seeds - int(cell["completed"])
     score = _value(cell["score"])
     if ending == "completed":
-        colour = LOW if score is None else scales[cell["metric"]].colour(score)
+        colour = LOW if score is None else _shade(score, scales[cell["metric"]])
         patch = Rectangle(corner, 0.94, 0.92, facecolor=colour, edgecolor="none")
         ink = "#ffffff" if sum(colour) < 1.5 else "#0b2239"
         word = "completed" if score is None else f"{score:.1f}"

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from html import escape
@@ -99,39 +99,35 @@ def _saved(figure: "Figure", kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _check_style(style: Path) -> None:
-    from matplotlib import rc_params_from_file
-
-    try:
-        rc_params_from_file(style, fail_on_error=True, use_default_template=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--style {style}: cannot be read: {error}") from None
-
-
 @contextmanager
-def styled(style: Path | None) -> Iterator[None]:
+def _during(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Give a variable a value for some statements."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def styled(style: Path | None) -> AbstractContextManager[None]:
     """Draw figures with a file of matplotlib's settings over those of the suite.
 
     Raises:
         UserError: it cannot be read.
     """
     if style is not None:
-        _check_style(style)
-    token = _style.set(style)
-    try:
-        yield
-    finally:
-        _style.reset(token)
+        from matplotlib import rc_params_from_file
+
+        try:
+            rc_params_from_file(style, fail_on_error=True, use_default_template=False)
+        except (OSError, ValueError) as error:
+            raise UserError(f"--style {style}: cannot be read: {error}") from None
+    return _during(_style, style)
 
 
-@contextmanager
-def in_columns(columns: int) -> Iterator[None]:
+def in_columns(columns: int) -> AbstractContextManager[None]:
     """Draw figures in the width of one or two columns of a paper (`PAPER_INCHES`): panels below each other in one."""
-    token = _columns.set(columns)
-    try:
-        yield
-    finally:
-        _columns.reset(token)
+    return _during(_columns, columns)
 
 
 def is_narrow() -> bool:
@@ -226,18 +222,13 @@ def _marked(tag: str, mark: Mark | None) -> str:
     return f"{tag.removesuffix('>')}{told}><title>{escape(plain(mark.text, 200))}</title>"
 
 
-@contextmanager
-def arms_coloured(names: Iterable[str]) -> Iterator[None]:
+def arms_coloured(names: Iterable[str]) -> AbstractContextManager[None]:
     """Draw figures in which every arm has its own colour, the same in all of them.
 
     Args:
         names: of all arms, as tables name their backbones.
     """
-    token = _arms.set({name: number for number, name in enumerate(dict.fromkeys(names))})
-    try:
-        yield
-    finally:
-        _arms.reset(token)
+    return _during(_arms, {name: number for number, name in enumerate(dict.fromkeys(names))})
 
 
 def arm_number(name: str, otherwise: int) -> int:

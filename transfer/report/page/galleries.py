@@ -34,12 +34,12 @@ def galleries(run: Run, *, pictures: bool) -> list[Gallery]:
     """
     lists = RankedLists.load(run.folder / RANKED)
     rows = [row for row in range(len(lists.query)) if (run.folder / PICTURES / picture_name(row)).is_file()]
-    with_pictures = bool(pictures and rows)
-    chosen = (
-        [rows[place] for place in evenly(len(rows), QUERIES)] if with_pictures else evenly(len(lists.query), QUERIES)
-    )
+    shown = rows if pictures and rows else range(len(lists.query))
     precisions = _precisions(run, lists)
-    return [_gallery(run, lists, row, precisions[row], with_pictures) for row in chosen]
+    return [
+        _gallery(run, lists, row, precisions[row], pictures)
+        for row in (shown[place] for place in evenly(len(shown), QUERIES))
+    ]
 
 
 def gallery_of(run: Run, query: str, *, pictures: bool) -> Gallery | None:
@@ -53,11 +53,10 @@ def gallery_of(run: Run, query: str, *, pictures: bool) -> Gallery | None:
     if not len(rows):
         return None
     row = int(rows[0])
-    with_picture = pictures and (run.folder / PICTURES / picture_name(row)).is_file()
-    return _gallery(run, lists, row, _precisions(run, lists)[row], with_picture)
+    return _gallery(run, lists, row, _precisions(run, lists)[row], pictures)
 
 
-def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, with_picture: bool) -> Gallery:
+def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, pictures: bool) -> Gallery:
     images = tuple(
         RankedImage(
             f"{number}: {_image_name(lists.gallery, lists.gallery_identity, lists.gallery_camera, place)}"
@@ -70,7 +69,8 @@ def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, wi
     about = _image_name(lists.query, lists.query_identity, lists.query_camera, row)
     about += "" if precision is None else f" · AP {100 * precision:.1f} %"
     name = f"the query {lists.query[row]} and its first {len(images)} gallery images"
-    picture = _read(run, run.folder / PICTURES / picture_name(row), name) if with_picture else None
+    path = run.folder / PICTURES / picture_name(row)
+    picture = _read(run, path, name) if pictures and path.is_file() else None
     return Gallery(run.record.run_id, about, images, picture)
 
 

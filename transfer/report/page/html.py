@@ -208,9 +208,7 @@ def _numbers(values: list[Any]) -> list[str]:
 
 def runs_in(value: Any) -> list[str]:
     """Return the ids of the runs in a cell."""
-    if isinstance(value, str):
-        return value.split()
-    return [str(run) for run in value] if isinstance(value, (list, tuple)) else []
+    return [str(run) for run in value or ()]
 
 
 def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from backbones.errors import UserError
 from transfer.comparison.paired_intervals import mean_score
@@ -67,16 +67,8 @@ class OwnRunInputs:
     margin: float
 
 
-@dataclass
-class CellRow:
-    """Row of the table, and its notes."""
-
-    cells: Row
-    notes: list[Note] = field(default_factory=list)
-
-
-def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnRunInputs) -> CellRow:
-    """Return the row of a published cell.
+def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnRunInputs) -> tuple[Row, list[Note]]:
+    """Return the row of a published cell, and its notes.
 
     Args:
         runs: the user's own runs of one configuration; None without any.
@@ -86,7 +78,7 @@ def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnR
     printed = f"{value.printed} ({mark})" if mark else value.printed
     cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed, "others": 0}
     if runs is None:
-        return CellRow(cells | _blocked(row, value, inputs, judge=not mark))
+        return cells | _blocked(row, value, inputs, judge=not mark), []
     target = value.percent if not row.reference else None
     estimate, problem = _estimate(runs, value, inputs) if target is not None and runs.completed else (None, "")
     pretrainings = {run.run_id: run for record in runs.records for run in inputs.evidence.lineage(record)}
@@ -107,18 +99,17 @@ def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnR
         cells["interval"] = "none"
     elif estimate and target is not None:
         cells |= _difference(target, value.decimals, estimate)
-    return CellRow(cells, [*_run_notes(runs), *_interval_notes(row, value, estimate, problem)])
+    return cells, [*_run_notes(runs), *_interval_notes(row, value, estimate, problem)]
 
 
 def _run_notes(runs: OwnRuns) -> list[Note]:
     """Return the notes on unstated numbers of processes of a row's runs."""
-    notes = []
     alone = "each of which sees to its part of a batch by itself; the table's sweep does not say how many there are"
-    for match in runs.matches:
-        if match.processes is not None:
-            text = f"processes {match.processes}, {alone}"
-            notes.append(Note(text, match.record.run_id))
-    return notes
+    return [
+        Note(f"processes {match.processes}, {alone}", match.record.run_id)
+        for match in runs.matches
+        if match.processes is not None
+    ]
 
 
 def _interval_notes(row: PublishedRow, value: Value, estimate: Estimate | None, problem: str) -> list[Note]:

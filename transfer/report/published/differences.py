@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from backbones.data.spec import DatasetSpec, resolve_dataset
+from backbones.data.spec import DatasetSpec, flat_counts, resolve_dataset
 from backbones.pretrain import method
 from backbones.spec import FIELDS, BackboneSpec
 from tasks import task
@@ -76,7 +76,7 @@ def dataset_differences(record: Record, published: Sequence[str], versions: Mapp
     version, recorded = facts.version or versions.get(name), record.dataset.get("version")
     if version is not None and recorded != version:
         reasons.append(differs(f"{name} version", recorded, version))
-    expected, counts = _flat(facts.counts or {}), _flat(record.dataset.get("counts") or {})
+    expected, counts = flat_counts(facts.counts or {}), flat_counts(record.dataset.get("counts") or {})
     if record.smoke or subset or record.dataset.get("skipped"):
         return reasons  # other reasons explain the counts
     if expected and not counts:
@@ -91,15 +91,6 @@ def dataset_differences(record: Record, published: Sequence[str], versions: Mapp
 @lru_cache
 def _facts(name: str) -> DatasetSpec:
     return resolve_dataset(name)
-
-
-def _flat(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """{"train": {"images": 5}, "classes": 1} -> {"train images": 5, "classes": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in counts.items():
-        inner = value if isinstance(value, dict) else {"": value}
-        flat |= {f"{key} {unit}".strip(): number for unit, number in inner.items()}
-    return flat
 
 
 def missing_downloads(record: Record, needs: Mapping[str, str]) -> list[Reason]:

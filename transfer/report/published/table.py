@@ -54,9 +54,9 @@ def _numbers(published: PublishedTable, runs: RunSet, margin: float) -> Table:
         for value in row.values:
             shown: list[OwnRuns | None] = [*own_runs(inputs.matcher.matches(row, value), inputs.keys, runs.exports)]
             rows += [cell_row(row, value, of_cell, inputs) for of_cell in shown or [None]]
-    cells = [row.cells for row in rows]
+    cells = [row for row, _ in rows]
     notes = table_notes(published) + rules(cells, margin)
-    notes += merged((place, note) for place, row in enumerate(rows) for note in row.notes)
+    notes += merged((place, note) for place, (_, notes_of_row) in enumerate(rows) for note in notes_of_row)
     return Table(list(COLUMNS), cells, notes + lettered(cells))
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from backbones.errors import visible
 from backbones.runtime.csv_text import csv_text
-from transfer.report.tables.cell_text import cell_text, comparability_text, full_text
-from transfer.report.tables.table import RUN_COLUMNS, Column, Note, Table, is_missing, is_number
+from transfer.report.tables.cell_text import cell_text, comparability_text
+from transfer.report.tables.table import RUN_COLUMNS, Column, Note, Table, is_missing, is_number, plain_value
 
 PROTOCOL = "protocol"
 """Name of the column with the `Comparability` of each row."""
@@ -33,7 +33,7 @@ def csv(table: Table) -> str:
 
     If a value has a #, all texts are quoted, since readers would take it for the start of a comment.
     """
-    columns = [[_csv_value(name, value) for value in values(table, name)] for name in table.names]
+    columns = [[plain_value(name, value) for value in values(table, name)] for name in table.names]
     rows = [table.names, *zip(*columns, strict=True)]
     text = csv_text(rows)
     return csv_text(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
@@ -120,9 +120,3 @@ def _one_line(text: str) -> str:
 def without_tags(text: str) -> str:
     """Return a text in which Markdown finds no tag of HTML."""
     return _TAG.sub("&lt;", text)  # a backslash would be undone by one before it
-
-
-def _csv_value(name: str, value: Any) -> Any:
-    if value is None or isinstance(value, int | float):
-        return value
-    return " ".join(value) if name in RUN_COLUMNS and isinstance(value, tuple) else full_text(value)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import singledispatch
 
 from transfer.comparison.compare_arms import ComparedMatch, ComparedScore, Comparison, NoInterval
 from transfer.comparison.exclusions import (
@@ -47,37 +46,23 @@ def differing_note(match: ComparedMatch, arms: str, rows: tuple[int, ...]) -> li
     return [Note(text, match.matched.label, rows)] if fields else []
 
 
-@singledispatch
 def _exclusion_text(exclusion: Exclusion) -> str:
-    raise NotImplementedError(type(exclusion))
-
-
-@_exclusion_text.register
-def _(unused: UnusedRuns) -> str:
-    broken = f", {unused.broken} of which broke down" if unused.broken else ""
-    return f"{count_of_runs(unused.count)} of '{unused.arm}' in no row{broken}"
-
-
-@_exclusion_text.register
-def _(missing: NoCounterpart) -> str:
-    count = missing.trainings
-    return f"'{missing.arm}' has nothing there, since {count} of {count} trainings before it broke down"
-
-
-@_exclusion_text.register
-def _(unlike: ProtocolsDiffer) -> str:
-    fields = ", ".join(unlike.fields) or "nothing, but an arm is missing"
-    return f"not compared, since the protocols differ in {fields}"
-
-
-@_exclusion_text.register
-def _(mixed: MixedArm) -> str:
-    return f"not compared, since the runs of '{mixed.arm}' differ in {', '.join(mixed.fields)}; narrow it"
-
-
-@_exclusion_text.register
-def _(broken: BrokenCorners) -> str:
-    return f"no interaction, since all runs broke down with {'; with '.join(broken.corners)}"
+    match exclusion:
+        case UnusedRuns():
+            broken = f", {exclusion.broken} of which broke down" if exclusion.broken else ""
+            return f"{count_of_runs(exclusion.count)} of '{exclusion.arm}' in no row{broken}"
+        case NoCounterpart():
+            count = exclusion.trainings
+            return f"'{exclusion.arm}' has nothing there, since {count} of {count} trainings before it broke down"
+        case ProtocolsDiffer():
+            fields = ", ".join(exclusion.fields) or "nothing, but an arm is missing"
+            return f"not compared, since the protocols differ in {fields}"
+        case MixedArm():
+            fields = ", ".join(exclusion.fields)
+            return f"not compared, since the runs of '{exclusion.arm}' differ in {fields}; narrow it"
+        case BrokenCorners():
+            return f"no interaction, since all runs broke down with {'; with '.join(exclusion.corners)}"
+    raise TypeError(exclusion)
 
 
 def exclusion_note(exclusion: Exclusion) -> Note:

@@ -5,17 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median_high, median_low
 from typing import Any
 
-from backbones.errors import UsageError
 from transfer.records.evidence import Unit
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import Violation
 from transfer.report.tables.columns import significant
 from transfer.report.tables.stability_map import StabilityMap
-from transfer.report.tables.table import RUN, Note, Row, Table, is_number
+from transfer.report.tables.table import RUN, Note, Row, Table
 
 
 def largest_stable(rows: StabilityMap) -> Table:
-    """Return for each panel of a map and each `y` the largest `x` below the first that breaks down.
+    """Return for each panel of a map and each `y` the largest `x`, a number, below the first that breaks down.
 
     The value is determined for each seed, from the cells that it was run in. The table has the median over seeds:
     unlike the largest `x` at which all seeds train, it does not fall with their number.
@@ -29,13 +28,8 @@ def largest_stable(rows: StabilityMap) -> Table:
         `cells`, `seeds`: their numbers;
         `violations`: a `Violation` for each seed that trained above its first breakdown;
         `run`: ids of the runs.
-
-    Raises:
-        UsageError: a value of `x` is not a number.
     """
     x, y = rows.x, rows.y
-    if not all(map(is_number, rows[x])):
-        raise UsageError(f"the largest stable value is asked of '{x}', which is not a number in every run")
     names = [*rows.panel, y]
     panels: dict[tuple[str, ...], list[Row]] = {}
     for cell in rows.rows:

@@ -3,10 +3,8 @@
 A map is a table with a row for each cell that was run; `transfer.report.figures.stability_map` draws it.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from transfer.records.protocol import PRETRAINING
 from transfer.records.record import Record
 from transfer.records.record_schema import STATUSES
 from transfer.records.run_set import RunSet
-from transfer.records.store import HISTORY
+from transfer.records.store import history
 from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.intervals import mean_and_deviation, wilson
@@ -219,12 +217,7 @@ def _last(records: Sequence[Record], folders: Mapping[str, Path]) -> dict[str, f
 
 def last_statistics(folder: Path) -> dict[str, float]:
     """Return the last finite `loss` and `grad_norm` in a run's history; empty without one, as for probes."""
-    path = folder / HISTORY
     last: dict[str, float] = {}
-    for line in reversed(path.read_bytes().splitlines() if path.exists() else ()):
-        with suppress(ValueError):  # incomplete, since the process was killed
-            entry = json.loads(line)
-            last = {name: entry[name] for name in ("loss", "grad_norm") if entry.get(name) is not None} | last
-        if len(last) == 2:
-            break
+    for entry in history(folder):
+        last |= {name: entry[name] for name in ("loss", "grad_norm") if entry.get(name) is not None}
     return last

@@ -133,11 +133,12 @@ class Table:
         """
         import pandas as pd
 
-        rows = [[_plain(name, row[name]) for name in self.names] for row in self.rows]
+        rows = [[plain_value(name, row[name]) for name in self.names] for row in self.rows]
         return pd.DataFrame(rows, columns=self.names)
 
 
-def _plain(name: str, value: Any) -> Any:
+def plain_value(name: str, value: Any) -> Any:
+    """Return a cell for programs: a number, a bool or None as it is, every other value of the column as its text."""
     if value is None or isinstance(value, str | bool) or is_number(value):
         return value
     return " ".join(value) if name in RUN_COLUMNS and isinstance(value, tuple) else full_text(value)

@@ -102,9 +102,9 @@ def test_a_second_reader_waits_and_reads_nothing(
         with manifest._alone(folder, "mine"):
             os.write(ready[1], b"x")
             os.read(go[0], 1)
-            stamps = np.array([manifest._stamp(f"{folder}/{name}") for name in NAMES])
+            stamps = np.array([manifest.stamp_of_file(f"{folder}/{name}") for name in NAMES])
             digests = np.array([list(bytes.fromhex(text)) for text in true(folder)], dtype=np.uint8)
-            manifest._Kept.load(folder).keep(folder, NAMES, stamps, digests, np.ones(3, bool))
+            manifest._Kept.load(folder).keep(folder, NAMES, stamps, digests)
         os._exit(0)
     os.read(ready[0], 1)
     threading.Timer(0.3, os.write, (go[1], b"x")).start()
