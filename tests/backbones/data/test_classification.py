@@ -23,10 +23,8 @@ def damage(root, *names):
 
 
 def test_another_kind_of_data_set_is_refused():
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=r"market1501 does not serve for classification\nthese do: .*toy_digits"):
         open_classification(resolve_dataset("market1501"), None)
-    for part in ("format market1501 does not serve for classification", "toy_digits", "imagenet1k", "image_folder"):
-        assert part in str(error.value)
 
 
 def test_counts_are_compared(root):

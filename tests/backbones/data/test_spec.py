@@ -1,4 +1,5 @@
 import hashlib
+import re
 
 import pytest
 
@@ -56,10 +57,8 @@ def test_a_users_file(tmp_path):
     ],
 )
 def test_wrong_words_name_file_and_key(tmp_path, text, message):
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=rf"mine\.yaml[\s\S]*{re.escape(message)}"):
         written(tmp_path / "mine.yaml", text)
-    assert message in str(error.value)
-    assert "mine.yaml" in str(error.value)
 
 
 @pytest.mark.parametrize("place", ["market1501", "market1501/Market-1501-v15.09.15", "Market-1501-v15.09.15"])
@@ -72,26 +71,14 @@ def test_found_in_the_data_folder(tmp_path, monkeypatch, place):
 
 
 def test_nowhere(tmp_path):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"MSMT17_V1: no such folder[\s\S]*mask_train_v2/[\s\S]*--data[\s\S]*ask the"):
         find_root(resolve_dataset("msmt17"), tmp_path)
-    message = str(error.value)
-    for part in (
-        str(tmp_path / "MSMT17_V1"),
-        "no such folder",
-        "list_query.txt",
-        "mask_train_v2/",
-        "--data",
-        "ask the",
-    ):
-        assert part in message
 
 
 def test_two_copies_are_not_chosen_between(tmp_path):
     one, two = market(tmp_path / "market1501"), market(tmp_path / "Market-1501")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=rf"{two}\n  {one}"):
         find_root(resolve_dataset("market1501"), tmp_path)
-    assert str(one) in str(error.value)
-    assert str(two) in str(error.value)
 
 
 def test_manifest_digest():

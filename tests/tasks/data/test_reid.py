@@ -26,32 +26,19 @@ def test_market_junk_is_dropped_and_distractors_stay(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", ["holiday.jpg", "-2_c1s1_000401_03.jpg"])
-def test_an_image_that_does_not_parse_is_named(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("bounding_box_test/holiday.jpg", "not named like a Market-1501 image"),
+        ("bounding_box_test/-2_c1s1_000401_03.jpg", "not named like a Market-1501 image"),
+        ("query/0000_c1s1_000401_03.jpg", "belongs into bounding_box_test"),
+    ],
+)
+def test_an_image_of_a_wrong_name_is_named(tmp_path, name, said):
     root = market(tmp_path / "set")
-    draw(root / "bounding_box_test" / name)
-    with pytest.raises(UserError, match=name):
+    draw(root / name)
+    with pytest.raises(UserError, match=f"{name}: .*{said}"):
         open_reid(spec(root), None)
-
-
-@pytest.mark.parametrize("folder", ["query", "bounding_box_train"])
-def test_distractors_belong_into_the_gallery(tmp_path, folder):
-    root = market(tmp_path / "set")
-    draw(root / folder / "0000_c1s1_000401_03.jpg")
-    with pytest.raises(UserError, match=r"0000_c1s1_000401_03\.jpg.*bounding_box_test"):
-        open_reid(spec(root), None)
-
-
-def test_counts_that_differ_are_listed(tmp_path):
-    root = market(tmp_path / "set")
-    counts = {"train": {"images": 12936, "identities": 2}, "query": {"images": 2}, "distractors": 2798, "junk": 2}
-    with pytest.raises(UserError) as error:
-        open_reid(spec(root, counts=counts), None)
-    message = str(error.value)
-    assert "train images: expected 12936, found 3" in message
-    assert "distractors: expected 2798, found 3" in message
-    assert "identities" not in message
-    assert "query" not in message
 
 
 def test_no_query_with_a_match(tmp_path):
@@ -116,10 +103,8 @@ def test_damaged_images(tmp_path):
     cut.write_bytes(cut.read_bytes()[:200])
     (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").write_bytes(b"")
     for _ in range(2):  # the second verdict comes from the cache
-        with pytest.raises(UserError, match="--skip-unreadable") as error:
+        with pytest.raises(UserError, match=rf"2 of 12 images[\s\S]*{cut}[\s\S]*--skip-unreadable"):
             open_reid(spec(root), None)
-        assert "2 of 12 images" in str(error.value)
-        assert str(cut) in str(error.value)
     data = open_reid(spec(root), None, skip_unreadable=True)
     assert data.skipped == 2
     assert cut.name not in names(data.gallery)

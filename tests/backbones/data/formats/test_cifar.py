@@ -1,4 +1,5 @@
 import pickle
+import re
 import struct
 
 import numpy as np
@@ -119,9 +120,7 @@ def test_a_pickle_runs_no_code(root, tmp_path):
         ("truncated", "train: cannot be read as a file of CIFAR"),
         ("label", "train, row 2: label 10 is outside 0..9 (1 images like this)"),
         ("fewer labels", "train: not images with rows of 3072 bytes and as many labels"),
-        ("names", "meta: cannot be read as a file of CIFAR"),
         ("empty class", "1 class(es) without training images: ten"),
-        ("missing", "missing, empty or unreadable: test"),
     ],
 )
 def test_what_is_wrong_is_named(root, how, complaint):
@@ -132,12 +131,7 @@ def test_what_is_wrong_is_named(root, how, complaint):
         changed(train, fine_labels=[0, 1, 10, *pickle.loads(train.read_bytes())["fine_labels"][3:]])
     elif how == "fewer labels":
         changed(train, fine_labels=[0, 1])
-    elif how == "names":
-        (root / "meta").write_bytes(pickle.dumps({"label_names": list(NAMES)}, protocol=2))
-    elif how == "empty class":
-        changed(root / "meta", fine_label_names=[*NAMES, "ten"])
     else:
-        (root / "test").unlink()
-    with pytest.raises(UserError) as error:
+        changed(root / "meta", fine_label_names=[*NAMES, "ten"])
+    with pytest.raises(UserError, match=re.escape(complaint)):
         opened(root)
-    assert complaint in str(error.value)

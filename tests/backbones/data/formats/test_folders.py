@@ -1,4 +1,6 @@
 import os
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -44,53 +46,27 @@ def test_keys_name_the_folders(tmp_path):
         opened(root, train=3)
 
 
-def spoilt(tmp_path, how):
-    root = write_folders(tmp_path / "set")
-    if how == "missing in val":
-        (root / "val" / "cat").rename(tmp_path / "away")
-    elif how == "only in val":
-        write_images(root / "val" / "cow", 1)
-    elif how == "empty":
-        (root / "train" / "ant").mkdir()
-        (root / "train" / "ant" / "notes.txt").touch()
-    elif how == "no classes":
-        (root / "train").rename(tmp_path / "away")
-        (root / "train").mkdir()
-        (root / "train" / "notes.txt").touch()
-    elif how == "stray":
-        (root / "train" / "0.jpg").write_bytes(encoded(0))
-    elif how == "nested":
-        write_images(root / "train" / "cat" / "images", 1)
-    elif how == "broken link":
-        (root / "train" / "cat" / "x.jpg").symlink_to(tmp_path / "nowhere")
-    elif how == "truncated":
-        (root / "train" / "cat" / "3.jpg").write_bytes(encoded(0)[:200])
-    return root
-
-
 @pytest.mark.parametrize(
-    ("how", "parts"),
+    ("spoil", "said"),
     [
-        ("missing in val", ["differ", "only in training: cat"]),
-        ("only in val", ["differ", "only in validation: cow"]),
-        ("empty", ["1 class folder(s) without images: ant"]),
-        ("no classes", ["no class folders", "train/CLASS/image.jpg"]),
-        ("stray", ["1 image(s) beside the class folders: 0.jpg"]),
-        ("nested", ["train/cat/images: a folder among the images"]),
-        ("broken link", ["train/cat/x.jpg: cannot be opened: No such file"]),
-        ("truncated", ["1 of 15 images cannot be decoded", "train/cat/3.jpg", "--skip-unreadable"]),
+        (lambda root: (root / "val" / "cat").rename(root / "away"), "only in training: cat"),
+        (lambda root: write_images(root / "val" / "cow", 1), "only in validation: cow"),
+        (lambda root: (root / "train" / "ant").mkdir(), "1 class folder(s) without images: ant"),
+        (lambda root: shutil.rmtree(root / "train") or (root / "train").mkdir(), "no class folders"),
+        (lambda root: (root / "train" / "0.jpg").touch(), "1 image(s) beside the class folders: 0.jpg"),
+        (
+            lambda root: write_images(root / "train" / "cat" / "images", 1),
+            "train/cat/images: a folder among the",
+        ),
+        (lambda root: (root / "train/cat/x.jpg").symlink_to("nowhere"), "train/cat/x.jpg: cannot be opened: No such"),
+        (
+            lambda root: (root / "train/cat/3.jpg").write_bytes(encoded(0)[:200]),
+            "train/cat/3.jpg\nrestore them",
+        ),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path, how, parts):
-    with pytest.raises(UserError) as error:
-        opened(spoilt(tmp_path, how))
-    for part in parts:
-        assert part in str(error.value)
-
-
-def test_a_class_folder_whose_name_is_not_utf8(tmp_path):
+def test_what_is_wrong_is_named(tmp_path, spoil, said):
     root = write_folders(tmp_path / "set")
-    for split in ("train", "val"):
-        (root / split / "cat").rename(root / split / os.fsdecode(b"caf\xe9"))
-    with pytest.raises(UserError, match=r"the name 'caf.udce9' is not UTF-8; rename"):
+    spoil(root)
+    with pytest.raises(UserError, match=re.escape(said)):
         opened(root)

@@ -1,6 +1,8 @@
 """The published layouts, read from the files of the toy sets, which bear the real names."""
 
 import hashlib
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -134,42 +136,32 @@ def test_sets_divided_by_md5(tmp_path, name, count):
     assert pairs(data.val, data.classes) == ordered[count:]
 
 
-def lines_of(path, change):
-    """Rewrites the lines of a list."""
-    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
-
-
-def spoil(root, how):
-    if how == "damaged":
-        path = root / "devkit" / "cars_train_annos.mat"
-        path.write_bytes(path.read_bytes()[:400])
-    elif how == "unlabelled":
-        (root / "cars_test_annos_withlabels.mat").unlink()
-    elif how == "fields":
-        (root / "cars_test_annos_withlabels.mat").write_bytes((root / "devkit" / "cars_test_annos.mat").read_bytes())
-    elif how == "missing images":
-        for path in sorted((root / "images" / "003.Two").iterdir())[:7]:
-            path.unlink()
-    elif how == "tissue":
-        (root / "08_EMPTY").rename(root.parent / "away")
-    return root
-
-
 @pytest.mark.parametrize(
-    ("name", "how", "parts"),
+    ("name", "spoil", "said"),
     [
-        ("cars", "damaged", ["cars_train_annos.mat: cannot be read as a MATLAB file"]),
-        ("cars", "unlabelled", ["cars_test_annos_withlabels.mat: there is no such file (nor in devkit/)", "no labels"]),
-        ("cars", "fields", ["cars_test_annos_withlabels.mat: cannot be read as a MATLAB file", "class"]),
-        ("cub200", "missing images", ["7 file(s)", "and 2 more", "003.Two/Two_0001_41.jpg", "images.txt names them"]),
-        ("colorectal", "tissue", ["missing, empty or unreadable: 08_EMPTY/"]),
+        (
+            "cars",
+            lambda root: (root / "devkit" / "cars_train_annos.mat").write_bytes(b"MATLAB"),
+            "cars_train_annos.mat: cannot be read as a MATLAB file",
+        ),
+        (
+            "cars",
+            lambda root: (root / "cars_test_annos_withlabels.mat").unlink(),
+            "cars_test_annos_withlabels.mat: there is no such file",
+        ),
+        (
+            "cub200",
+            lambda root: shutil.rmtree(root / "images" / "003.Two"),
+            r"14 file\(s\)[\s\S]*images.txt names",
+        ),
+        ("colorectal", lambda root: shutil.rmtree(root / "08_EMPTY"), "missing, empty or unreadable: 08_EMPTY/"),
     ],
 )
-def test_files_that_are_missing_or_damaged(tmp_path, name, how, parts):
-    with pytest.raises(UserError) as error:
-        opened(name, spoil(write_toy(name, tmp_path / "set"), how))
-    for part in parts:
-        assert part in str(error.value)
+def test_files_that_are_missing_or_damaged(tmp_path, name, spoil, said):
+    root = write_toy(name, tmp_path / "set")
+    spoil(root)
+    with pytest.raises(UserError, match=said):
+        opened(name, root)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +180,5 @@ def test_what_is_wrong_with_a_line(tmp_path, name, file, line, complaint):
     root = write_toy(name, tmp_path)
     lines = (root / file).read_text().splitlines()
     (root / file).write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=re.escape(complaint)):
         opened(name, root)
-    assert complaint in str(error.value)

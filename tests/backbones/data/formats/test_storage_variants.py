@@ -156,32 +156,22 @@ def test_revisions_in_the_cache(tmp_path, capfd):
     published = as_published("dtd", tmp_path)
     pinned, hub = facts("dtd", tmp_path, hub={"revision": REVISION})
     write_hub(published, "dtd", hub, snapshot(tmp_path, hub, OTHER) / "data")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=rf"{OTHER}, but {REVISION} is pinned[\s\S]*--revision {REVISION}"):
         open_classification(pinned, None)
-    for part in (OTHER, f"{REVISION} is pinned", f"--revision {REVISION}"):
-        assert part in str(error.value)
     write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
     capfd.readouterr()
     assert open_classification(pinned, None).storage == "hub"
     assert capfd.readouterr().err == ""
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"{REVISION}, {OTHER}, but no revision is pinned"):
         open_classification(facts("dtd", tmp_path)[0], None)
-    for part in (OTHER, REVISION, "no revision is pinned"):
-        assert part in str(error.value)
 
 
 def test_rows_without_file_names(tmp_path):
     published = as_published("uc_merced", tmp_path)
     spec, hub = facts("uc_merced", tmp_path)
     write_hub(published, "uc_merced", hub, tmp_path / "rows", paths=False)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"parquet, row 0: no file name.*published \.tif files.*UCMerced_LandUse\.zip"):
         open_classification(spec, tmp_path / "rows")
-    for part in (
-        "parquet, row 0: no file name",
-        "goes by the names of the published .tif files",
-        "UCMerced_LandUse.zip",
-    ):
-        assert part in str(error.value)
 
 
 def test_wrong_words_under_hub(tmp_path):

@@ -90,12 +90,11 @@ def test_a_scored_view_is_that_of_pil(kind):
 
 @pytest.mark.parametrize("content", [encoded(picture())[:-200], b"\xff\xd8 no image", b"", b"text"])
 def test_damaged_files_give_the_error_of_pil(content):
-    with pytest.raises(UserError) as slow:
+    with pytest.raises(UserError, match=r"cat\.jpg.*--skip-unreadable") as slow:
         read_image(io.BytesIO(content), name="cat.jpg")
     with pytest.raises(UserError) as fast:
         read_pixels(content, name="cat.jpg")
     assert str(fast.value) == str(slow.value)
-    assert "cat.jpg" in str(fast.value)
 
 
 COLOURS = {
@@ -108,29 +107,19 @@ COLOURS = {
 
 
 @pytest.mark.parametrize("colours", COLOURS)
-def test_draws_are_those_of_pil(colours):
-    """After a view of either path every generator stands at the same place."""
-    image = picture()
-    for key in range(10):
-        states = []
-        for ops, source in (("pil", image), ("fast", to_pixels(image))):
-            with seeded(key):
-                train_transform(32, options(image_ops=ops, **COLOURS[colours]), MEAN, STD)(source)
-                states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
-        assert states[0] == states[1]
-
-
-@pytest.mark.parametrize("colours", COLOURS)
-def test_views_are_those_of_pil(colours):
-    """Most pixels are equal within a level; what moves pixels by parts of one interpolates a little differently."""
-    image = smooth_picture()
-    means = []
+def test_draws_and_views_are_those_of_pil(colours):
+    """After a view of either path every generator stands at the same place, and most pixels are equal within a level;
+    what moves pixels by parts of one interpolates a little differently.
+    """
+    image, means = smooth_picture(), []
     for key in range(30):
-        views = []
+        views, states = [], []
         for ops, source in (("pil", image), ("fast", to_pixels(image))):
             with seeded(key):
                 view = train_transform(48, options(image_ops=ops, **COLOURS[colours]), MEAN, STD)(source)
-                views.append(view.int())
+                states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
+            views.append(view.int())
+        assert states[0] == states[1]
         means.append(float((views[0] - views[1]).abs().float().mean()))
     assert np.median(means) < 0.5
     assert np.max(means) < 10

@@ -73,45 +73,26 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         for label in ("ant", "bee"):
             draw(tmp_path / "set" / split / label, 12, (5,) if (split, label) == ("train", "bee") else ())
     (tmp_path / "mine.yaml").write_text("format: image_folder\nroot: set\n")
-    words = ["cifar_deit", "--backbone", "tiny", "--smoke", "--dataset", str(tmp_path / "mine.yaml"), "--batch", "8"]
-    words += [
-        "--epochs",
-        "1",
-        "--warmup-epochs",
-        "0",
-        "--out",
-        str(tmp_path / "runs"),
-        "--weights-to",
-        str(tmp_path / "weights"),
-    ]
-    return words
-
-
-def test_without_the_option_a_run_fails(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 1
-    assert "bee/05.png: cannot be read as an image" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    words = "cifar_deit --backbone tiny --smoke --dataset mine.yaml --batch 8 --epochs 1 --warmup-epochs 0 --workers 1"
+    return [*words.split(), *["--weights-to", "weights", "--skip-corrupt", "1", "--checkpoint-seconds", "0"]]
 
 
 @pytest.mark.parametrize(
     "interrupted",
-    [
-        "",
-        "backbones.pretrain.supervised.validate",
-        pytest.param("Context.export", marks=pytest.mark.nightly),
-    ],
+    ["", "pretrain.supervised.validate", pytest.param("engine.context.Context.export", marks=pytest.mark.nightly)],
 )
 def test_a_run_names_them_in_its_record(
     words: list[str], interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it was interrupted after it met them: in its last epoch, or between its training and its record."""
-    words += ["--workers", "1", "--skip-corrupt", "1", "--checkpoint-seconds", "0"]
     if interrupted:
 
         def interrupt(*_: object, **__: object) -> None:
             raise Stopped
 
         with monkeypatch.context() as patch:
-            patch.setattr(interrupted.replace("Context", "backbones.engine.context.Context"), interrupt)
+            patch.setattr(f"backbones.{interrupted}", interrupt)
             assert main(words) == 143
     assert main(words) in (0, 3)
     kept = record(tmp_path / "runs")

@@ -37,14 +37,17 @@ def test_items_are_those_of_the_image_dataset(root):
     assert len(ours) == len(split) == 16
 
 
-@pytest.mark.usefixtures("arrow_cache")
-@pytest.mark.parametrize("kind", ["folder", "parquet"])
-def test_preloaded_equals_read_and_takes_no_more_reading(root, tmp_path, kind):
+@pytest.fixture(params=["folder", "parquet"])
+def split(root, tmp_path, arrow_cache, request):
     split = train(root)
-    if kind == "parquet":
-        rows = [(split.encoded(index), int(split.labels[index])) for index in range(len(split))]
-        write_parquet(tmp_path / "rows" / "train.parquet", rows)
-        split = open_classification(spec("parquet", tmp_path / "rows"), None).train
+    if request.param == "folder":
+        return split
+    rows = [(split.encoded(index), int(split.labels[index])) for index in range(len(split))]
+    write_parquet(tmp_path / "rows" / "train.parquet", rows)
+    return open_classification(spec("parquet", tmp_path / "rows"), None).train
+
+
+def test_preloaded_equals_read_and_takes_no_more_reading(split):
     plain = [np.asarray(split.read(index)) for index in range(len(split))]
     dataset = SplitDataset(split, v2.PILToTensor(), preload=True)
     split.decoded = lambda index: pytest.fail("read again")
@@ -67,15 +70,8 @@ def test_what_is_too_large_is_not_kept(root):
     assert SplitDataset(train(root), CROP, preload=False).split.pixels is None
 
 
-@pytest.mark.usefixtures("arrow_cache")
 @pytest.mark.parametrize("preload", [True, False])
-@pytest.mark.parametrize("kind", ["folder", "parquet"])
-def test_workers_give_what_one_process_does(root, tmp_path, preload, kind):
-    split = train(root)
-    if kind == "parquet":
-        rows = [(split.encoded(index), int(split.labels[index])) for index in range(len(split))]
-        write_parquet(tmp_path / "rows" / "train.parquet", rows)
-        split = open_classification(spec("parquet", tmp_path / "rows"), None).train
+def test_workers_give_what_one_process_does(split, preload):
     dataset = SplitDataset(split, CROP, preload=preload)
     alone = [dataset[key] for key in KEYS]
     for worked, (image, label) in zip(DataLoader(dataset, None, sampler=KEYS, num_workers=2), alone, strict=True):

@@ -24,11 +24,8 @@ def cut(path):
 def test_damaged_images_are_counted_and_named(split):
     for name in NAMES[:6]:
         cut(split.folder / name)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=rf"6 of 7 images[\s\S]*{split.path(0)}[\s\S]*and 1 more"):
         check_split(split, name="set")
-    assert "6 of 7 images" in str(error.value)
-    assert split.path(0) in str(error.value)
-    assert "and 1 more" in str(error.value)
     assert check_split(split, name="set", skip=True).tolist() == [0, 1, 2, 3, 4, 5]
 
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from backbones.data.classification import open_classification
-from backbones.data.splits.subsets import content_digests, take_fraction, take_per_class
-from tests.backbones.data.layouts import encoded, spec, write_folders, write_images, write_parquet
+from backbones.data.splits.subsets import take_fraction, take_per_class
+from tests.backbones.data.layouts import spec, write_folders, write_images, write_parquet
 
 
 @pytest.fixture
@@ -65,24 +65,6 @@ def test_subsets_are_nested_and_take_all_of_a_small_class(root):
     small, large = take_per_class(split, 2), take_per_class(split, 4)
     assert set(small.names) < set(large.names)
     assert [int((large.labels == label).sum()) for label in range(4)] == [4, 4, 4, 2]
-
-
-def test_digests_are_kept_until_a_file_changes(root, monkeypatch, private_cache):
-    split = train(root)
-    first = content_digests(split, split.labels.nonzero()[0])
-    assert first == [bytes.fromhex(split.content_digest(index)) for index in split.labels.nonzero()[0]]
-    read = []
-    digest = type(split).content_digest
-    monkeypatch.setattr(type(split), "content_digest", lambda self, index: read.append(index) or digest(self, index))
-    assert content_digests(split, split.labels.nonzero()[0]) == first
-    assert read == []
-    for file in (private_cache / "read").iterdir():
-        file.write_bytes(b"[]")
-    assert content_digests(split, split.labels.nonzero()[0]) == first
-    (root / "train" / "dog" / "3.jpg").write_bytes(encoded(5) + b"x")
-    split = train(root)
-    changed = content_digests(split, split.labels.nonzero()[0])
-    assert sum(old != new for old, new in zip(first, changed)) == 1
 
 
 def test_the_choice_does_not_depend_on_a_lossless_format(tmp_path):

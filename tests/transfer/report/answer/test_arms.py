@@ -44,11 +44,6 @@ def test_at_most_five_pairs_and_not_among_very_many_runs() -> None:
     assert "--compare stem=conv stem=patchify" in why_no_arms(many)
 
 
-def test_no_run_is_no_arm() -> None:
-    assert arms_to_compare(runs()) == []
-    assert why_no_arms(runs()).startswith("No finished run")
-
-
 def test_one_arm_is_told_what_to_add() -> None:
     text = why_no_arms(runs({}, {"seed": 1}))
     assert text.startswith("One arm, tiny: ")

@@ -98,7 +98,6 @@ def test_tables_are_filtered_by_words_and_by_choices(opened: Browser) -> None:
     opened.type(" 00000000000a")
     assert opened.js(HASHES) == ["00000000000a"]
     opened.click("#part-0 .tools button")
-    assert opened.js(count) == f"{ROWS} of {ROWS} rows"
     titles = opened.js("[...document.querySelectorAll('#part-0 select')].map(select => select.title)")
     assert titles == ["stem", "lr"], "columns with few values"
     choose = "(() => { const it = document.querySelector('#part-0 select[title=%s]'); it.value = '=%s';"
@@ -109,14 +108,6 @@ def test_tables_are_filtered_by_words_and_by_choices(opened: Browser) -> None:
     assert opened.js(
         f"{SHOWN}.every(row => row.cells[0].dataset.v === 'patchify' || row.cells[0].textContent === 'patchify')"
     )
-
-
-def test_a_long_table_begins_short_and_shows_all_on_demand(opened: Browser) -> None:
-    assert opened.js("document.querySelectorAll('*').length") < 10_000
-    assert opened.js(f"{SHOWN}.length") <= 100
-    opened.click("#part-0 .more")
-    assert opened.js(f"{SHOWN}.length") == ROWS
-    assert opened.js("document.querySelector('#part-0 .more').hidden")
 
 
 def test_a_click_on_a_run_shows_its_record_and_escape_closes_it(opened: Browser) -> None:

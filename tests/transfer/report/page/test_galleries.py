@@ -53,15 +53,6 @@ def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
     assert str(tmp_path) not in section.note
 
 
-def test_missing_and_damaged_outcomes_give_no_precision(tmp_path: Path) -> None:
-    run = ranked_run(tmp_path / "run")
-    file = run.folder / "outcomes.npz"
-    file.write_bytes(file.read_bytes()[:100])
-    assert "AP" not in galleries(run, pictures=False)[0].about
-    file.unlink()
-    assert "AP" not in galleries(run, pictures=False)[0].about
-
-
 def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> None:
     run = make_run(0, tmp_path, task="detect")
     assert drawn(run) == []

@@ -88,13 +88,6 @@ def test_runs_stand_last_as_links_to_their_records_and_marks_in_the_first_cell()
     assert [cell.get("data-v") for cell in found.all("td")][1::2] == [*ids, " ".join(ids[::2]), "elsewhere"]
 
 
-def test_columns_of_one_value_are_said_once_above_the_table() -> None:
-    table = table_of({"task": ["knn"] * 3, "chosen": [True] * 3, "seeds": [1] * 3, "stem": ["conv", "", "conv"]})
-    text = page("t", [Section(title="s", table=table)], RunSet.of([]))
-    assert '<p class="soft">In every row: task knn, chosen yes.</p>' in text
-    assert Parsed(text).cells == ["1", "conv", "1", "", "1", "conv"]
-
-
 def test_what_is_behind_the_first_rows_waits_in_a_template() -> None:
     table = table_of({f"column {number}": range(1000) for number in range(10)})
     text = page("t", [Section(title=title, table=table) for title in "ab"], RunSet.of([]))

@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backbones.settings import read_yaml
 from tests.transfer.report.published.runs import cell_of, lines_of, run_of, shown_table
 from transfer.records.store import Run
-from transfer.sweep.definition.grid import expand
-from transfer.sweep.definition.sweep_file import read_sweep
 
 MEASURED = {5: 0.1841, 20: 0.5362, 50: 0.6379, 300: 0.816}
 
@@ -56,10 +53,3 @@ def test_a_history_without_the_epoch_is_said(tmp_path: Path, content: str | None
     (note,) = [note for note in notes if note.startswith("ViT_c, imagenet1k, top1 at epoch 20: no interval, since ")]
     assert str(path) in note
     assert "--validate-at 20" in note
-
-
-@pytest.mark.parametrize(("tier", "measured"), [("full", [5, 20, 50]), ("reduced", [5, 20, 50]), ("smoke", [5, 20])])
-def test_every_tier_of_the_sweep_measures_on_the_way(tier: str, measured: list[int]) -> None:
-    for cell in expand(read_sweep("scaled_relu_convergence", tier)):
-        epochs = cell.options.get("validate_at") or read_yaml(cell.step.source.path)["validate_at"]
-        assert list(epochs) == measured

@@ -1,15 +1,12 @@
 """What a paper got wrong or left out stands where its numbers stand."""
 
 import re
-from html import escape
-from pathlib import Path
 
 import pytest
 
 from backbones.settings import CONFIGS
 from tests.transfer.report.published.runs import shown_table
-from transfer.published.rows import PublishedTable, paper_names, read_paper, table_of
-from transfer.report.__main__ import main
+from transfer.published.rows import PublishedTable, paper_names, read_paper
 
 EVERY = [
     one for name in paper_names() for kind in ("tables", "figures") for one in getattr(read_paper(name), kind).values()
@@ -44,13 +41,3 @@ def _header(sweep: str) -> str:
     """The comments at the top of a sweep's file, as one line."""
     lines = (CONFIGS / "sweeps" / f"{sweep}.yaml").read_text().partition("about:")[0].splitlines()
     return " ".join(" ".join(line.removeprefix("#") for line in lines).split())
-
-
-def test_the_report_shows_the_notes_of_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "runs").mkdir()
-    words = [str(tmp_path / "runs"), "--paper", "pointwise", "--figure", "4", "--format", "html"]
-    assert main(words) == 0
-    said = capsys.readouterr().out
-    assert "pointwise, figure 4" in said
-    for text in (*read_paper("pointwise").notes, *table_of("pointwise", "figure4").notes, "+9.3 %"):
-        assert escape(text) in said

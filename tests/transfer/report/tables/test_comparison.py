@@ -17,7 +17,6 @@ from transfer.report.tables import comparison
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.table import Table, is_number
 from transfer.report.tables.verdict_text import verdict_text
-from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind, verdict_of
 
@@ -166,20 +165,10 @@ def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) 
     assert "the arms differ in attention, qk_norm" in notes(by_attention)
 
 
-def pretraining(root: Path, stem: str, seed: int, **given) -> Run:
-    """One that left weights, or with `broke` none."""
-    export = None if given.get("broke") else f"sha256:{stem}{seed}"
-    found = made(root / "pre", stem, seed=seed, export=export, **given)
-    found.record.task, found.record.options = "pretrain-dino", {"epochs": 5}
-    found.record.scores = {}
-    return found
-
-
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
         ("stem=convv", "stem=conv", "no run has stem=convv; did you mean 'conv'"),
-        ("stm=conv", "stem=conv", "no run has a field 'stm'; did you mean 'stem'"),
         ("conv_softmx", "stem=conv", "neither a run nor a backbone of these runs; did you mean 'conv_softmax'"),
         ("conv_softmax", "stem=conv", "both mean"),
     ],
@@ -279,18 +268,6 @@ def test_equal_answers_leave_open_what_so_many_images_do(tmp_path: Path) -> None
     )
 
 
-def test_the_mean_of_one_configuration(tmp_path: Path) -> None:
-    runs = both(tmp_path)[:3]
-    found = mean_score(runs, "top1", draws=2000)
-    assert found is not None
-    assert found.estimate == pytest.approx(np.mean([run.record.scores["top1"] for run in runs]))
-    assert found.low < 0.8 < found.high
-    assert found.seeds == (3,)
-    assert mean_score(runs, "mAP") is None
-    scores = [np.array([run.record.scores["top1"] for run in runs])]
-    assert contrast(scores, [np.repeat(scores[0][:, None], 9, 1)], (1,), clusters=IMAGES).estimate == found.estimate
-
-
 def test_the_smallest_detectable_difference_is_that_of_the_corrected_level(tmp_path: Path) -> None:
     """A difference that the correction alone hides is below what the verdict calls detectable."""
     runs = [made(tmp_path, stem, level=level) for stem, level in (("conv", 0.56), ("patchify", 0.52))]
@@ -327,17 +304,6 @@ def test_damaged_outcomes_leave_means_and_the_other_rows(tmp_path: Path) -> None
     assert str(path) in notes(table)
     assert "no interval in 1 (knn other)" in notes(table)
     assert column(compare(damaged, "stem=conv", "stem=patchify"), "verdict") == ["no interval"] * 2
-
-
-def test_a_stem_is_one_under_all_its_names(tmp_path: Path) -> None:
-    runs = both(tmp_path)
-    names = ("conv", "3Conv+3BN+3ReLU+1Proj", "3Conv+3BN+3ReLU+1Proj@2,1,1,8")
-    for run, name in zip(runs, (*names, "patchify", "patchify", "patchify"), strict=True):
-        run.record.backbone |= {"patch": 16, "stem": name}
-    for name in names:
-        assert row(compare(runs, f"stem={name}", "stem=1Proj", draws=50), score="top1")["seeds"] == "3 in pairs"
-    with pytest.raises(UsageError, match="stem has the values conv, patchify; an interaction takes two"):
-        interaction(runs, "stem=conv", "seed")
 
 
 def test_scores_of_another_unit_are_compared_in_it(tmp_path: Path) -> None:

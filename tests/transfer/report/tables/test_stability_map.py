@@ -87,15 +87,6 @@ def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
     assert len(other) == 5
 
 
-def test_a_map_over_the_pretrainings_own_fields() -> None:
-    parents = [trained(f"sha256:{name}", lr=lr) for name, lr in (("a", 0.1), ("b", 0.2))]
-    runs = [made(weights_id=parent.export) for parent in parents]
-    rows = map_of(runs, "pretraining.lr", "lr", known=[*runs, *parents])
-    assert rows["pretraining.lr"] == [0.1, 0.2]
-    assert len({*rows["pretraining"]}) == 1
-    assert map_of(parents)["task"] == ["pretrain-dino"] * 2
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [(("lrr", "epochs"), "did you mean 'lr'"), (("lr", "lr"), "different fields"), (("lr", "out"), "no run has")],
