@@ -75,6 +75,7 @@ def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.Captur
 
 def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, says in (
+        (["--paper", "scaled_rellu", "--table", "4"], "did you mean 'scaled_relu'"),
         (["--paper", "scaled_relu"], "--paper and --table belong together"),
         (["--paper", "pointwise", "--figure", "5"], "no figure 5 (there are figure 1, figure 2, figure 3, figure 4)"),
         (["--bootstrap-samples", "3", "--compare", "a", "b"], "between 100 and"),
@@ -100,19 +101,6 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, capsys: pytest.Ca
     assert "<svg" in text, "a rate that was varied gets its map"
     assert main([runs, "--format", "html", "--output", str(tmp_path / "none" / "page.html")]) == 1
     assert "--output" in capsys.readouterr().err
-
-
-def test_published_numbers_stand_alone_where_nothing_was_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "runs").mkdir()
-    assert main([str(tmp_path / "runs"), "--paper", "scaled_relu", "--table", "4"]) == 0
-    said = capsys.readouterr().out
-    assert "84.3" in said
-    assert "crash" in said
-    assert main([str(tmp_path / "runs"), "--paper", "scaled_relu", "--table", "44"]) == 2
-    assert main([str(tmp_path / "runs"), "--paper", "scaled_rellu", "--table", "4"]) == 2
-    assert "did you mean 'scaled_relu'" in capsys.readouterr().err
 
 
 def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

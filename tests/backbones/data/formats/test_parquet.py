@@ -58,10 +58,8 @@ def test_plain_columns_are_named(tmp_path):
     data = opened(tmp_path, image="jpeg", label="class_id")
     assert data.classes == ("0", "1", "2")
     assert data.train.encoded(4) == listed[4][0]
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"train\.parquet: no columns of type Image.*key `image`.*class_id \(int64\)"):
         opened(tmp_path)
-    for part in ("train.parquet", "no columns of type Image", "key `image`", "jpeg", "class_id (int64)"):
-        assert part in str(error.value)
     with pytest.raises(UserError, match=r"no column 'picture' \(key `image`\); columns: jpeg"):
         opened(tmp_path, image="picture", label="class_id")
     with pytest.raises(UserError, match="'n' holds no images"):
@@ -144,9 +142,8 @@ def test_a_cached_revision_of_the_hub(capfd):
 @pytest.mark.usefixtures("hub")
 def test_what_the_hub_lacks_is_named():
     other = "f" * 40
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"hf download --repo-type dataset lab/animals --revision {other}"):
         hub_opened(revision=other)
-    assert f"hf download --repo-type dataset lab/animals --revision {other}" in str(error.value)
     with pytest.raises(UserError, match="no split 'dev'"):
         hub_opened(val="dev")
     for keys, part in (

@@ -1,6 +1,5 @@
-"""The page in a real browser: sorting, filters, records, what it looks like, and that hostile names do nothing."""
+"""The page in a real browser: sorting, filters, records, what it looks like."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 
 from tests.transfer.report.page.browser import Browser
 from tests.transfer.report.page.pages import make_run, ranked_run, stability_rows, table_of
-from tests.transfer.report.page.test_html import HOSTILE, hostile_page
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.figures.stability_map import heat_map
@@ -24,7 +22,6 @@ HASHES = f"{SHOWN}.map(row => row.querySelector('a').textContent)"
 OPEN = "document.querySelector('dialog h2')?.textContent.endsWith(%r) && document.querySelector('dialog').open"
 CLOSED = "!document.querySelector('dialog').open && !location.hash"
 VALUES = f"{SHOWN}.map(row => row.cells[2].textContent)"
-MARKUP = "document.querySelectorAll('script, img, iframe, object, textarea, b').length"
 
 
 def many_runs() -> list[Run]:
@@ -133,23 +130,3 @@ def test_the_page_asks_for_nothing_and_runs_nothing_else(opened: Browser) -> Non
     requests = [event["request"]["url"] for event in opened.seen("Network.requestWillBeSent")]
     assert requests
     assert all(address.startswith(("file:", "data:image/")) for address in requests)
-
-
-def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(hostile_page()[0], encoding="utf-8")
-    browser.open(path)
-    title = browser.js("document.title")
-    before = browser.js(MARKUP)
-    assert before == 2, "the records and the script"
-    for name in HOSTILE[:-1]:
-        quoted = json.dumps(name)
-        browser.js(f"location.hash = '#run=' + encodeURIComponent({quoted})")
-        browser.until(f"document.querySelector('dialog h2')?.textContent.endsWith({quoted})")
-        browser.click("dialog button")
-        browser.until(CLOSED)
-    browser.js("document.querySelectorAll('th button').forEach(button => button.click())")
-    assert browser.js(MARKUP) == before
-    assert browser.js("document.title") == title == HOSTILE[0]
-    for bad in ("Page.javascriptDialogOpening", "Runtime.exceptionThrown", "Log.entryAdded"):
-        assert browser.seen(bad) == []

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run
 from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import marks_of, run_facts
 from transfer.report.page.html import page
@@ -122,30 +121,17 @@ def test_marks_say_what_a_reader_must_know() -> None:
     assert facts_of(run_facts([toy]), toy.record.run_id)["origin", "pretraining smoke"] == "true"
 
 
-def hostile_page() -> tuple[str, list[Run]]:
-    """A page with every hostile text in every place that takes text."""
+def test_hostile_text_stays_text() -> None:
+    """Every hostile text in every place that takes text."""
     runs, sections = [], []
     for number, words in enumerate(HOSTILE):
-        runs.append(
-            make_run(
-                number,
-                run_id=words,
-                backbone={"name": words, words: words},
-                options={words: words},
-                notes=[words],
-                outcome={"status": "diverged", "reason": words, "step": 1},
-                dataset={"name": words},
-            )
-        )
-        held = words
-        table = table_of({held: [held, "other"], "run": [(held,), ("x",)], "runs": [(words,), ()]})
+        backbone, outcome = {"name": words, words: words}, {"status": "diverged", "reason": words, "step": 1}
+        given = {"options": {words: words}, "notes": [words], "dataset": {"name": words}}
+        runs.append(make_run(number, run_id=words, backbone=backbone, outcome=outcome, **given))
+        table = table_of({words: [words, "other"], "run": [(words,), ("x",)], "runs": [(words,), ()]})
         table.notes.append(Note(words))
         sections.append(Section(title=words, table=table, note=words, plot=Plot("<svg></svg>", words, Figure())))
-    return page(HOSTILE[0], sections, RunSet.of(runs)), runs
-
-
-def test_hostile_text_stays_text() -> None:
-    text, runs = hostile_page()
+    text = page(HOSTILE[0], sections, RunSet.of(runs))
     text.encode()
     found = Parsed(text)
     assert [attributes.get("type") for attributes in found.all("script")] == ["application/json", None]
