@@ -149,24 +149,6 @@ def test_a_users_whole_model(tmp_path):
         create(f"{file}:Net", stem="conv")
 
 
-def test_users_parts_in_ours(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
-        "from torch import nn\n"
-        "class Stem(nn.Conv2d):\n"
-        "    def __init__(self, dim, patch):\n"
-        "        super().__init__(3, dim, patch, patch)\n"
-        "class Ffn(nn.Linear):\n"
-        "    def __init__(self, dim, hidden):\n"
-        "        super().__init__(dim, dim)\n"
-        "def attend(q, k, v):\n"
-        "    return v\n"
-    )
-    backbone = create("tiny", stem="mine.py:Stem", attention="mine.py:attend", ffn="mine.py:Ffn", img_size=(64, 32))
-    assert backbone.pooled(IMAGES).shape == (2, 64)
-    assert backbone.spec.files.keys() == {"stem", "attention", "ffn"}
-
-
 def test_sizes_that_do_not_fit():
     with pytest.raises(UsageError, match="patch size 16 does not divide 100 x 64"):
         create("tiny", img_size=(100, 64))

@@ -74,7 +74,7 @@ def test_stopping_early_and_pruning_change_no_map(name, options):
         assert not unused, index
 
 
-STEMS = {"patchify": "proj", "proj_bn_relu": "proj", "conv": "conv.0", "conv_ibn": "conv.0", "3Conv+1Proj": "conv.0"}
+STEMS = {"patchify": "proj", "conv": "conv.0"}
 
 
 @pytest.mark.parametrize("name", ["vit_tiny", "volo_tiny"])
@@ -91,7 +91,3 @@ def test_pretrained_weights_are_adapted_to_other_channels(name, stem, tmp_path):
     red, green, blue = model.get_submodule(first).weight.split(1, dim=1)
     expected = torch.cat([red, green, blue, red], dim=1) * 3 / 4  # timm's rule
     torch.testing.assert_close(four.get_submodule(first).weight, expected)
-    export(four, tmp_path / "four")
-    again = timm.create_model(f"local-dir:{tmp_path}/four", pretrained=True).eval()
-    images = torch.rand(2, 4, 64, 32)
-    assert torch.equal(again(images), four(images))

@@ -19,14 +19,7 @@ VARIANTS = [
         "pos": "sincos2d",
         "alpha": "learned",
     },
-    {
-        "ffn": "mlp_tanh",
-        "init": "bigvision",
-        "class_position": False,
-        "rep_size": True,
-        "qk_norm": True,
-        "pos": "sincos2d",
-    },
+    {"ffn": "mlp_tanh", "init": "bigvision", "class_position": False, "rep_size": True, "qk_norm": True},
     {"attention": "softplus", "ffn": "no_norm", "pool": "mean", "alpha": 0.5, "length": "train", "qk_norm": False},
 ]
 
@@ -129,16 +122,6 @@ def test_pools():
         expected = tokens[:, 0] if pool == "cls" else tokens[:, prefix:].mean(1)
         torch.testing.assert_close(model(images), expected)
         torch.testing.assert_close(tokens.mean(-1), torch.zeros(2, prefix + 8), atol=1e-5, rtol=0)  # the norm is before
-
-
-def test_qk_norm_is_on_for_pointwise_attention_alone_unless_said():
-    def normed(**options):
-        return hasattr(timm.create_model("vit_tiny", **options).blocks[0].attn.q_norm, "weight")
-
-    assert not normed()
-    assert normed(attention="relu")
-    assert normed(attention="softmax", qk_norm=True)
-    assert not normed(attention="relu", qk_norm=False)
 
 
 def test_length_train_counts_the_tokens_of_pretraining():

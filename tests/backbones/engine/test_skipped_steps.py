@@ -64,19 +64,6 @@ def test_nothing_moves(broken: str, given: dict[str, Any]) -> None:
     assert all(tensor.isfinite().all() for tensor in after if tensor.is_floating_point())
 
 
-def test_the_step_after_a_skipped_one_is_that_of_a_run_without_it() -> None:
-    ends = []
-    for factors in ([1.0, 1.0], [1.0, 1e37, 1.0]):
-        model = Averaged()
-        trained = Stepper(model, fit_options(), context(precision="fp16"))
-        for factor in factors:
-            model.factor = factor
-            trained.scaler.update(256.0) if trained.scaler._scale is not None else None
-            trained.step(1, 0.0, batch())
-        ends.append(state(trained))
-    assert same(*ends)
-
-
 def test_numbers_of_a_skipped_step_enter_no_mean() -> None:
     watch = DivergenceMonitor(fit_options(), ("loss", 1.0))
     watch.update(1, 0.1, {"loss": 2.0, "grad_norm": 1.0})

@@ -78,20 +78,6 @@ def test_only_the_student_is_trained_and_the_head_is_behind_the_backbone() -> No
     assert scales[id(learner.student.backbone.model.cls_token)] == 0.5**3
 
 
-@pytest.mark.parametrize("norm_last_layer", [True, False])
-def test_what_decays_has_more_than_one_dimension_and_is_no_bias(norm_last_layer: bool) -> None:
-    learner = make(dino_options(norm_last_layer=norm_last_layer), stem="conv")
-    decayed = {
-        id(parameter)
-        for group in learner.parameter_groups(learner.options)
-        for parameter in group["params"]
-        if group["weight_decay"]
-    }
-    for name, parameter in learner.student.named_parameters():
-        assert (id(parameter) in decayed) == (parameter.ndim > 1 and not name.endswith(".bias")), name
-    assert id(learner.student.backbone.model.pos_embed) in decayed
-
-
 def test_the_last_layer_is_frozen_in_the_first_epochs() -> None:
     learner = make(dino_options(freeze_last_layer=1, norm_last_layer=False), epoch_steps=2)
     moved = []

@@ -37,7 +37,7 @@ def plainly(student: Tensor, teacher: Tensor, center: Tensor, student_temp: floa
     return total / terms
 
 
-@pytest.mark.parametrize("crops", [2, 3, 10])
+@pytest.mark.parametrize("crops", [2, 3])
 @pytest.mark.parametrize("temperatures", [(0.1, 0.04), (1.0, 0.5)])
 def test_the_loss_is_that_of_a_plain_double_loop(crops: int, temperatures: tuple[float, float]) -> None:
     generator = torch.Generator().manual_seed(crops)

@@ -64,19 +64,6 @@ def test_big_vision_warms_up_for_ten_thousand_steps(recipe: str, images: int) ->
     assert (found.loss, found.clip_grad, found.decay_scale) == ("sigmoid", 1.0, "schedule")
 
 
-def test_big_vision_names_the_parts_of_its_model() -> None:
-    first = command("bigvision_i1k").backbone.overrides()
-    assert (first["pool"], first["rep_size"], first["class_position"], first["init"]) == (
-        "cls",
-        True,
-        False,
-        "bigvision",
-    )
-    second = command("bigvision_i21k").backbone.overrides()
-    assert (second["pool"], second["rep_size"]) == ("gap", False)
-    assert first["mean"] == second["std"] == (0.5, 0.5, 0.5)
-
-
 @pytest.mark.parametrize("name", pretraining_names())
 def test_every_recipe_has_its_references_way_of_resampling(name: str) -> None:
     ways = {"dino": "dino", "cifar_dino": "dino", "bigvision_i1k": "corners", "bigvision_i21k": "corners"}
