@@ -94,7 +94,10 @@ class BackboneSpec:
         """
         for part in spec_values.USER_PARTS:
             user_code.check_allowed(str(values.get(part)))
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        known: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        return cls(**known)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON can hold."""
