@@ -57,8 +57,8 @@ class Knn(KnnFacts):
             must_vary=True,
         )
         context.cost.eval_seconds += time.monotonic() - start
-        others = {f"rank_k{k}": ranks[k] for k in options.other_k}
-        outcomes = {**image_outcomes(dataset.val), "rank": ranks[options.k], **others}
+        outcomes = image_outcomes(dataset.val) | {"rank": ranks[options.k]}
+        outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}
         return self.rescore(outcomes), outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:

@@ -123,10 +123,8 @@ def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[A
 
 def _first_broken(detector: Any, batch: dict[str, Any], context: Context) -> int:
     """Return the first image of a batch whose outputs are not finite by itself; 0 when there is none."""
-    for place in range(len(batch["inputs"])):
-        if _predicted(detector, {name: [values[place]] for name, values in batch.items()}, context) is None:
-            return place
-    return 0
+    singles = ({name: [values[place]] for name, values in batch.items()} for place in range(len(batch["inputs"])))
+    return next((place for place, single in enumerate(singles) if _predicted(detector, single, context) is None), 0)
 
 
 def padded_to(image: Tensor, size: tuple[int, int]) -> Tensor:
