@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.interactions.commands import Ran
-from transfer.records.record import Record
-from transfer.records.record_schema import STATUSES
+from transfer.records.record import STATUSES, Record
 from transfer.records.store import ERROR, HISTORY, LOCK, OUTCOMES, RECORD, STATE
 from transfer.verify.__main__ import main as verify
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 OUTCOMES = "outcomes.npz"
 PREFIXES = ("box", "mask")
 """The prefixes of COCO's scores."""
-OF_DETECTIONS = ("image", "category", "score", "rank", "matched", "ignored")
-OF_OBJECTS = ("truth_image", "truth_category", "truth_counted")
-"""Names of arrays that have equal lengths."""
-OF_AREA_RANGES = ("matched", "ignored")
-"""Names of arrays that have a column for each area range; the others have none."""
 TOLERANCE = 1e-9
 """The largest difference between a recorded score and the mean of its samples, which is summed in another order."""
 Outcomes = dict[str, NDArray[Any]]
@@ -58,10 +53,6 @@ def read(path: Path) -> Outcomes:
     outcomes = arrays_in(path)
     if missing := [name for name in ("sample", "cluster") if name not in outcomes]:
         raise UnusableOutcomes(f"has no {' and no '.join(missing)}, so its samples cannot be paired")
-    if outcomes["sample"].shape != outcomes["cluster"].shape or outcomes["sample"].ndim != 1:
-        raise UnusableOutcomes("samples and their clusters are not equally many")
-    if not len(outcomes["sample"]):
-        raise UnusableOutcomes("has no samples")
     if len({*outcomes["sample"].tolist()}) < len(outcomes["sample"]):
         names, times = np.unique(outcomes["sample"], return_counts=True)
         twice = shortened(sorted(map(str, names[times > 1])), 3)
@@ -95,7 +86,7 @@ def values_of(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | N
     """Return `per_sample`, whose mean is the record's score of this name; None if the outcomes do not give it.
 
     Raises:
-        UnusableOutcomes: there is not one finite value for each sample.
+        UnusableOutcomes: there is not one value for each sample.
         ScoreMismatch: the mean is not the record's score.
     """
     with scoring():
@@ -104,10 +95,6 @@ def values_of(record: Record, name: str, outcomes: Outcomes) -> NDArray[Any] | N
             return None
         if values.shape != outcomes["sample"].shape:
             raise ValueError(f"{name}: {len(values)} values of {len(outcomes['sample'])} samples")
-        if len(places := np.flatnonzero(np.isinf(values))):
-            raise ValueError(
-                f"{name}: infinite for {shortened([str(sample) for sample in outcomes['sample'][places]], 3)}"
-            )
     counted = values[~np.isnan(values)]
     check_score(record, name, float(counted.mean()) if len(counted) else np.nan)
     return values
@@ -125,20 +112,7 @@ def matches_of(prefix: str, outcomes: Outcomes) -> "Matches":
     from tasks.detection.coco.match_arrays import PREFIX, Matches
 
     with scoring():
-        matches = Matches.from_outcomes(
-            outcomes, next(kind for kind, kind_prefix in PREFIX.items() if kind_prefix == prefix)
-        )
-        for name in (*OF_DETECTIONS, *OF_OBJECTS):
-            dimensions = 2 if name in OF_AREA_RANGES else 1
-            if (given := getattr(matches, name).ndim) != dimensions:
-                raise ValueError(f"{prefix}_{name} has {given} dimensions instead of {dimensions}")
-        for columns in OF_DETECTIONS, OF_OBJECTS:
-            sizes = {f"{prefix}_{name}": len(getattr(matches, name)) for name in columns}
-            if len({*sizes.values()}) > 1:
-                raise ValueError(", ".join(f"{size} of {name}" for name, size in sizes.items()))
-        if max(images.max(initial=0) for images in (matches.image, matches.truth_image)) >= len(matches.sample):
-            raise ValueError(f"{prefix}: detections of more images than there are")
-        return matches
+        return Matches.from_outcomes(outcomes, next(kind for kind, start in PREFIX.items() if start == prefix))
 
 
 @contextmanager

@@ -4,15 +4,15 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from backbones.errors import UserError
 from transfer.records.checksums import is_modified
-from transfer.records.record_schema import wrong_entries
 
 SCHEMA = 1
+STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
+"""How a training can have ended."""
 
 
 @dataclass(frozen=True)
@@ -140,19 +140,16 @@ class Record:
         if schema != SCHEMA:
             raise UserError(f"{path}: schema {schema}, but this version reads {SCHEMA}; update the suite")
         content.pop("digest", None)
-        if wrong := wrong_entries(content, _hints()):
-            raise unreadable(path, ", ".join(wrong))
+        try:
+            record = cls(**content)
+        except TypeError as error:  # an entry is missing or unknown
+            raise unreadable(path, error) from None
         if not edited and is_modified(raw):
             raise UserError(
                 f"{path}: edited after it was written; `python -m transfer.verify {path.parent}` says what differs. "
                 "Put the old file back, or delete its folder to run it again"
             )
-        return cls(**content)
-
-
-@cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(Record)
+        return record
 
 
 def _refuse(text: str) -> float:

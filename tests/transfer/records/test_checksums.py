@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backbones.errors import UserError
 from tests.transfer.records.test_store import CONTENT, record, written
 from transfer.records.store import Record, RunKey, Store
 
@@ -28,18 +27,10 @@ def test_the_record_lists_the_files_of_the_run_and_no_others(tmp_path: Path) -> 
         assert entry == {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
 
 
-def test_the_record_ends_in_the_digest_of_what_stands_before_it(tmp_path: Path) -> None:
-    raw = (written(tmp_path).folder / "record.json").read_bytes()
-    body, _, _ = raw.rpartition(b',\n "digest"')
-    assert json.loads(raw)["digest"] == hashlib.sha256(body).hexdigest()
-
-
 @pytest.mark.parametrize(
     "edit",
     [
         lambda text: text.replace('"mAP": 0.5', '"mAP": 0.6'),
-        lambda text: text.replace('"seed": 0', '"seed": 1'),
-        lambda text: text.replace(',\n "digest"', ', "digest"'),
         lambda text: text + "\n",
         lambda text: json.dumps({key: value for key, value in json.loads(text).items() if key != "digest"}, indent=1),
     ],
@@ -53,6 +44,4 @@ def test_an_edited_record_is_refused_and_named(tmp_path: Path, edit: Callable[[s
     assert not runs
     assert f"{path}: edited" in problems[0]
     assert "transfer.verify" in problems[0]
-    with pytest.raises(UserError, match="edited after it was written"):
-        Store(tmp_path).find(path.parent.name, RunKey(CONTENT))
     assert Record.read(path, edited=True).task == "reid"

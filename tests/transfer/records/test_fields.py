@@ -45,7 +45,6 @@ def test_an_unknown_field_is_named_with_the_nearest() -> None:
     [
         ("3Conv+3BN+3ReLU+1Proj", 16, "conv"),
         ("3Conv+3BN+3ReLU+1Proj@2,1,1,4", 8, "conv"),
-        ("2Conv+1Proj", 16, "2Conv+1Proj@2,1,8"),
         ("of another version", 16, "of another version"),
         ("mine.py:Stem", 16, "mine.py:Stem"),
     ],

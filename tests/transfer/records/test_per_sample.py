@@ -42,23 +42,15 @@ def without(name: str) -> Outcomes:
     return {key: values for key, values in outcomes_of("reid").items() if key != name}
 
 
-def changed(task: str = "reid", **given: np.ndarray) -> Outcomes:
-    return outcomes_of(task) | given
-
-
-def doubled() -> np.ndarray:
-    names = outcomes_of("reid")["sample"].copy()
-    names[1] = names[0]
-    return names
+def changed(**given: np.ndarray) -> Outcomes:
+    return outcomes_of("reid") | given
 
 
 FAULTS: dict[str, tuple[Outcomes, str]] = {
-    "equal names": (changed(sample=doubled()), "several samples have one name (query/0000.jpg), so they cannot be"),
+    "equal names": (changed(sample=np.full(60, "a")), "several samples have one name (a), so they cannot be"),
     "no names": (without("sample"), "has no sample, so its samples cannot be paired"),
-    "no samples": ({name: values[:0] for name, values in outcomes_of("reid").items()}, "has no samples"),
     "no values": (without("ap"), "cannot be scored (KeyError: 'ap')"),
     "fewer values": (changed(ap=np.zeros(3)), "cannot be scored (ValueError: mAP: 3 values of 60 samples)"),
-    "infinite values": (changed(ap=np.full(60, np.inf)), "cannot be scored (ValueError: mAP: infinite for "),
 }  # fmt: skip
 
 
@@ -66,11 +58,7 @@ def refusal(run: Run) -> str:
     """What `--compare` says of a run's own file."""
     with pytest.raises(UserError) as error:
         resample([run, run], [*run.record.scores], draws=20)
-    said = str(error.value)
-    head, tail = f"{run.folder / 'outcomes.npz'}: ", f"; `python -m transfer.verify {run.folder}` says more"
-    assert said.startswith(head)
-    assert said.endswith(tail)
-    return said.removeprefix(head).removesuffix(tail)
+    return str(error.value).removeprefix(f"{run.folder / 'outcomes.npz'}: ").partition("; `python -m")[0]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

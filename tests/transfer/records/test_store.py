@@ -77,15 +77,6 @@ def test_the_identity_does_not_depend_on_order_or_process() -> None:
     assert other.stdout.strip() == RunKey(CONTENT).digest
 
 
-def test_run_ids_are_names_of_folders() -> None:
-    run_key = RunKey(CONTENT)
-    name = run_key.run_id("reid", "torchreid:dukemtmc", "hf-hub:timm/vit a/b")
-    assert "/" not in name
-    assert ":" not in name
-    assert " " not in name
-    assert name.endswith(run_key.digest[:12])
-
-
 def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     store, run_key = Store(tmp_path), RunKey(CONTENT)
     mine = record(run_key)
@@ -100,15 +91,6 @@ def test_a_written_record_reads_back_whole(tmp_path: Path) -> None:
     assert store.runs() == ([Run(folder, written)], [])
 
 
-def test_a_folder_without_record_is_unfinished(tmp_path: Path) -> None:
-    store, run_key = Store(tmp_path), RunKey(CONTENT)
-    mine = record(run_key)
-    with store.lock(mine.run_id, waiting=lambda: None):
-        pass
-    assert store.find(mine.run_id, run_key) is None
-    assert store.runs() == ([], [])
-
-
 def test_the_full_hash_is_compared(tmp_path: Path) -> None:
     store, run_key = Store(tmp_path), RunKey(CONTENT)
     mine = record(run_key)
@@ -116,18 +98,6 @@ def test_the_full_hash_is_compared(tmp_path: Path) -> None:
     store.write(replace(mine, run_key=run_key.digest[:12] + "0" * 52), "", {})
     with pytest.raises(UserError, match="belongs to another run"):
         store.find(mine.run_id, run_key)
-
-
-def test_a_record_that_cannot_be_read_is_left_out_by_name(tmp_path: Path) -> None:
-    good = written(tmp_path)
-    for name, text in (("torn", '{"schema": 1, "run_'), ("newer", '{"schema": 99}')):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "record.json").write_text(text)
-    found, problems = Store(tmp_path).runs()
-    assert found == [good]
-    assert [problem.partition("/record.json: ")[0] for problem in problems] == [
-        str(tmp_path / "newer"), str(tmp_path / "torn"),
-    ]  # fmt: skip
 
 
 def test_nonfinite_scores_are_never_written(tmp_path: Path) -> None:
@@ -167,28 +137,17 @@ def test_a_clean_run_comes_before_a_dirty_one_that_started_earlier(tmp_path: Pat
     clean = written(tmp_path, "b", environment={"started": "2026-01-02", "dirty": False})
     assert merged([dirty, clean]) == merged([clean, dirty]) == ([clean], [])
     other = written(tmp_path, "c", environment={"started": "2026-01-03", "dirty": False}, scores={"mAP": 0.9})
-    kept, (dispute,) = merged([dirty, other])
-    assert kept == [other]
-    assert f"{other.folder} and {dirty.folder}: two records of one run, with mAP 0.9 and 0.5" in dispute
-    assert "the first, which is of unchanged files while the other's were changed, is taken" in dispute
     kept, (dispute,) = merged([other, clean, dirty])
     assert kept == [clean], "of clean ones the one that started first"
     assert f"{clean.folder} and {other.folder}" in dispute
-    assert "which started earlier, is taken" in dispute
 
 
 def test_a_reused_run_says_how_it_was_made_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"sync_bn": False, "judge_after": 300, "validate_at": [], "eval_batch": 64}
+    options = {"sync_bn": False}
     spec = {"name": "tiny", "arch": "vit_tiny", "stem": "conv", "ffn": "mlp"}
     run = written(tmp_path, options=options, backbone=spec, environment={"world_size": 8})
-    for own, world, said in (
-        ({}, 1, " (made by 8 processes, each of which sees batch norm by itself)"),
-        ({"judge_after": 9, "eval_batch": 1}, 8, " (made with --judge-after 300)"),
-        ({"validate_at": [2]}, 8, " (made with --validate-at none)"),
-        ({}, 8, ""),
-    ):
-        cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT))
-        cell.options = options | own
+    for world, said in (1, " (made by 8 processes, each of which sees batch norm by itself)"), (8, ""):
+        cell: Any = SimpleNamespace(run_id=run.record.run_id, run_key=RunKey(CONTENT), options=options)
         evaluator._record(cell, context(ranks=Ranks(0, world)), Store(tmp_path))
         assert capsys.readouterr().err.strip().endswith(f"has a record, reused{said}")
 
@@ -224,8 +183,6 @@ with Store(Path({root!r})).lock("d", lambda: None):
 
 
 def test_a_disk_that_takes_nothing_is_said_with_what_mends_it() -> None:
-    with pytest.raises(UserError, match=r"--out /sys/runs: cannot be written .*choose another folder"):
-        Store(Path("/sys/runs")).prepare()
     with pytest.raises(UserError, match="choose another folder with --out"), Store(Path("/sys/runs")).lock("a", list):
         pass
 

@@ -15,8 +15,7 @@ from transfer.records.evidence import Arm, Evidence, Unit
 from transfer.records.fields import check_fields, order, value_of
 from transfer.records.grouping import Group
 from transfer.records.protocol import PRETRAINING
-from transfer.records.record import Record
-from transfer.records.record_schema import STATUSES
+from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import history
 from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit

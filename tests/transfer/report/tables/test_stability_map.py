@@ -6,8 +6,7 @@ import pytest
 from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import map_of, said
-from transfer.records.record import Record
-from transfer.records.record_schema import STATUSES
+from transfer.records.record import STATUSES, Record
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import Violation
 from transfer.report.tables.largest_stable import largest_stable
