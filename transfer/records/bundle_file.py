@@ -17,7 +17,6 @@ SUPPORT = "support.csv"
 SHARED = (RECORD, HISTORY, OPTIONS, OUTCOMES, SUPPORT)
 """The files of a run that bundles hold; the record has the sizes and digests of the others."""
 _RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
-_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 MOST_SHRUNK, SMALL = 100, 2**24
 """How many times larger than its file an unpacked bundle may be, and bytes up to which it may be larger; histories, the
 files that shrink most, shrink to a tenth."""
@@ -51,7 +50,7 @@ def _refusal(archive: zipfile.ZipFile, size: int) -> str:
     entries, runs = archive.infolist(), set[str]()
     for entry in entries:
         run, _, name = entry.filename.partition("/")
-        if not _RUN.fullmatch(run) or name not in SHARED or entry.compress_type not in _COMPRESSIONS:
+        if not _RUN.fullmatch(run) or name not in SHARED:
             return f"{entry.filename!r} has no place in a bundle"
         runs.add(run)
     names = {entry.filename for entry in entries}

@@ -4,9 +4,7 @@ A bundle is a zip archive with a folder for each run, whose record has the size 
 runs give the same bytes. A bundle is imported only if `python -m transfer.verify` would accept every run in it.
 """
 
-import errno
 import hashlib
-import shlex
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,8 +17,8 @@ from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import SHARED, SUPPORT, unpacked
 from transfer.records.checksums import size_and_sha256, with_checksum
 from transfer.records.per_sample import OUTCOMES, arrays_in
-from transfer.records.store import OPTIONS, RECORD, Record, Run, Store, difference_text, merged, same_result
-from transfer.share.strip_paths import PLACES, paths_in, short_values, without_paths
+from transfer.records.store import OPTIONS, RECORD, Run, Store, difference_text, merged, same_result
+from transfer.share.strip_paths import PLACES, known_paths, paths_in, texts_without_paths, without_paths
 from transfer.verify.checks import check_files
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -78,7 +76,7 @@ def _shared_files(run: Run) -> dict[str, bytes]:
     if paths := paths_in(names):
         raise UserError(f"{record.run_id}: its images are named by paths of this machine, as {paths[0]}; not shared")
     if OPTIONS in contents:
-        contents[OPTIONS] = _without_places(run.folder / OPTIONS).encode()
+        contents[OPTIONS] = _without_places(run.folder / OPTIONS, known_paths(record)).encode()
     files = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
         for name, content in sorted(contents.items())
@@ -89,18 +87,12 @@ def _shared_files(run: Run) -> dict[str, bytes]:
     return contents | {RECORD: with_checksum(content)}
 
 
-def _without_places(options: Path) -> str:
+def _without_places(options: Path, known: dict[str, str]) -> str:
     """Return a run's options.yaml without paths; it still repeats the run if the data is found."""
-    comments = [line for line in options.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    command, _, _ = options.read_text(encoding="utf-8").partition("\n")
     kept = {name: value for name, value in read_yaml(options).items() if name not in PLACES}
-    return "".join(f"{_short_command(line)}\n" for line in comments) + write_yaml(short_values(kept))
-
-
-def _short_command(line: str) -> str:
-    """Return a comment with a command in which the file of a user's task has no folder."""
-    if ".py:" not in line:
-        return line
-    return f"# {shlex.join(short_values({'': shlex.split(line.lstrip('# '))})[''])}"
+    command, kept = texts_without_paths([command, kept], known)
+    return f"{command}\n{write_yaml(kept)}"
 
 
 def import_bundle(file: Path, store: Store) -> Imported:
@@ -125,29 +117,14 @@ def import_bundle(file: Path, store: Store) -> Imported:
 
 def _import(run: Run, existing: Run | None, store: Store, result: Imported) -> None:
     name, target = run.record.run_id, store.folder(run.record.run_id)
-    if existing is None:
-        try:
-            flush_folder(run.folder)
-            run.folder.rename(target)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise write_error(target, error, "--import") from error
-            existing = _run_in(target)  # another process was faster
-        else:
-            result.added.append(name)
-            return
-    if existing is None:
+    if existing is None and not target.exists():
+        flush_folder(run.folder)
+        run.folder.rename(target)
+        result.added.append(name)
+    elif existing is None:
         result.conflicts.append(f"{target}: unfinished, or no run at all; finish it or move it away, then import again")
     elif same_result(existing.record, run.record):
         result.equal.append(name)
     else:
         conflict = difference_text(existing, run).replace(str(run.folder), f"{name} of the bundle")
         result.conflicts.append(f"{conflict}; what was there stays")
-
-
-def _run_in(folder: Path) -> Run | None:
-    """Return the finished run in a folder; None if there is none."""
-    try:
-        return Run(folder, Record.read(folder / RECORD))
-    except UserError:
-        return None

@@ -32,10 +32,6 @@ In percent: the mean over the seeds that completed, and their standard deviation
 
 {scores}
 
-## Cost and environment
-
-{environment}
-
 ## Licence
 
 The licence of the weights is unknown: records do not say it. {licences}
@@ -44,8 +40,8 @@ The licence of the weights is unknown: records do not say it. {licences}
 
 """
 _RECIPE = ("epochs", "batch", "optimizer", "lr", "warmup_epochs", "weight_decay", "drop_path", "size", "label_fraction")
-_COST = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second")
-_ENVIRONMENT = ("device", "world_size", "threads", "precision", "git", "started")
+_COST = ("params", "gflops", "train_seconds", "device_hours", "peak_mib", "images_per_second")
+_ENVIRONMENT = ("device", "world_size", "precision", "git", "started")
 _MARKS = {
     "smoke": "embedded toy data and a few seconds of training (`--smoke`)",
     "dirty": "source code that was changed after its commit",
@@ -65,7 +61,10 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     trainings = [run.record] * bool(run.record.export) + lineage(run.record, by_export(others))
     pretrainings = [without_paths(record) for record in trainings]
     record = without_paths(run.record)
-    groups = _by_protocol([without_paths(other) for other in others if _belongs(other, run.record, weights)])
+    groups: dict[tuple[str, int | None], list[Record]] = {}
+    scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
+    for each in sorted(scored, key=lambda each: (each.task, each.dataset["name"], each.seed)):
+        groups.setdefault((each.config_digest, processes(each)), []).append(each)
     marks = dict.fromkeys(mark for each in [record, *pretrainings] for mark in _marks(each))
     unknown = f"{UNKNOWN}: no record of it is at hand. The weights are `{weights}`."
     body = CARD.format(
@@ -75,9 +74,9 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
         pretraining="\n\n".join(map(_pretraining, pretrainings))
         or ("None: the runs started from random weights." if weights == "random" else unknown),
         scores=_table(
-            ("task", "data", "score", "percent", "seeds", "outcomes"), [row for g in groups for row in _scores(g)]
+            ("task", "data", "score", "percent", "seeds", "outcomes"),
+            [row for g in groups.values() for row in _scores(g)],
         ),
-        environment=_environment(record),
         licences=" ".join(_licence(name) for name in dict.fromkeys(r.dataset["name"] for r in [record, *pretrainings])),
     )
     tags = ["image-feature-extraction", "vit-transfer", *["smoke"] * record.smoke]
@@ -94,14 +93,6 @@ def _belongs(other: Record, record: Record, weights: str) -> bool:
     return weights != "random" and other.weights_id == weights
 
 
-def _by_protocol(records: Sequence[Record]) -> list[list[Record]]:
-    """Group records that differ only in seeds, sorted by task, data set and seed."""
-    groups: dict[tuple[str, int | None], list[Record]] = {}
-    for record in sorted(records, key=lambda record: (record.task, record.dataset["name"], record.seed)):
-        groups.setdefault((record.config_digest, processes(record)), []).append(record)
-    return list(groups.values())
-
-
 def _marks(record: Record) -> list[str]:
     """Return the reasons why numbers must not be taken for results, of a run and of the trainings before it."""
     own = {"smoke": record.smoke, "dirty": record.dirty, f"subset {record.subset}": record.subset is not None}
@@ -110,25 +101,21 @@ def _marks(record: Record) -> list[str]:
 
 
 def _model(record: Record, weights: str) -> str:
-    backbone, cost = record.backbone, record.cost
+    backbone, environment = record.backbone, record.environment
     rows = {name: value for name, value in backbone.items() if name not in ("name", "weights", "files")}
     rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (backbone.get("files") or {}).items()}
-    rows |= {"parameters": cost.get("params", UNKNOWN), "GFLOPs of an image": cost.get("gflops", UNKNOWN)}
-    rows |= {"weights": weights} | ({"left untrained": record.untrained} if record.untrained else {})
-    return _facts(rows)
+    rows |= {"weights": weights, "left untrained": record.untrained, "run": record.run_id}
+    rows |= {name: record.cost.get(name) for name in _COST} | {name: environment.get(name) for name in _ENVIRONMENT}
+    return _facts(rows | environment.get("versions", {}))
 
 
 def _pretraining(record: Record) -> str:
     outcome = ": ".join(filter(None, (record.outcome["status"], record.outcome.get("reason"))))
     recipe = {name: record.options.get(name) for name in _RECIPE}
-    splits = {name: part["images"] for name, part in record.dataset.get("counts", {}).items() if isinstance(part, dict)}
-    facts: dict[str, Any] = {
-        "recipe": record.task,
-        "data": _data(record),
-        "images": ", ".join(f"{k} {v}" for k, v in splits.items()),
-    }
-    facts |= {"digest of the data": record.dataset.get("digest"), "seed": record.seed, "outcome": outcome} | recipe
-    return _facts(facts | {"started from": record.weights_id, "run": record.run_id})
+    counts = record.dataset.get("counts", {}).items()
+    splits = ", ".join(f"{name} {part['images']}" for name, part in counts if isinstance(part, dict))
+    facts = {"recipe": record.task, "data": _data(record), "images": splits, "seed": record.seed, "outcome": outcome}
+    return _facts(facts | recipe | {"started from": record.weights_id, "run": record.run_id})
 
 
 def _scores(group: list[Record]) -> list[tuple[object, ...]]:
@@ -144,14 +131,6 @@ def _scores(group: list[Record]) -> list[tuple[object, ...]]:
         seeds = ", ".join(str(record.seed) for record in group)
         rows.append((group[0].task, _data(group[0]), name, percent, seeds, ended))
     return rows
-
-
-def _environment(record: Record) -> str:
-    cost = {name: record.cost.get(name) for name in _COST}
-    versions = record.environment.get("versions", {})
-    return _facts(
-        {"run": record.run_id} | cost | {name: record.environment.get(name) for name in _ENVIRONMENT} | versions
-    )
 
 
 def _licence(name: str) -> str:

@@ -24,21 +24,10 @@ def without_paths(record: Record) -> Record:
     """
     if paths := paths_in(record.run_key_content):
         raise UserError(f"{record.run_id}: its identity names {paths[0]}; it cannot be shared without that path")
-    content = asdict(record) | {"run_key_content": {}, "files": {}}
-    options = {name: value for name, value in record.options.items() if name not in PLACES}
-    files = {part: code["file"] for part, code in record.user_code.items()}
-    known = _known(record.options) | _known(record.backbone) | _known(files)
-    content |= {"options": short_values(options), "backbone": short_values(record.backbone)}
     kept = {"run_key_content": record.run_key_content, "files": record.files}
-    return Record(**(_texts(content, known) | kept))
-
-
-def short_values(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with each value that is a path as a whole, spaces included, cut to its last name."""
-    return {
-        name: [_short(item) for item in value] if isinstance(value, list) else _short(value)
-        for name, value in options.items()
-    }
+    options = {name: value for name, value in record.options.items() if name not in PLACES}
+    content = asdict(record) | {"options": options} | dict.fromkeys(kept)
+    return Record(**(texts_without_paths(content, known_paths(record)) | kept))
 
 
 def paths_in(value: Any) -> list[str]:
@@ -50,27 +39,25 @@ def paths_in(value: Any) -> list[str]:
     return _PATH.findall(value) if isinstance(value, str) else []
 
 
-def _short(value: Any) -> Any:
-    if not isinstance(value, str) or not _WHOLE.match(value):
-        return value
-    path, colon, name = value.rpartition(":") if ".py:" in value else (value, "", "")
-    return Path(path).name + colon + name
-
-
-def _known(options: dict[str, Any]) -> dict[str, str]:
-    """Return the known paths and their replacements; paths with spaces within a text match no pattern."""
-    values = [item for value in options.values() for item in (value if isinstance(value, list) else [value])]
+def known_paths(record: Record) -> dict[str, str]:
+    """Return the paths that a record names and their replacements; those with spaces match no pattern."""
+    files = {part: code["file"] for part, code in record.user_code.items()}
+    values = [*record.options.values(), *record.backbone.values(), *files.values()]
+    values = [item for value in values for item in (value if isinstance(value, list) else [value])]
     paths = [value for value in values if isinstance(value, str) and _WHOLE.match(value) and len(value) > 1]
-    folders = {str(Path.cwd()): ".", str(Path.home()): "~"}
-    return {value.removeprefix("local-dir:"): _short(value) for value in paths} | folders
+    known = {str(Path.cwd()): ".", str(Path.home()): "~"}
+    for value in paths:
+        path, colon, name = value.rpartition(":") if ".py:" in value else (value, "", "")
+        known[value] = Path(path).name + colon + name
+    return known
 
 
-def _texts(value: Any, known: dict[str, str]) -> Any:
-    """Return nested values with the paths removed from their texts."""
+def texts_without_paths(value: Any, known: dict[str, str]) -> Any:
+    """Return nested values with the paths removed from their texts; `known` are those of `known_paths`."""
     if isinstance(value, dict):
-        return {name: _texts(item, known) for name, item in value.items()}
+        return {name: texts_without_paths(item, known) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_texts(item, known) for item in value]
+        return [texts_without_paths(item, known) for item in value]
     if not isinstance(value, str):
         return value
     for path in sorted(known, key=len, reverse=True):
