@@ -77,8 +77,8 @@ class SlurmJob:
     def _lost(self) -> int | None:
         """Return the status of a job that ended without a result or will never start; None while it is alive."""
         state, why = self.queue.states.get(self.id, ("COMPLETED", ""))
-        never = state == "PENDING" and why in NEVER
-        if self.queue.silent or (state not in ENDED and not never):
+        never = state == "PENDING" and NEVER.fullmatch(why)
+        if self.queue.silent or not (never or ENDED.fullmatch(state)):
             self._ended = None
             return None
         self._ended = self._ended or time.monotonic()
@@ -86,9 +86,9 @@ class SlurmJob:
             return None
         if never:
             self.cancel()
-            self._say(f"it would never start ({why}); {NEVER[why]}")
+            self._say(f"it would never start ({why}); `sinfo -o '%P %l %D %c %m %G %f'` shows what there is")
         else:
-            self._say(f"{ENDED[state]}; Slurm's own log is {self.results / self.id}_0_log.err")
+            self._say(f"ended as {state}; Slurm's own log is {self.results / self.id}_0_log.err")
         return {"CANCELLED": STOPPED, "OUT_OF_MEMORY": -9}.get(state, 1)
 
     def _say(self, reason: str) -> None:

@@ -12,28 +12,9 @@ from backbones.errors import UserError
 TOOLS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
 LOOK_SECONDS = 3.0  # between two calls of squeue, which loads a server that all users share
 TIMEOUT_SECONDS = 60
-ENDED = {
-    "BOOT_FAIL": "its node did not start",
-    "CANCELLED": "it was cancelled (scancel)",
-    "COMPLETED": "it ended without a result",
-    "DEADLINE": "its deadline has passed",
-    "FAILED": "it failed before its process could say why",
-    "NODE_FAIL": "its node failed",
-    "OUT_OF_MEMORY": "it took more memory than it had asked for",
-    "PREEMPTED": "it was preempted, and this cluster does not start such jobs again",
-    "TIMEOUT": "its time was over before its state was saved",
-}
-_ENOUGH = "ask for what a node has (a cluster without GPUs: gpus 0); `sinfo -o '%P %D %c %m %G %f'` shows that"
-_TIME = "ask for fewer minutes: a run goes on in the next job; `sinfo -o '%P %l'` shows the limits"
-# Reasons, as `squeue` prints them, for which a job would never start, each with its fix.
-NEVER = {
-    "BadConstraints": _ENOUGH,
-    "PartitionConfig": _ENOUGH,
-    "PartitionNodeLimit": "ask for fewer nodes; `sinfo -o '%P %D'` shows how many there are",
-    "PartitionTimeLimit": _TIME,
-    "InvalidAccount": "name an account of yours",
-    "InvalidQOS": "name a QOS that your account may use",
-}
+ENDED = re.compile("BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|TIMEOUT")
+NEVER = re.compile("BadConstraints|PartitionConfig|Partition(Node|Time)Limit|InvalidAccount|InvalidQOS")
+"""Reasons, as `squeue` prints them, for which a job would never start."""
 
 
 def need_slurm() -> None:
@@ -85,4 +66,4 @@ class Queue:
         self.look(now=True)
         if self.silent:
             raise refusal(self.silent)
-        return {job for job, (state, _) in self.states.items() if state not in ENDED}
+        return {job for job, (state, _) in self.states.items() if not ENDED.fullmatch(state)}

@@ -1,6 +1,5 @@
 """`python -m transfer.sweep NAME|FILE [--tier TIER] [flags]` runs a grid of commands, one process each, and reports."""
 
-import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -189,8 +188,7 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None")
 
     report = SweepReport(sweep, sweeper, searches)
     tell(report.text(), flush=True)  # before anything is written: the disk may be full
-    page = report.write_page() if os.access(sweeper.out, os.W_OK) else f"not written, {sweeper.out} is read-only"
-    tell(f"page: {page}", file=sys.stderr)
+    tell(f"page: {report.write_page()}", file=sys.stderr)
     failed = [progress for progress in sweeper.jobs.values() if progress.status == "failed"]
     for progress in failed:
         tell(f"failed: {progress.job.name}: {progress.reason}", file=sys.stderr)

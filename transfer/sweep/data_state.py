@@ -64,23 +64,7 @@ def _lines(folder: Path) -> Iterator[bytes]:
                 yield os.fsencode(f"{path}\0missing\n")
 
 
-def weights_of(job: SweepJob) -> Path:
-    """Return where a job without a parent finds weights, by path or by its backbone's name."""
-    return Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
-
-
-def weights_states(job: SweepJob) -> list[str]:
-    """Return the stamps of the weights that a job finds; none if there are none."""
-    return [stamp_of(path.stat()) for path in _weights_files(job)]
-
-
-def _weights_files(job: SweepJob) -> list[Path]:
-    weights = exports.inside_run(weights_of(job))
-    files = (*exports.CHECKED, exports.PRETRAIN, exports.EXPORT_FACTS)
-    return [path for path in (weights, *(weights / name for name in files)) if path.is_file()]
-
-
-def paths_of_options(job: SweepJob) -> list[str]:
-    """Return the options of a job that name files or folders, besides its weights and data."""
-    values = (value for name, value in job.options.items() if name not in ("weights", "data"))
-    return [value for value in values if isinstance(value, str) and "/" in value]
+def weights_state(job: SweepJob) -> str:
+    """Return what changes when the weights change that a job without a parent finds, by path or backbone's name."""
+    weights = Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
+    return path_state(exports.inside_run(weights))

@@ -11,8 +11,9 @@ from backbones.checkpoints import exports
 from backbones.errors import UserError
 from backbones.runtime.files import parse_json, write_atomic
 from transfer.records.store import Record, Store
-from transfer.sweep.data_state import data_state, path_state, paths_of_options, weights_states
+from transfer.sweep.data_state import data_state, path_state, weights_state
 from transfer.sweep.definition.grid import SweepJob
+from transfer.sweep.definition.step import as_list
 
 
 @dataclass
@@ -26,10 +27,8 @@ class EarlierResults:
 
     out: Path
     extra: tuple[str, ...] = ()
-    _data: dict[tuple[str, str | None], str] = field(default_factory=dict)
-    """The states of the data sets when their first cell was looked at."""
-    _options: dict[str, str] = field(default_factory=dict)
-    """The same of files and folders that options name."""
+    _states: dict[tuple[str, ...], str] = field(default_factory=dict)
+    """The states of data sets, and of files and folders that options name, when their first cell was looked at."""
 
     def key(self, job: SweepJob, parent: Record | None) -> str:
         """Return a digest of a job's command and of all files that it reads; its name covers users' files.
@@ -37,8 +36,8 @@ class EarlierResults:
         Args:
             job: a cell. parent: the record of the cell that trains its weights.
         """
-        weights = parent.export if parent else weights_states(job)
-        parts = [job.argv(Path()), self.extra, self._data_state(job), weights, self._option_states(job)]
+        weights = parent.export if parent else weights_state(job)
+        parts = [job.argv(Path()), self.extra, self._file_states(job), weights]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def find(self, job: SweepJob, parent: Record | None) -> Record | None:
@@ -64,24 +63,18 @@ class EarlierResults:
         run_key = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
         return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key
 
-    def _data_state(self, job: SweepJob) -> list[str]:
-        """Return the states of the data set of a job, and of those on which it is scored besides."""
-        named = job.options.get("data", _value_of("--data", self.extra))
-        folder = None if named is None else str(named)
-        others = job.options.get("test_dataset") or ()
-        names = (job.dataset, *map(str, others if isinstance(others, list | tuple) else (others,)))
-        for key in ((name, folder) for name in names):
-            if key not in self._data:
-                self._data[key] = data_state(key[0], None if folder is None else Path(folder))
-        return [self._data[name, folder] for name in names]
-
-    def _option_states(self, job: SweepJob) -> list[str]:
-        """Return the states of files and folders that options of a job name, such as that of token labels."""
-        named = paths_of_options(job)
-        for path in named:
-            if path not in self._options:
-                self._options[path] = path_state(Path(path))
-        return [self._options[path] for path in named]
+    def _file_states(self, job: SweepJob) -> list[str]:
+        """Return the states of a job's data sets, and of files that its options name, such as that of token labels."""
+        folder = str(job.options.get("data", _value_of("--data", self.extra)) or "")
+        names = map(str, (job.dataset, *as_list(job.options.get("test_dataset"))))
+        values = (value for name, value in job.options.items() if name not in ("weights", "data"))
+        paths = (value for value in values if isinstance(value, str) and "/" in value)
+        keys: list[tuple[str, ...]] = [*((name, folder) for name in names), *((path,) for path in paths)]
+        for key in keys:
+            if key not in self._states:
+                data = Path(folder) if folder else None
+                self._states[key] = data_state(key[0], data) if len(key) > 1 else path_state(Path(key[0]))
+        return [self._states[key] for key in keys]
 
 
 def read_record(out: Path, runs: Sequence[str]) -> Record | None:

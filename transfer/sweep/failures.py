@@ -7,7 +7,6 @@ WRONG_ARGUMENTS, STOPPED = 2, 143
 """Exit statuses of a cell's command."""
 TAIL = 2**20
 """Bytes at the end of a log in which the reason is looked for."""
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b")
 
 
 def failure_reason(status: int, log: Path, start: int = 0) -> str:
@@ -28,9 +27,7 @@ def failure_reason(status: int, log: Path, start: int = 0) -> str:
         last = " ".join(line for line in texts if not line.startswith("For full helptext"))[-300:]  # several lines
     else:
         errors = [line.removeprefix("error: ") for line in texts if line.startswith("error:")]
-        raised = [line for line in texts if _EXCEPTION.match(line)]
-        of_file = errors and errors[-1].startswith("Traceback")  # an error of several lines: its last one says what
-        last = (errors if errors and not of_file else raised or errors or texts or ["its log is empty"])[-1]
+        last = (errors or texts or ["its log is empty"])[-1]
     return f"exit status {status}: {last[:300]}; see {log}"
 
 

@@ -116,17 +116,7 @@ def _check_rate(option: str, step: Step) -> None:
 
 
 def _remarks(group: _RunningSearch, result: SearchResult) -> Iterator[str]:
-    """Yield the reasons why the estimate is open or doubtful, each with the fix."""
-    low, high = group.search.low, group.search.high
-    for bracket in result.brackets:
-        if math.isinf(bracket.high):
-            fix = "raise `high`" if bracket.low >= high else "raise the budget"
-            yield f"seed {bracket.seed}: stable at all that was tried, up to {bracket.low:g}: {fix}"
-        if not bracket.low:
-            tried = [probe.rate for probe in result.probes if probe.seed == bracket.seed]
-            fix = "lower `low`" if bracket.high <= low else "raise the budget"
-            span = f"{len(tried)} from {min(tried):g} to {max(tried):g}"
-            yield f"seed {bracket.seed}: broken at all that was tried, {span}: {fix}"
+    """Yield the reasons why the estimate is doubtful."""
     if missing := group.search.seeds[len(result.brackets) :]:
         yield f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"
     if chance := group.endings.count("at_chance"):

@@ -5,7 +5,6 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from backbones.errors import tell
 from backbones.settings import read_yaml
 from transfer.records import command_result
 from transfer.records.store import HISTORY, OPTIONS
+from transfer.sweep.definition.grid import result_file
 
 MOST = 20
 """Number of cells that are shown one by one."""
@@ -21,57 +21,43 @@ TAIL = 2**16
 """Bytes at the end of a history in which its last step is looked for."""
 
 
-@dataclass(frozen=True)
-class RunningCell:
-    """A cell whose process runs.
-
-    Attributes:
-        name: of the cell.
-        result_file: of its command, beside which that names the run it has begun.
-        seconds: since it was started.
-    """
-
-    name: str
-    result_file: Path
-    seconds: float
-
-
 class ProgressLines:
     """Writes lines of text, and once a minute one line per running cell, to stderr.
 
     Args:
-        runs: folder of the runs.
+        out: folder of the sweep.
     """
 
-    def __init__(self, runs: Path) -> None:
-        self._runs, self._last = runs, time.monotonic()
+    def __init__(self, out: Path) -> None:
+        self._out, self._last = out, time.monotonic()
 
     def say(self, text: str) -> None:
         """Write a line."""
         tell(text, file=sys.stderr, flush=True)
 
-    def show(self, cells: Sequence[RunningCell]) -> None:
-        """Show the running cells, if it is time."""
-        if time.monotonic() - self._last < SECONDS:
+    def show(self, cells: Sequence[tuple[str, float]]) -> None:
+        """Show the running cells, by name and time of their start, if it is time."""
+        now = time.monotonic()
+        if now - self._last < SECONDS:
             return
-        self._last = time.monotonic()
-        for cell in cells[:MOST]:
-            self.say(f"  {progress_line(cell, self._runs)}")
+        self._last = now
+        for name, started in cells[:MOST]:
+            self.say(f"  {progress_line(name, now - started, self._out)}")
         if len(cells) > MOST:
             self.say(f"  and {len(cells) - MOST} more")
 
 
-def progress_line(cell: RunningCell, runs: Path) -> str:
+def progress_line(cell: str, seconds: float, out: Path) -> str:
     """Return what a running cell does: epoch, loss and time left of a training, or for how long it has run."""
-    run = command_result.begun(cell.result_file)
+    run, runs = command_result.begun(result_file(out, cell)), out / "runs"
     step = _last_step(runs / run) if run else None
     if step is None:
-        return f"{cell.name} running for {_duration(cell.seconds)}"
+        return f"{cell} running for {_duration(seconds)}"
     loss = "loss not finite" if step["loss"] is None else f"loss {step['loss']:.4g}"
     epoch, epochs = step["epoch"], read_yaml(runs / run / OPTIONS).get("epochs") or 0
     begin, now = ((runs / run / name).stat().st_mtime for name in (OPTIONS, HISTORY))
     left = f", {_duration((now - begin) * (epochs - epoch) / epoch)} left" if 0 < epoch <= epochs else ""
-    return f"{cell.name} epoch {epoch:.1f} of {epochs:g}, {loss}{left}"
+    return f"{cell} epoch {epoch:.1f} of {epochs:g}, {loss}{left}"
 
 
 def _last_step(folder: Path) -> dict[str, Any] | None:

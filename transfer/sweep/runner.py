@@ -1,6 +1,5 @@
 """Runs the jobs of a sweep: finished ones are reused, failed ones tried again, and their successors blocked."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from transfer.records.store import Record, has_state
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.earlier_results import EarlierResults, read_record
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
-from transfer.sweep.progress_lines import ProgressLines, RunningCell
+from transfer.sweep.progress_lines import ProgressLines
 
 POLL_SECONDS = 0.2
 LOCK = Path("cells") / "lock"
@@ -78,7 +77,7 @@ class Sweeper:
     jobs: dict[str, Progress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._lines = ProgressLines(self.out / "runs")
+        self._lines = ProgressLines(self.out)
         self._earlier = EarlierResults(self.out, self.extra)
 
     def add(self, jobs: Sequence[SweepJob]) -> None:
@@ -90,11 +89,9 @@ class Sweeper:
         """Run until every job has ended.
 
         Raises:
-            UserError: the folder cannot be written though jobs are left, another process runs this sweep, or a job can
+            UserError: the folder cannot be written, another process runs this sweep, or a job can
                 never start.
         """
-        if not self._block_or_reuse_all() and not os.access(self.out, os.W_OK):
-            return  # a finished sweep is shown on a read-only disk, too
         check_writable(self.out / "cells", "--out")
         for progress in self.jobs.values():
             self.launcher.fits(self._process_spec(progress))  # raises for a job that can never start
@@ -103,21 +100,11 @@ class Sweeper:
                 while not all(progress.ended for progress in self.jobs.values()):
                     self._update()
                     self._start_ready()
-                    self._show()
+                    running = [progress for progress in self.jobs.values() if progress.status == "running"]
+                    self._lines.show([(progress.job.name, progress.started) for progress in running])
                     time.sleep(POLL_SECONDS)
             finally:
                 self.launcher.close()
-
-    def _show(self) -> None:
-        """Write what the running cells do."""
-        running = [progress for progress in self.jobs.values() if progress.status == "running"]
-        now = time.monotonic()
-        self._lines.show(
-            [
-                RunningCell(progress.job.name, result_file(self.out, progress.job.name), now - progress.started)
-                for progress in running
-            ]
-        )
 
     def _update(self) -> None:
         """Take the results of processes that have ended; block or reuse waiting jobs."""
@@ -129,15 +116,6 @@ class Sweeper:
                 if status is not None:
                     progress.seconds += time.monotonic() - progress.started
                     self._finish(progress, status)
-
-    def _block_or_reuse_all(self) -> bool:
-        """Block or reuse what can be, and return whether jobs are left."""
-        before = -1
-        while before != (ended := sum(progress.ended for progress in self.jobs.values())):
-            before = ended
-            for progress in [progress for progress in self.jobs.values() if progress.status == "waiting"]:
-                self._block_or_reuse(progress)
-        return ended < len(self.jobs)
 
     def _block_or_reuse(self, progress: Progress) -> None:
         parent = self._parent(progress)

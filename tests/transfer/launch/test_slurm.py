@@ -61,7 +61,6 @@ def test_the_job_gets_the_words_without_the_launchers() -> None:
     [
         (["--nodes", "2"], "--nodes has no effect with --launcher local"),
         (["--launcher", "slurm", "--gpus", "-1"], "--gpus -1"),
-        (["--launcher", "slurm", "--minutes", "0"], "--minutes 0"),
         (["--launcher", "slurm", "--gpus", "2", "--processes", "3"], "one for each GPU"),
     ],
 )
@@ -76,14 +75,9 @@ def test_wrong_words(words: list[str], named: str, capsys: pytest.CaptureFixture
 def test_what_slurm_is_asked_for() -> None:
     given = {"gpus": 8, "nodes": 2, "memory_gb": 1.5, "cpus": 4, "minutes": 90, "partition": "long"}
     asked = sbatch_parameters(given | {"extra": {"mail-user": "me"}}, 7)
-    assert asked["gpus_per_node"] == 8
-    assert asked["nodes"] == 2
-    assert asked["mem"] == "1536MB"
-    assert asked["time"] == 90
-    assert asked["partition"] == "long"
-    assert asked["array_parallelism"] == 7
-    assert asked["srun_args"] == ["--cpus-per-task=4"]
-    assert asked["additional_parameters"] == {"requeue": True, "mail-user": "me"}
+    wanted = {"gpus_per_node": 8, "nodes": 2, "mem": "1536MB", "time": 90, "partition": "long", "array_parallelism": 7}
+    wanted |= {"srun_args": ["--cpus-per-task=4"], "additional_parameters": {"requeue": True, "mail-user": "me"}}
+    assert {name: asked[name] for name in wanted} == wanted
     assert "gpus_per_node" not in sbatch_parameters({"gpus": 0}, 1)
     assert sbatch_parameters({"minutes": 1}, 1)["signal_delay_s"] < 60
 
@@ -94,28 +88,13 @@ def test_ranks_are_gpus_or_processes() -> None:
         ranks({"gpus": 2, "processes": 4})
 
 
-@pytest.mark.parametrize(
-    ("resources", "named"),
-    [({"gpu": 1}, "'gpus'"), ({"nodes": 0}, "`nodes` is a number of at least 1"), ({"memory_gb": "8G"}, "`memory_gb`")],
-)  # fmt: skip
-def test_wrong_resources_are_named(resources: dict[str, object], named: str) -> None:
-    with pytest.raises(UsageError, match=named):
-        sbatch_parameters(resources, 1)
-
-
 # without Slurm
 
 
-@pytest.mark.parametrize("module", ["run"])
-def test_no_slurm_here(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from transfer.pretrain import main as pretrain
-
+def test_no_slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
-    command, name = {"run": (main, "reid"), "pretrain": (pretrain, "deit")}[module]
     out = tmp_path / "runs"
-    assert command([name, "--backbone", "tiny", "--smoke", "--launcher", "slurm", "--out", str(out)]) == 1
+    assert main(["reid", "--backbone", "tiny", "--smoke", "--launcher", "slurm", "--out", str(out)]) == 1
     said = capsys.readouterr().err
     assert "sbatch, srun, squeue, scontrol, scancel not found" in said
     assert "--launcher local" in said
@@ -136,9 +115,9 @@ def test_a_silent_slurm_refuses_in_its_own_words(tmp_path: Path, monkeypatch: py
         ("PENDING", "Resources", None, ""),
         ("PENDING", "PartitionConfig", 1, "would never start"),
         ("RUNNING", "None", None, ""),
-        ("CANCELLED", "None", 143, "cancelled"),
-        ("OUT_OF_MEMORY", "OutOfMemory", -9, "memory"),
-        ("NODE_FAIL", "NodeDown", 1, "node failed"),
+        ("CANCELLED", "None", 143, "ended as CANCELLED"),
+        ("OUT_OF_MEMORY", "OutOfMemory", -9, "ended as OUT_OF_MEMORY"),
+        ("NODE_FAIL", "NodeDown", 1, "ended as NODE_FAIL"),
     ],
 )
 def test_what_becomes_of_a_job_without_a_result(
@@ -184,7 +163,7 @@ def test_works_are_elements_of_one_array(tmp_path: Path, monkeypatch: pytest.Mon
     wait_until(lambda: jobs[2].poll() is not None)
     assert jobs[2].poll() == 143
     assert str(tmp_path) in (tmp_path / "stays.log").read_text()
-    assert "it was cancelled" in (tmp_path / "stays.log").read_text()
+    assert "ended as CANCELLED" in (tmp_path / "stays.log").read_text()
 
 
 def interrupt(job: str, *words: str) -> None:

@@ -69,10 +69,3 @@ def test_slurms_notice_does_not_kill_the_child(process: Process) -> None:
     process.stop()
     process.wait()
     assert process.result == 143
-
-
-def test_a_killed_child_is_over(process: Process) -> None:
-    process._process.kill()
-    process.wait()
-    assert process.result == -signal.SIGKILL
-    assert process.finished

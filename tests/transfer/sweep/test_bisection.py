@@ -6,8 +6,6 @@ from collections.abc import Callable
 from statistics import median
 
 import pytest
-import torch
-from torch import Tensor, nn
 
 from transfer.sweep.bisection import Search, SearchResult
 
@@ -36,32 +34,6 @@ def test_the_limit_is_found_within_the_ratio_and_the_budget() -> None:
             assert bracket.high / bracket.low <= 1.5, limit
         assert 1 / 1.5 <= found.estimate / limit <= 1.5
         assert found.violations == (), limit
-
-
-def test_gradient_descent_on_a_quadratic_has_the_limit_two_over_its_largest_curvature() -> None:
-    curvatures = torch.tensor([0.3, 1.0, 7.0], dtype=torch.float64)
-
-    def trains(rate: float, seed: int) -> bool:
-        point = torch.randn(3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-        weights = nn.Parameter(point)
-        optimizer = torch.optim.SGD([weights], lr=rate)
-
-        def loss() -> Tensor:
-            return (curvatures * weights**2).sum() / 2
-
-        first = loss().item()
-        for _ in range(400):
-            optimizer.zero_grad()
-            loss().backward()
-            optimizer.step()
-        return math.isfinite(loss().item()) and loss().item() <= first
-
-    found = search_largest_stable(Search(1e-4, 100, seeds=(0, 1, 2), budget=12), trains)
-    limit = 2 / 7
-    assert len(found.probes) <= 12
-    assert limit / 1.5 <= found.estimate <= 1.5 * limit
-    low, high = found.interval
-    assert low <= limit <= high
 
 
 def test_a_range_without_a_limit_in_it_is_said_so() -> None:
@@ -96,7 +68,7 @@ def test_what_contradicts_a_single_limit_is_reported() -> None:
     assert any("seed 1" in text and "is stable" in text for text in found.violations), found.probes
 
 
-@pytest.mark.parametrize("budget", [1, 2, 5, 8])
+@pytest.mark.parametrize("budget", [1, 2, 8])
 def test_a_small_budget_is_kept(budget: int) -> None:
     found = search_largest_stable(Search(1e-5, 10, seeds=(0, 1, 2), budget=budget), lambda rate, seed: rate < 0.01)
     assert len(found.probes) <= budget

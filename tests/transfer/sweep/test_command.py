@@ -21,16 +21,10 @@ def test_the_shipped_sweeps_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         ([], "usage:"),
         (["demmo"], "did you mean 'demo'"),
         (["--tier", "smoke"], "the sweep comes first"),
-        (["bench"], "give the part to compare and others"),
         (["bench", "--stem", "conv", "--against", "conv"], "give the part to compare and others, each once"),
         (["demo", "--stem", "conv"], "no part to vary"),
-        (
-            ["scaled_relu_table4"],
-            "add --tier reduced (on a workstation), or --tier smoke (embedded data, in minutes), or",
-        ),
         (["bench", "--stem", "conv", "--against", "xiao", "--dry-run"], "sweep bench has several scales; add --tier"),
         (["demo", "--tier", "smoke"], "has no tier 'smoke'"),
-        (["demo", "--workers", "0"], "at least 1"),
         (["demo", "--set", "pretrain.epoch=1"], "did you mean 'epochs'"),
     ],
 )

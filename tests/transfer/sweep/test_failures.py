@@ -23,7 +23,6 @@ def test_an_earlier_attempt_is_not_blamed(tmp_path: Path) -> None:
         (-9, "", "killed by signal 9; the system's memory limit does that"),
         (143, "", "its state saved"),
         (1, "", "its log is empty"),
-        (1, "no colon here\n", "no colon here"),
         (1, 'Traceback (most recent call last):\n  File "a.py"\nValueError: no such width\n', "ValueError: no such"),
         (1, "a bar 10%\ra bar 20%\rerror: full\n", "exit status 1: full"),
         (2, "wrong flag --leer\nFor full helptext, run it\n", "wrong flag --leer"),

@@ -1,4 +1,4 @@
-"""A search as cells of a sweep: real trainings of the test backbone, whose rate is searched."""
+"""A search as cells of a sweep."""
 
 from pathlib import Path
 from typing import Any
@@ -8,10 +8,10 @@ import pytest
 from backbones.errors import UsageError
 from backbones.settings import write_yaml
 from tests.transfer.records.recorded import broken, made
-from tests.transfer.sweep.test_runner import PRETRAIN, QUICK, InThisProcess
+from tests.transfer.sweep.test_runner import PRETRAIN, QUICK
 from transfer.sweep.definition.sweep_file import read_sweep
 from transfer.sweep.lr_search import Searches
-from transfer.sweep.runner import Progress, Sweeper
+from transfer.sweep.runner import Progress
 
 SEARCH = {"step": "pretrain", "option": "lr", "low": 1e-4, "high": 1e6, "budget": 6, "ratio": 10, "seeds": [0]}
 
@@ -21,23 +21,6 @@ def searches(folder: Path, **given: Any) -> Searches:
     step = PRETRAIN | {"options": {**QUICK, "epochs": 1}}
     path.write_text(write_yaml({"steps": {"pretrain": step}, "search": SEARCH | given}))
     return Searches(read_sweep(str(path), "full"))
-
-
-@pytest.mark.nightly
-def test_the_limit_of_a_real_training_is_bracketed_within_the_budget(tmp_path: Path) -> None:
-    found = searches(tmp_path)
-    sweeper = Sweeper(tmp_path / "out", InThisProcess(), on_end=found.next_jobs)
-    sweeper.add(found.start())
-    sweeper.run()
-    (group,) = found.groups
-    assert group.result is not None
-    (bracket,) = group.result.brackets
-    assert len(group.result.probes) == len(sweeper.jobs) <= 6
-    by_rate = {progress.job.options["lr"]: progress for progress in sweeper.jobs.values()}
-    assert by_rate[bracket.low].status == "completed"
-    assert by_rate[bracket.high].training_failed
-    (row,) = found.table().to_frame().to_dict("records")
-    assert row["runs"] == len(sweeper.jobs)
 
 
 def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
@@ -54,10 +37,8 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
     [
         ({"low": 1, "high": 0.1}, "0 < low < high"),
         ({"ratio": 1}, "ratio"),
-        ({"seeds": []}, "seeds"),
         ({"option": "optimizer"}, "`optimizer` is no number"),
         ({"step": "reid"}, "unknown key 'reid'"),
-        ({"option": "lrr"}, "'lrr' is no option of a cell"),
         ({"seeds": [0, 1, 2], "budget": 4}, "a budget of two runs a seed"),
     ],
 )

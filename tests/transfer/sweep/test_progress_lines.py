@@ -9,7 +9,7 @@ import pytest
 
 from transfer.records import command_result
 from transfer.sweep import progress_lines
-from transfer.sweep.progress_lines import MOST, ProgressLines, RunningCell, progress_line
+from transfer.sweep.progress_lines import MOST, ProgressLines, progress_line
 
 
 def training(folder: Path, *, epoch: float, seconds: float) -> None:
@@ -24,15 +24,15 @@ def training(folder: Path, *, epoch: float, seconds: float) -> None:
 
 def test_a_training_tells_its_epoch_its_loss_and_the_time_left(tmp_path: Path) -> None:
     training(tmp_path / "runs" / "mine", epoch=2.5, seconds=100)
-    command_result.announce(tmp_path / "cell.json", "mine")
-    cell = RunningCell("reid-conv", tmp_path / "cell.json", 130.0)
-    assert progress_line(cell, tmp_path / "runs") == "reid-conv epoch 2.5 of 10, loss 1.25, 5 min left"
+    (tmp_path / "cells").mkdir()
+    command_result.announce(tmp_path / "cells" / "reid-conv.json", "mine")
+    assert progress_line("reid-conv", 130.0, tmp_path) == "reid-conv epoch 2.5 of 10, loss 1.25, 5 min left"
 
 
 def test_before_its_first_step_a_cell_tells_how_long_it_has_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cells = [RunningCell(f"knn {number}", tmp_path / "cell.json", 61.0) for number in range(MOST + 5)]
+    cells = [(f"knn {number}", time.monotonic() - 61.0) for number in range(MOST + 5)]
     lines = ProgressLines(tmp_path)
     lines.show(cells)
     assert capsys.readouterr().err == "", "once a minute"

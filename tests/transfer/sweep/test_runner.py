@@ -91,16 +91,13 @@ def swept(out: Path, jobs: list[SweepJob]) -> tuple[Sweeper, InThisProcess]:
 
 
 def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = PRETRAIN | {"grid": {"lr": [1e-3, 1e6]}, "options": {**QUICK, "epochs": 1}}
     jobs, out = jobs_of(tmp_path, pretrain=broken, classify=CLASSIFY), tmp_path / "out"
     sweeper, launcher = swept(out, jobs)
     statuses = {name: progress.status for name, progress in sweeper.jobs.items()}
-    assert statuses[jobs[0].name] == "completed"
-    assert statuses[jobs[1].name] == "nonfinite"
-    assert statuses[jobs[2].name] == "completed"
-    assert statuses[jobs[3].name] == "blocked"
+    assert [statuses[job.name] for job in jobs] == ["completed", "nonfinite", "completed", "blocked"]
     assert len(launcher.words) == 3
     assert "nonfinite" in sweeper.jobs[jobs[3].name].reason
     said = capsys.readouterr().err
@@ -118,26 +115,23 @@ def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
     assert {name: progress.status for name, progress in again.jobs.items()} == statuses
     assert all(progress.reused for progress in again.jobs.values() if progress.record)
 
-    written = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # as on a disk that cannot be written
-    shown_again, nothing = swept(out, jobs)
-    assert {name: progress.status for name, progress in shown_again.jobs.items()} == statuses
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == written
-
 
 def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lacking = {"run": "reid", "backbone": "tiny", "dataset": "market1501", "options": {"weights": "random"}}
-    good = CLASSIFY | {"after": "pretrain"}
-    sweeper, launcher = swept(tmp_path / "out", jobs_of(tmp_path, reid=lacking, pretrain=PRETRAIN, classify=good))
-    failed, *others = sweeper.jobs.values()
+    wrong = PRETRAIN | {"options": {**QUICK, "optimizer": "adamm"}}
+    steps = {"reid": lacking, "wrong": wrong, "pretrain": PRETRAIN, "classify": CLASSIFY}
+    sweeper, launcher = swept(tmp_path / "out", jobs_of(tmp_path, **steps))
+    failed, words, *others = sweeper.jobs.values()
+    assert (words.status, words.attempts) == ("failed", 1), "wrong words are not tried again"
+    assert "adamm" in words.reason
     assert failed.status == "failed"
     assert failed.attempts == 2
     assert "market1501" in failed.reason
     assert [progress.status for progress in others] == ["completed", "completed"]
     assert "is tried again" in capsys.readouterr().err
-    assert len(launcher.words) == 4
+    assert len(launcher.words) == 5
 
 
 @pytest.mark.nightly
@@ -177,39 +171,13 @@ def test_a_refused_cell_fails_alone(tmp_path: Path, slots: int | None) -> None:
     assert statuses["pretrain"].status == statuses["knn"].status == "completed"
 
 
-def test_wrong_words_are_not_tried_again(tmp_path: Path) -> None:
-    wrong = PRETRAIN | {"options": {**QUICK, "optimizer": "adamm"}}
-    sweeper, launcher = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=wrong, classify=CLASSIFY))
-    first, second = sweeper.jobs.values()
-    assert (first.status, first.attempts, second.status) == ("failed", 1, "blocked")
-    assert "adamm" in first.reason
-    assert len(launcher.words) == 1
+STEM = """
+from torch import nn
 
-
-STEM = (
-    "from torch import nn\n\n\n"
-    "class Stem(nn.Module):\n"
-    "    def __init__(self, dim, patch):\n"
-    "        super().__init__()\n"
-    "        self.proj = nn.Conv2d(3, dim, patch, patch, bias=BIAS)\n\n"
-    "    def forward(self, x):\n"
-    "        return self.proj(x)\n"
-)
-
-
-def test_a_changed_part_of_the_user_runs_again(tmp_path: Path) -> None:
-    stem = tmp_path / "my_stem.py"
-    stem.write_text(STEM.replace("BIAS", "True"))
-    step = PRETRAIN | {"options": {**PRETRAIN["options"], "stem": f"{stem}:Stem"}}  # type: ignore[dict-item]
-    first, _ = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
-    stem.write_text(STEM.replace("BIAS", "False"))
-    second, launcher = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
-    one, two = (next(iter(sweeper.jobs.values())) for sweeper in (first, second))
-    assert (one.status, two.status) == ("completed", "completed")
-    assert len(launcher.words) == 1
-    assert one.record
-    assert two.record
-    assert one.record.export != two.record.export
+class Stem(nn.Sequential):
+    def __init__(self, dim, patch):
+        super().__init__(nn.Conv2d(3, dim, patch, patch, bias=BIAS))
+"""
 
 
 def test_a_file_edited_after_the_sweep_began_stops_its_cells(tmp_path: Path) -> None:
@@ -223,6 +191,8 @@ def test_a_file_edited_after_the_sweep_began_stops_its_cells(tmp_path: Path) -> 
     (stopped,) = sweeper.jobs.values()
     assert (stopped.status, launcher.words) == ("failed", [])
     assert stopped.reason == f"{stem}:Stem changed since the sweep began; start the sweep again"
+    again, _ = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
+    assert [progress.status for progress in again.jobs.values()] == ["completed"]
 
 
 def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Expands a sweep into jobs: one command for each combination of its steps, rows and grids. Imports no torch."""
 
-import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
@@ -121,9 +120,10 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
     fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):
         for values in product(*axes.values()):
-            options = fixed | {
-                name: item for axis, value in zip(axes, values) for name, item in _spread(options_of(axis), value)
-            }
+            options = dict(fixed)
+            for axis, value in zip(axes, values):
+                names = options_of(axis)
+                options |= {axis: value} if len(names) == 1 else zip(names, value, strict=True)
             if options.get("smoke") is False:
                 del options["smoke"]
             yield make_job(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
@@ -132,11 +132,6 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
 def _axes(step: Step, row: dict[str, Any]) -> dict[str, Any]:
     """Return the values of each option, or of several together, that a step's grid and a row vary."""
     return {**step.grid, **{name: _readings(value) for name, value in (row.get(step.name) or {}).items()}}
-
-
-def _spread(names: tuple[str, ...], value: Any) -> list[tuple[str, Any]]:
-    """Return (option, value) for each option that a value of an axis sets."""
-    return [(names[0], value)] if len(names) == 1 else list(zip(names, value, strict=True))
 
 
 def make_job(
@@ -160,12 +155,8 @@ def make_job(
     labels = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
     slug = "-".join(re.sub(r"[^\w.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
     contents = tuple((argument, content) for argument, content in zip(arguments, files, strict=True) if content)
-    return SweepJob(f"{_cut(slug)}-{digest}", step, backbone, dataset, seed, options, parent, label, contents)
-
-
-def _cut(slug: str) -> str:
-    """Return the start of a name that leaves room for more in what file systems take, which is counted in bytes."""
-    return slug.encode()[:100].decode(errors="ignore")
+    start = slug.encode()[:100].decode(errors="ignore")  # file systems count bytes
+    return SweepJob(f"{start}-{digest}", step, backbone, dataset, seed, options, parent, label, contents)
 
 
 def _readings(value: Any) -> list[Any]:
@@ -183,21 +174,17 @@ def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:
         return ""
     if path.suffix == ".py":
         return file_digest(path)
-    inner = "".join(_content(text, path.parent, depth - 1) for text in _texts(path)) if depth else ""
+    inner = "".join(_content(text, path.parent, depth - 1) for text in _texts(read_yaml(path))) if depth else ""
     return hashlib.sha256(path.read_bytes() + inner.encode()).hexdigest()
 
 
-def _texts(path: Path) -> Iterator[str]:
-    """Yield all texts in a YAML file; none of a file of another kind."""
-    waiting: list[Any] = []
-    if path.suffix != ".py":
-        with contextlib.suppress(UsageError):  # the error is raised again, with its place, when the file is used
-            waiting.append(read_yaml(path))
-    while waiting:
-        value = waiting.pop()
-        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
-        if isinstance(value, str):
-            yield value
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _flags(options: dict[str, Any]) -> list[str]:

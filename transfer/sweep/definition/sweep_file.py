@@ -132,7 +132,7 @@ def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str
         tier=tier,
         about=str(content.get("about", "")),
         steps=parsed,
-        rows=tuple(_without(rows, {*_options_in_tier(overrides), *_options_in_settings(settings)})),
+        rows=tuple(_without(rows, {*_options_in_tier(overrides), *map(_option_in, settings)})),
         report=_report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report"),
         search=search,
         paper=paper,
@@ -150,11 +150,9 @@ def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
     return (str(content["paper"]), table_of(str(content["paper"]), named[0]).name) if named else None
 
 
-def _options_in_settings(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (step, option) of each setting."""
-    for text in settings:
-        step, _, option = text.partition("=")[0].partition(".")
-        yield step, option
+def _option_in(setting: str) -> tuple[str, str]:
+    step, _, option = setting.partition("=")[0].partition(".")
+    return step, option
 
 
 def _options_in_tier(overrides: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -180,15 +178,12 @@ def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:
     check_keys(parts, REPORT_KEYS, where)
     pairs = as_list(parts.get("compare"))
     pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
-    given = {key: value for key, value in parts.items() if value is not None}
-    for key, values in [*given.items(), *(("compare", pair) for pair in pairs)]:
-        if (
-            key in EXAMPLES
-            and values is not given.get("compare")
-            and not (isinstance(values, list) and len(values) == 2)
-        ):
+    given = {key: value for key, value in parts.items() if value is not None} | {"compare": pairs}
+    once = [(key, given[key]) for key in ("map", "interaction") if key in given]
+    for key, values in [*(("compare", pair) for pair in pairs), *once]:
+        if not (isinstance(values, list) and len(values) == 2):
             raise UsageError(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
-    return given | {"compare": pairs, "by": as_list(parts.get("by"))}
+    return given | {"by": as_list(parts.get("by"))}
 
 
 def _path(name: str) -> Path:

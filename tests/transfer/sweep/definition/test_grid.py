@@ -74,27 +74,11 @@ def test_a_printed_rate_becomes_one_cell_for_each_reading(tmp_path: Path) -> Non
         jobs_of(tmp_path, content)
 
 
-def test_what_the_command_sets_stands_above_the_rows(tmp_path: Path) -> None:
-    content = changed("steps.pretrain.grid", {})
-    content["rows"] = [{"pretrain": {"stem": "conv"}, "reid": {"lr": 0.1}}, {"pretrain": {"stem": "patchify"}}]
-    settings = ("reid.lr=0.7", "pretrain.stem=xiao")
-    jobs = expand(read_sweep(write(tmp_path, content), "smoke", settings))
-    assert [value(job, "--stem") for job in jobs] == ["xiao", "xiao"]
-    assert value(jobs[1], "--lr") == "0.7"
-
-
 def test_values_become_the_words_of_a_person(tmp_path: Path) -> None:
-    options = {
-        "decay_norm": True,
-        "local_bn": False,
-        "clip_grad": None,
-        "global_area": [0.5, 1],
-        "weights": "random",
-        "gate": "silu",
-    }
+    options = {"decay_norm": True, "local_bn": False, "clip_grad": None, "global_area": [0.5, 1], "gate": "silu"}
     job, *_ = jobs_of(tmp_path, changed("steps.pretrain.options", options))
     words = " ".join(job.argv(Path("out")))
-    assert "--decay-norm --no-local-bn --clip-grad None --global-area 0.5 1 --weights random --gate silu" in words
+    assert "--decay-norm --no-local-bn --clip-grad None --global-area 0.5 1 --gate silu" in words
 
 
 def test_a_cell_has_the_same_name_in_another_sweep_and_another_one_for_other_options(tmp_path: Path) -> None:
@@ -112,14 +96,3 @@ def test_an_axis_of_several_options_varies_them_together(tmp_path: Path) -> None
     assert said == [(*arm, stem) for arm in arms for stem in ("patchify", "conv")]
     assert len({job.name for job in jobs}) == 6
     assert all("relu-True" in job.name for job in jobs if job.options["attention"] == "relu")
-
-
-@pytest.mark.parametrize(
-    ("grid", "said"),
-    [
-        ({"attention, qk_nrm": [["relu", True]]}, "'qk_nrm' is no option of a cell; did you mean 'qk_norm'"),
-    ],
-)
-def test_a_wrong_axis_of_several_options_is_named(tmp_path: Path, grid: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        jobs_of(tmp_path, changed("steps.pretrain.grid", grid))
