@@ -15,7 +15,7 @@ from backbones.errors import UsageError, UserError, reason_of, tell
 from backbones.settings import Positional, parse
 from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.command import exit_on_user_error
-from transfer.records.store import RECORD, Run, Store, Unfinished, merged, store_in
+from transfer.records.store import RECORD, Run, Store, Unfinished, has_record, merged, store_in
 from transfer.verify.recompute import recompute
 from transfer.verify.verification import Verdict, verify
 
@@ -104,7 +104,7 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfini
             yield folder, str(folder)
             continue
         folder = folder if source.is_file() else store_in(folder).root
-        folders = Store(folder).recorded()
+        folders = [run for run in Store(folder).folders() if has_record(run)]
         if not folders:
             raise UserError(f"{path}: neither a run with a {RECORD}, nor a folder with such runs, nor a bundle")
         yield from ((run, f"{source}/{run.name}" if source.is_file() else str(run)) for run in folders)

@@ -17,7 +17,7 @@ from backbones.checkpoints.exports import CONFIG, EXPORT, WEIGHTS
 from backbones.errors import UserError
 from backbones.spec import BackboneSpec
 from transfer.cli.command import Command
-from transfer.records.per_sample import OUTCOMES, Outcomes, UnusableOutcomes, arrays_in
+from transfer.records.per_sample import Outcomes
 from transfer.records.record import Record
 from transfer.records.store import OPTIONS
 from transfer.verify.checks import PRETRAIN, found_weights, task_of
@@ -53,19 +53,13 @@ def recompute(folder: Path, record: Record, weights: Path | None, data: Path | N
         return Outcome(lines=["no scores to recompute"])
     start = time.monotonic()
     try:
-        before = arrays_in(folder / OUTCOMES)
         scores, outcomes = _evaluated(folder, record, weights, data)
-    except UnusableOutcomes as error:
-        return Outcome(missing=f"not recomputed: {OUTCOMES}: {error}")
     except UserError as error:
         return Outcome(missing=f"not recomputed: {str(error).splitlines()[0]}")
     samples, precision = len(outcomes["sample"]), record.environment["eval_precision"]
     tolerance = TOLERANCES[precision] + 2 / samples
     seconds = time.monotonic() - start
-    lines = [
-        f"evaluated again in {precision}: {samples} samples, {_differing(before, outcomes)} with other results "
-        f"({seconds:.1f} s); tolerance {tolerance:.2g}"
-    ]
+    lines = [f"evaluated again in {precision}: {samples} samples ({seconds:.1f} s); tolerance {tolerance:.2g}"]
     wrong, width = [], max(map(len, record.scores))
     for name, recorded in record.scores.items():
         again = scores.get(name, np.nan)
@@ -73,20 +67,6 @@ def recompute(folder: Path, record: Record, weights: Path | None, data: Path | N
         if not abs(again - recorded) <= tolerance:
             wrong.append(f"{name}: {recorded} in the record, {again} recomputed, for a tolerance of {tolerance:.2g}")
     return Outcome(wrong, lines)
-
-
-def _differing(before: Outcomes, again: Outcomes) -> int:
-    """Return the number of samples whose results differ; all of them where the samples are others."""
-    count = len(again["sample"])
-    if not np.array_equal(before["sample"], again["sample"]):
-        return count
-    differs = np.zeros(count, dtype=bool)
-    for name in before.keys() & again.keys():
-        one, other = before[name], again[name]
-        if len(one) == len(other) == count and one.ndim and one.dtype.kind in "biuf":
-            equal = (one == other) | ((one != one) & (other != other))
-            differs |= ~equal.reshape(count, -1).all(1)
-    return int(differs.sum())
 
 
 def _evaluated(folder: Path, record: Record, weights: Path | None, data: Path | None) -> "tuple[Scores, Outcomes]":

@@ -1,11 +1,10 @@
 """Checks that a run's folder was not changed, and that its per-sample results give its scores."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from backbones.errors import UserError, reason_of
+from transfer.evaluation.software import package_version, source_state
 from transfer.records.store import RECORD, Record
 from transfer.verify.checks import check_files, check_run_key, check_scores, check_weights
 
@@ -67,33 +66,20 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
 
 
 def differences_here(record: Record) -> list[str]:
-    """Return the differences between a run's environment and this one, as `name THERE there, HERE here`."""
-    there, here = record.environment, _here()
-    flat_there, flat_here = (
-        {key: value for key, value in environment.items() if key != "versions"} | environment.get("versions", {})
-        for environment in (there, here)
-    )
-    # an automatic precision depends on the machine; only one that was given is part of the environment to compare
-    requested = [name for name in ("precision", "eval_precision") if record.options.get(name) != "auto"]
-    ignored = ("started", "workers", "threads_why", "tf32", *requested)
-    names = [name for name in flat_there if name not in ignored]
-    return [
-        f"{name} {flat_there[name]} there, {flat_here.get(name)} here"
-        for name in names
-        if flat_there[name] != flat_here.get(name)
-    ]
-
-
-@lru_cache
-def _here() -> dict[str, Any]:
+    """Return the packages, device and state of the source that differ from here, as `name THERE there, HERE here`."""
     import torch
 
-    from backbones.engine.context import Context
-    from backbones.runtime.device import choose_device
-    from backbones.runtime.precision import choose_precision
-    from backbones.runtime.ranks import ALONE
-    from transfer.evaluation.environment import environment
+    from backbones.runtime.device import device_name
 
-    device = choose_device("auto" if torch.cuda.is_available() else "cpu", ALONE)
-    automatic = choose_precision("auto", device)
-    return environment(Context(device, automatic, automatic))
+    versions, (commit, dirty) = record.environment.get("versions", {}), source_state()
+    here = {name: package_version(name) for name in versions if name != "python"} | {
+        "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
+        "git": commit,
+        "dirty": dirty,
+    }
+    there = record.environment | versions
+    return [
+        f"{name} {there[name]} there, {value} here"
+        for name, value in here.items()
+        if name in there and there[name] != value
+    ]

@@ -46,15 +46,12 @@ def test_real_runs_verify(made: Path, capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert out.count("2 of 2 runs are right") == 2
     assert "not checked" not in out
-    record = folder_of(made) / "record.json"
-    assert main([str(record)]) == main([str(record.parent), "--weights", str(made / "weights")]) == 0
-
-
-def test_records_say_what_their_weights_come_from(made: Path) -> None:
-    parent, record = (Record.read(folder_of(made, task) / "record.json") for task in ("pretrain", "reid"))
-    assert parent.origin == {}
-    marks = {"smoke": True, "dirty": parent.environment["dirty"], "subset": 16}
-    assert record.origin == {**marks, "training": parent.config_digest, "seed": parent.seed}
+    folder = folder_of(made)
+    assert main([str(folder / "record.json")]) == main([str(folder), "--weights", str(made / "weights")]) == 0
+    marks = {"smoke": True, "dirty": Record.read(folder / "record.json").dirty, "subset": 16}
+    parent = Record.read(folder_of(made, "pretrain") / "record.json")
+    origin = Record.read(folder / "record.json").origin
+    assert origin == {**marks, "training": parent.config_digest, "seed": parent.seed}
 
 
 def altered_outcomes(folder: Path) -> dict[str, np.ndarray]:
@@ -88,14 +85,11 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a score, with a new digest": (lambda folder: sealed(folder, scores={"mAP": 0.99}), "mAP: 0.99 in the record"),
     "a line of the history": (
         lambda folder: (folder / "history.jsonl").write_text(""),
-        "history.jsonl: not the file that the run wrote (0 bytes instead of",
+        "history.jsonl: not the file that the run wrote (0 bytes)",
     ),
     "a missing file": (lambda folder: (folder / "history.jsonl").unlink(), "history.jsonl: missing"),
-    "damaged outcomes": (lambda folder: (folder / "outcomes.npz").write_bytes(b"PK"), "cannot be scored"),
     "missing outcomes": (lambda folder: (folder / "outcomes.npz").unlink(), "outcomes.npz: missing, and"),
-    "the seed": (lambda folder: sealed(folder, seed=7), "seed: 7 in the record, 0 in its identity"),
-    "the identity": (lambda folder: sealed(folder, run_key=64 * "0"), "run_id: "),
-    "the identity's content": (lambda folder: sealed(folder, run_key_content={"seed": 0}), "from its content"),
+    "the identity": (lambda folder: sealed(folder, run_key_content={"seed": 0}), "from its content"),
     "the record": (lambda folder: (folder / "record.json").write_text("{"), "not a readable record"),
 }
 
@@ -142,16 +136,6 @@ def test_a_folder_of_another_name_and_files_of_others_are_named(copy: Path) -> N
     verdict = verify(folder.rename(copy / "runs" / "renamed"))
     assert verdict.wrong == [f"the folder is named renamed, its run {folder.name}"]
     assert "not of the record: mine.csv" in verdict.notes
-
-
-def test_two_records_of_one_run_that_differ_are_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = folder_of(copy)
-    other = copy / "other" / folder.name
-    shutil.copytree(folder, other)
-    assert main([str(folder), str(other)]) == 0
-    sealed(other, scores={"mAP": 0.99})
-    assert main([str(folder), str(other)]) == 1
-    assert "two records of one run" in capsys.readouterr().out
 
 
 def test_what_is_other_than_here_is_told_and_is_not_wrong(copy: Path) -> None:

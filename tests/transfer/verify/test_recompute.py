@@ -1,6 +1,5 @@
 """Smoke runs of every task, evaluated again: they agree, and what is planted in their results is found."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -12,7 +11,7 @@ import pytest
 
 from backbones.settings import config_names
 from transfer.pretrain import main as pretrain
-from transfer.records.checksums import size_and_sha256, with_checksum
+from transfer.records.checksums import with_checksum
 from transfer.records.store import Record, Store
 from transfer.run import main as run
 from transfer.verify.__main__ import main
@@ -91,7 +90,6 @@ def test_a_smoke_run_agrees(make: Make, task: str, capsys: pytest.CaptureFixture
     record = Record.read(folder / "record.json")
     status, out = said(capsys, folder)
     assert status == 0, out
-    assert " samples, 0 with other results" in out
     for name, score in record.scores.items():
         assert f"{score:10.6f} in the record  {score:10.6f} again" in out, name
     assert "not recomputed" not in out
@@ -117,7 +115,6 @@ def test_results_that_no_evaluation_gives_are_found(copy: Make, task: str, capsy
     status, out = said(capsys, folder)
     assert status == 1
     assert f"       {record.primary}: {changed.scores[record.primary]} in the record" in out
-    assert " 0 with other results" not in out
 
 
 def test_weights_that_are_not_here_are_said_in_a_line(
@@ -148,16 +145,7 @@ def test_data_that_is_not_here_is_said_in_a_line(
     assert "toy_digits: the data here is not that of the run" in said(capsys, folder)[1]
 
 
-def test_damaged_results_and_other_versions_are_said_in_a_line(copy: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = copy("knn")
-    outcomes, record = folder / "outcomes.npz", json.loads((folder / "record.json").read_bytes())
-    outcomes.write_bytes(outcomes.read_bytes()[:-9])
-    files = record["files"] | {"outcomes.npz": size_and_sha256(outcomes)}
-    sealed(folder, files=files)
-    status, out = said(capsys, folder)
-    assert status == 1
-    assert "not recomputed: outcomes.npz: not readable (BadZipFile: " in out
-    shutil.rmtree(folder)
+def test_other_versions_are_said_in_a_line(copy: Make, capsys: pytest.CaptureFixture[str]) -> None:
     folder = copy("knn")
     sealed(folder, task_version=99)
     assert "not recomputed: version 99 of task knn made the record" in said(capsys, folder)[1]
