@@ -120,18 +120,10 @@ def _software() -> Iterator[CheckResult]:
             # A CPU build of torch does not load the operators of a CUDA build of torchvision, and vice versa.
             fix = "pip install --force-reinstall torch torchvision   (both from the same index)"
             yield CheckResult("broken", f"import {name}: {reason}", fix)
-    installed = package_version("timm")
-    if installed and not (1, 0, 31) <= _numbers(installed) < (1, 1):
-        yield CheckResult("broken", f"timm {installed}: outside >=1.0.31,<1.1", "pip install 'timm>=1.0.31,<1.1'")
     for maintained, original in RIVALS:
         if package_version(maintained) and package_version(original):
             fix = f"pip uninstall -y {original} {maintained} && pip install -e '.[detection]'"
             yield CheckResult("broken", f"{maintained} and {original} are both installed and overwrite each other", fix)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    digits = ("".join(filter(str.isdigit, part)) for part in text.split("+")[0].split(".")[:3])
-    return tuple(int(part or 0) for part in digits)
 
 
 def _machine() -> Iterator[CheckResult]:

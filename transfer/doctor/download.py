@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 import shutil
-import stat
 import tarfile
 import urllib.error
 import urllib.request
@@ -93,19 +92,11 @@ def _receive(archive: Archive, part: Path) -> None:
                 _copy(answer, file, archive, start if resumed else 0)
             if answer.length:  # bytes that the server announced but did not send
                 raise ConnectionError("the connection ended early")
-    except urllib.error.HTTPError as error:
-        # a range that cannot be satisfied means that the earlier download was complete
-        if not (start and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE):
-            raise _not_downloaded(archive, error) from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise _not_downloaded(archive, error) from None
-
-
-def _not_downloaded(archive: Archive, error: Exception) -> UserError:
-    return UserError(
-        f"{archive.url}: cannot be downloaded ({getattr(error, 'reason', None) or error}); what has arrived is kept, "
-        "give the same command again where there is a network"
-    )
+        raise UserError(
+            f"{archive.url}: cannot be downloaded ({getattr(error, 'reason', None) or error}); what has arrived in "
+            f"{part} is kept, give the same command again where there is a network"
+        ) from None
 
 
 def _copy(answer: http.client.HTTPResponse, file: BinaryIO, archive: Archive, start: int) -> None:
@@ -139,21 +130,12 @@ def _extract(archive: Archive, file: Path, tree: Path) -> None:
     try:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as content:
-                _refuse_strange(content)
-                content.extractall(tree)
+                content.extractall(tree)  # which keeps `..` and links within the folder
         else:
             with tarfile.open(file) as packed:
                 packed.extractall(tree, filter="data")
     except DAMAGED as error:
         raise UserError(f"{archive.url}: cannot be extracted: {error}") from None
-
-
-def _refuse_strange(content: zipfile.ZipFile) -> None:
-    """Raise ValueError for members that lead out of the folder; tarfile has a filter for this, zipfile has none."""
-    for member in content.infolist():
-        path = PurePosixPath(member.filename.replace("\\", "/"))
-        if path.is_absolute() or ".." in path.parts or stat.S_ISLNK(member.external_attr >> 16):
-            raise ValueError(f"{member.filename!r} leads out of the archive")
 
 
 def _entries(tree: Path) -> list[Path]:

@@ -4,7 +4,7 @@ It trains by a shipped recipe for some seconds, on drawn JPEG files or on a data
 recipe. Nothing is recorded but the rate, by which sweeps predict their cost.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,7 +60,7 @@ class SpeedOptions:
     device: str = "auto"
     """auto, cpu or cuda."""
     seconds: float = 8.0
-    """Seconds of each of the six measurements."""
+    """Seconds of each of the measurements."""
 
     def __post_init__(self) -> None:
         for name, least in (("seconds", 1e-3), ("batch", 1), ("workers", 0)):
@@ -98,17 +98,10 @@ def main(argv: list[str]) -> int:
 
 def _table(rates: Rates) -> Iterator[tuple[str, str]]:
     """Yield the name of each measurement and its images per second."""
-    yield "decoding, one process", _listed(rates.decoding)
-    yield "views, one process", _listed(rates.views)
-    yield f"loader, {rates.workers} processes", _listed(rates.feed)
-    if rates.copy is not None:
-        yield "copying to the GPU", f"{rates.copy:,.0f}"
+    feed = ", ".join(f"{ops} {rate:,.0f}" for ops, rate in rates.feed.items())
+    yield f"loader, {rates.workers} processes", f"{feed} images/s"
     yield "model, batch ready", f"{rates.model:,.0f}"
     yield "whole step", f"{rates.step:,.0f}, {rates.waiting:.0%} of it waiting for data"
-
-
-def _listed(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{ops} {rate:,.0f}" for ops, rate in values.items()) + " images/s"
 
 
 def _command(options: SpeedOptions) -> tuple[Command, Method]:

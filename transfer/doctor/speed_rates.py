@@ -1,12 +1,11 @@
-"""Images per second of a training's parts: decoding, views, loader, model, whole step, copies to the GPU."""
+"""Images per second of a training's parts: loader, model, whole step."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from backbones.data.classification import ClassificationData
 from backbones.data.loading.loader import RunLoader, StreamPosition
@@ -15,7 +14,6 @@ from backbones.engine.learner import Learner
 from backbones.engine.loop import fit
 from backbones.errors import UsageError
 from backbones.pretrain.method import Method
-from backbones.runtime.seeding import seeded
 from transfer.cli.command import Command
 
 WARM_UP = 3
@@ -26,14 +24,8 @@ WARM_UP = 3
 class Rates:
     """Images per second. Keys are the image operations, `pil` and `fast` where the augmentation has them."""
 
-    decoding: Mapping[str, float]
-    """Decoding alone, of one process."""
-    views: Mapping[str, float]
-    """From files to augmented images, of one process."""
     feed: Mapping[str, float]
     """Batches of the loader when nothing waits for them."""
-    copy: float | None
-    """Copying batches to the GPU; None on a CPU."""
     model: float
     """Training steps on one batch that is ready."""
     step: float
@@ -60,38 +52,23 @@ def measure_rates(
         UsageError: the method has no `prepare_training`, or the options do not suit the backbone.
     """
     assert data.train is not None
-    split, spec, options = data.train, command.resolved(from_scratch=True), command.options
+    spec, options = command.resolved(from_scratch=True), command.options
 
     method.check(spec, data, options, context)
 
     learner, chosen = method.prepare_training(spec, data, options, context)
-    decoding, views, feed = {}, {}, {}
-    for ops, read in (("pil", split.decoded), ("fast", split.read_pixels)):
-        decoding[ops] = _rate(lambda turn, read=read: read(turn % len(split)), seconds / 4)  # type: ignore[misc]
+    feed = {}
+    for ops in ("pil", "fast"):
         try:
             loader = method.prepare_training(spec, data, replace(options, image_ops=ops), context)[1]
         except UsageError:
             continue  # this augmentation has no fast operations
-        images = loader.dataset
-        views[ops] = _rate(lambda turn, images=images: images[(0, turn % len(split), 0)], seconds / 2)  # type: ignore[misc]
         feed[ops] = _feed_rate(loader, options.batch, seconds)
     batch = next(iter(chosen.stream(0, 0, 1)))[1]
     model = _step_rate(learner, _Repeated(batch), options, context, seconds)
     learner, chosen = method.prepare_training(spec, data, options, context)
     step = _step_rate(learner, chosen, options, context, seconds)
-    copy = _copy_rate(batch, options.batch, context) if context.on_gpu else None
-    return Rates(decoding, views, feed, copy, model[0], step[0], step[1], context.workers)
-
-
-def _rate(call: Callable[[int], object], seconds: float) -> float:
-    """Return calls per second of this thread."""
-    call(0)
-    begin, turn = time.perf_counter(), 0
-    while (passed := time.perf_counter() - begin) < seconds or not turn:
-        with seeded(0, turn):
-            call(turn)
-        turn += 1
-    return turn / passed
+    return Rates(feed, model[0], step[0], step[1], context.workers)
 
 
 def _feed_rate(loader: RunLoader, batch: int, seconds: float) -> float:
@@ -155,19 +132,3 @@ def _step_rate(learner: Learner, loader: Any, options: Any, context: Context, se
     limited = _Limited(loader, seconds, context.device)
     fit(learner, limited, options, context)
     return limited.steps * options.batch / limited.passed, limited.waited / limited.passed
-
-
-def _copy_rate(batch: Any, images: int, context: Context) -> float:
-    """Return images per second of copying pinned batches to the GPU."""
-    tensors = [part.pin_memory() for part in _tensors(batch)]
-    torch.cuda.synchronize(context.device)
-    begin = time.perf_counter()
-    for _ in range(20):
-        for part in tensors:
-            part.to(context.device, non_blocking=True)
-    torch.cuda.synchronize(context.device)
-    return 20 * images / (time.perf_counter() - begin)
-
-
-def _tensors(batch: Any) -> Sequence[Tensor]:
-    return [batch] if isinstance(batch, Tensor) else [tensor for part in batch for tensor in _tensors(part)]

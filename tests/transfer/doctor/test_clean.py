@@ -100,14 +100,6 @@ def test_of_a_sweep_its_weights_and_runs_are_cleaned(tmp_path: Path) -> None:
     assert scraps_in(run) == []
 
 
-def test_the_only_copy_of_a_folder_and_hidden_folders_of_the_user_are_no_scraps(tmp_path: Path) -> None:
-    for name in (".export.77.old", ".vscode-settings", ".git", ".tmp", "a.77.tmp"):
-        (tmp_path / name).mkdir()
-    assert scraps_in(tmp_path) == []
-    (tmp_path / "export").mkdir()
-    assert scraps_in(tmp_path) == [tmp_path / ".export.77.old"]
-
-
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", str(tmp_path / "runs")]) == 1
     assert "there is no such folder of runs" in capsys.readouterr().err

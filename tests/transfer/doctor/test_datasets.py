@@ -36,9 +36,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         self.server.asked.append(asked)
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
-        if asked and start >= len(content):
-            self.send_error(416)
-            return
         self.send_response(206 if asked else 200)
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
@@ -66,14 +63,6 @@ def tar_of(folder: Path, inside: str) -> bytes:
     with tarfile.open(fileobj=stream, mode="w:gz") as file:
         for path in sorted(folder.rglob("*")):
             file.add(path, f"{inside}/{path.relative_to(folder)}", recursive=False)
-    return stream.getvalue()
-
-
-def zip_of(**files: bytes) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as file:
-        for name, content in files.items():
-            file.writestr(name, content)
     return stream.getvalue()
 
 
@@ -111,19 +100,32 @@ def test_a_download_that_broke_off_goes_on(tmp_path, server, textures, capsys) -
     file = dtd_yaml(tmp_path, server, textures)
     server.breaks_after = 5000
     assert fetched(tmp_path, file) == 1
-    assert "the connection ended early); what has arrived is kept" in capsys.readouterr().out
+    assert "the connection ended early); what has arrived in " in capsys.readouterr().out
     server.breaks_after = None
     assert fetched(tmp_path, file) == 0
     assert server.asked == [None, "bytes=5000-"]
 
 
-def test_an_archive_within_an_archive(tmp_path, server, textures) -> None:
-    packed = zip_of(**{"outer/inner.tar.gz": textures, "__MACOSX/x": b""})
-    file = dtd_yaml(tmp_path, server, packed, "    inside: outer/inner.tar.gz", "    into: below", path="/a.zip")
-    text = file.read_text().replace("root: [dtd]", "root: [below/dtd]")
-    file.write_text(text)
+def test_an_archive_within_an_archive_stays_in_its_folder_and_overwrites_nothing(
+    tmp_path, server, textures, capsys
+) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        for name, content in {"outer/inner.tar.gz": textures, "__MACOSX/x": b"", "../../out.txt": b"x"}.items():
+            packed.writestr(name, content)
+    extra = ("    inside: outer/inner.tar.gz", "    into: below")
+    file = dtd_yaml(tmp_path, server, stream.getvalue(), *extra, path="/a.zip")
+    file.write_text(file.read_text().replace("root: [dtd]", "root: [below/dtd]"))
+    mine = tmp_path / "data/below/dtd/mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    assert fetched(tmp_path, file) == 1
+    assert f"{mine.parent} is in the way" in capsys.readouterr().out
+    mine.unlink()
+    mine.parent.rmdir()
     assert fetched(tmp_path, file) == 0
-    assert (tmp_path / "data/below/dtd/labels/train1.txt").is_file()
+    assert (mine.parent / "labels/train1.txt").is_file()
+    assert not (tmp_path / "out.txt").exists()
 
 
 def test_another_file_than_the_published_one_is_refused(tmp_path, server, textures, capsys) -> None:
@@ -134,26 +136,6 @@ def test_another_file_than_the_published_one_is_refused(tmp_path, server, textur
     assert not (tmp_path / "data/dtd").exists()
     server.files["/dtd.tar.gz"] = textures
     assert fetched(tmp_path, file) == 0
-
-
-def test_nothing_is_overwritten(tmp_path, server, textures, capsys) -> None:
-    (tmp_path / "data/dtd").mkdir(parents=True)
-    (tmp_path / "data/dtd/mine.txt").write_text("mine")
-    file = dtd_yaml(tmp_path, server, textures)
-    assert fetched(tmp_path, file) == 1
-    assert f"{tmp_path / 'data/dtd'} is in the way" in capsys.readouterr().out
-    assert (tmp_path / "data/dtd/mine.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["../out.txt", "/tmp/out.txt", "link"])
-def test_archives_that_lead_out_of_their_folder(tmp_path, server, name: str, capsys) -> None:
-    stream, entry = io.BytesIO(), zipfile.ZipInfo(name)
-    entry.external_attr = (0o120777 if name == "link" else 0o644) << 16
-    with zipfile.ZipFile(stream, "w") as packed:
-        packed.writestr(entry, "/etc/passwd")
-    assert fetched(tmp_path, dtd_yaml(tmp_path, server, stream.getvalue(), path="/a.zip")) == 1
-    assert "leads out of the archive" in capsys.readouterr().out
-    assert not list(tmp_path.rglob("out.txt"))
 
 
 def test_what_cannot_be_fetched_says_why(tmp_path, server, textures, capsys) -> None:
@@ -167,14 +149,15 @@ def test_what_cannot_be_fetched_says_why(tmp_path, server, textures, capsys) -> 
     assert "CUB_200_2011.tgz" in printed
 
 
-def test_words(tmp_path, capsys, monkeypatch) -> None:
+def test_wrong_words(capsys, monkeypatch) -> None:
     monkeypatch.delenv("TRANSFER_DATA", raising=False)
-    assert main(["data", "--fetch", "dtd"]) == 2
-    assert "--data FOLDER" in capsys.readouterr().err
-    assert main(["data", "dtdd"]) == 2
-    assert "did you mean 'dtd'" in capsys.readouterr().err
-    assert main(["dat"]) == 2
-    assert "did you mean 'data'" in capsys.readouterr().err
+    for words, said in (
+        (["data", "--fetch", "dtd"], "--data FOLDER"),
+        (["data", "dtdd"], "did you mean 'dtd'"),
+        (["dat"], "did you mean 'data'"),
+    ):
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_findings_of_each_kind(tmp_path, capsys) -> None:
@@ -192,12 +175,3 @@ def test_findings_of_each_kind(tmp_path, capsys) -> None:
     own.write_text("format: dtd\nroot: [dtd]\n")
     assert main(["data", str(own), "--data", str(data)]) == 0
     assert "own: complete, train 120, val 60 images" in capsys.readouterr().out
-
-
-def test_the_overview_names_every_shipped_set_and_how_to_get_it(tmp_path, capsys) -> None:
-    assert main(["data", "--data", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    for name in ("cub200", "caltech101", "stanford_cars", "cifar100", "dtd", "oxford_pets", "uc_merced", "imagenet1k"):
-        assert f"absent     {name}" in printed
-    assert "`python -m transfer.doctor data --fetch oxford_pets` gets it" in printed
-    assert "--fetch cub200" not in printed

@@ -19,7 +19,7 @@ def test_it_measures_and_sweeps_know_it(
     assert main([*words, "--seconds", "0.05"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"tiny by {recipe} on ")
-    assert ("pil " in out, "fast " in out) == (True, True)
+    assert "pil " in out
     assert "whole step" in out
     _, source = _measured()
     assert ("`transfer.doctor speed` with tiny" in source) == (recipe == "cifar_deit")
@@ -40,9 +40,7 @@ def test_a_measured_speed_counts_three_forward_passes(tmp_path: Path, monkeypatc
     ("words", "message"),
     [
         (["--backbone", "tinny"], "unknown backbone 'tinny'; did you mean 'tiny'"),
-        (["--backbone", "tiny", "--recipe", "diet"], "deit"),
         (["--backbone", "tiny", "--seconds", "0"], "--seconds 0.0: must be at least 0.001"),
-        (["--backbone", "tiny", "--workers", "-1"], "--workers -1: must be at least 0"),
         (["--backbone", "tiny", "--dataset", "imagenet1k", "--data", "nowhere"], "nowhere"),
     ],
 )
