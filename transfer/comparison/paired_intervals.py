@@ -61,7 +61,7 @@ def mean_score(
         draws: number of bootstrap resamples.
         ap_draws: number of bootstrap resamples for COCO's scores.
         level: confidence level of the interval.
-        known: see `transfer.records.evidence.Evidence.of`.
+        known: records among which pretrainings are looked for; by default those of the runs.
 
     Raises:
         UserError: per-sample outcomes are missing, damaged or of other samples.
@@ -69,7 +69,7 @@ def mean_score(
     scored = [run for run in runs if score in run.record.scores]
     if not scored:
         return None
-    units = [Units.of(scored, Evidence.of([run.record for run in runs], known))]
+    units = [Units.of(scored, Evidence([run.record for run in runs] if known is None else known))]
     options = Bootstrap(draws, ap_draws, level=level, scores=(score,))
     by_score = estimates(units, {"": (1,)}, options)
     return by_score[score].contrasts[""] if score in by_score else None

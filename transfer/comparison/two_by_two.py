@@ -21,20 +21,10 @@ def axis(text: str, runs: RunSet) -> Axis:
     check_fields([name], runs.records, runs.exports)
     values = {value_of(record, name, runs.exports) for record in runs.records}
     labels = [value_label(value) for value in sorted(values, key=order)]
-    chosen = _split(values_text, name, runs) if values_text else labels
+    chosen = values_text.split("/") if values_text else labels
     if len(chosen) != 2 or len({*chosen}) != 2:
         raise UsageError(f"{name} has the values {shortened(labels, 10)}; an interaction takes two: {name}=ONE/OTHER")
     return name, (chosen[0], chosen[1])
-
-
-def _split(text: str, name: str, runs: RunSet) -> list[str]:
-    """Return the values in ONE/OTHER that runs have; a value may contain slashes, as a path does."""
-    parts = text.split("/")
-    pairs = [["/".join(parts[:index]), "/".join(parts[index:])] for index in range(1, len(parts))]
-    for pair in pairs:
-        if all(any(has_value(record, name, value, runs.exports) for record in runs.records) for value in pair):
-            return pair
-    return pairs[0] if len(pairs) == 1 else parts
 
 
 def corners(f: Axis, g: Axis, runs: RunSet) -> list[Selection]:

@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.data.spec import resolve_dataset
@@ -19,16 +17,6 @@ from transfer.evaluation.results import Evaluation
 from transfer.records.record import Record
 
 
-class HasImages(Protocol):
-    """A data set that says which images train, and which are scored."""
-
-    def training_images(self) -> list[Path]:
-        """Return the files of the training images."""
-
-    def scored_images(self) -> list[Path]:
-        """Return the files of the images that scores are made of."""
-
-
 def evaluate_across(
     command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
 ) -> Evaluation:
@@ -40,8 +28,7 @@ def evaluate_across(
         check_run, progress: as of `evaluate`.
 
     Raises:
-        UserError: as `evaluate`; also if a test set shares images with a training set. Nothing has run then. And if the
-            weights that a run left are others by now.
+        UserError: as `evaluate`; also if a test set shares images with a training set. Nothing has run then.
     """
     names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
     if names:
@@ -50,7 +37,7 @@ def evaluate_across(
     for record in list(result.records) if names else []:
         if not record.training_failed:
             scoring = _scoring(command, record, names)
-            further = evaluate(scoring, task, partial(_check_weights, scoring, record), progress=progress)
+            further = evaluate(scoring, task, progress=progress)
             result.records += further.records
             result.failures += further.failures
     return result
@@ -87,7 +74,7 @@ def _opened(command: Command, task: Task, names: tuple[str, ...]) -> list[Any]:
     ]
 
 
-def shared_images(training: HasImages, test: HasImages) -> list[str]:
+def shared_images(training: Any, test: Any) -> list[str]:
     """Return the scored images of a test set whose bytes are those of a training image. Only equal sizes are read."""
     files, scored = training.training_images(), test.scored_images()
     sizes = Counter(file.stat().st_size for file in files)
@@ -105,13 +92,3 @@ def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Comman
     if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
         options = replace(options, detector=record.details["detector"])
     return replace(command, run=run, backbone=backbone, options=options)
-
-
-def _check_weights(command: Command, record: Record, planned: PlannedRun) -> None:
-    """Raise UserError when the weights that are to be scored are not those that the training of a record left."""
-    if command.run.allow_modified or record.export in (None, planned.inputs.weights_id):
-        return
-    raise UserError(
-        f"{command.backbone.weights}: replaced since {record.run_id} was trained ({record.export} then, "
-        f"{planned.inputs.weights_id} now); put the old ones back, or move the run's folder away to train it again"
-    )

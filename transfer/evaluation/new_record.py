@@ -1,7 +1,6 @@
 """The record of a run that has just finished."""
 
 from dataclasses import asdict
-from typing import Any
 
 from backbones.engine.context import Context, peak_mib
 from tasks.task import Scores
@@ -15,6 +14,8 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
     cost, dataset = context.cost, planned.dataset
     hours = (cost.train_seconds + cost.eval_seconds) * context.ranks.world / 3600
     facts = ("name", "version", "counts", "digest", "skipped")
+    own = {users.name: users.metric for users in planned.metrics}
+    names = {**planned.task.metrics, **scores, **own}  # of the task, or of a metric of the user's own
     return Record(
         run_id=planned.run_id,
         run_key=planned.run_key.digest,
@@ -32,7 +33,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
         outcome=asdict(context.outcome),
         scores=scores,
         primary=planned.task.primary,
-        metrics=_described(planned, scores),
+        metrics={name: (own[name] if name in own else planned.task.metric(name)).as_dict() for name in names},
         cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
         environment=environment(context, trains=planned.trains) | {"started": started},
         notes=context.notes,
@@ -42,10 +43,3 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
         origin=planned.inputs.origin,
         user_code=planned.user_code,
     )
-
-
-def _described(planned: PlannedRun, scores: Scores) -> dict[str, dict[str, Any]]:
-    """Return unit, direction and bounds of each score, of the task or of a metric of the user's own."""
-    own = {users.name: users.metric for users in planned.metrics}
-    names = {**planned.task.metrics, **scores, **own}
-    return {name: (own[name] if name in own else planned.task.metric(name)).as_dict() for name in names}

@@ -3,6 +3,7 @@
 from backbones.backbone import check_weights_fit
 from backbones.engine.context import Context
 from backbones.engine.optim import freeze_others
+from backbones.runtime.files import check_writable
 from backbones.spec import BackboneSpec
 from backbones.trackers.tracking import check_installed
 from tasks.task import Task
@@ -38,7 +39,7 @@ def resolve_inputs(
     with problems.collected():
         check_installed(command.run.tracker)
     with problems.collected():
-        store.prepare()
+        check_writable(store.root, "--out")
     problems.raise_if_any()
     return inputs
 

@@ -12,7 +12,6 @@ from transfer.evaluation.planned_run import PlannedRun, planned_runs
 from transfer.evaluation.problems import Problems
 from transfer.evaluation.results import Evaluation, RunFailed
 from transfer.evaluation.software import source_state
-from transfer.records.labels import value_label
 from transfer.records.per_process import per_process
 from transfer.records.protocol import processes
 from transfer.records.store import RECORD, Record, Store
@@ -85,15 +84,9 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
 
 
 def _differences(record: Record, planned: PlannedRun, data_world: int) -> str:
-    """Return, in brackets, how the reused record was made differently than this command would make it."""
-    world, options, differences = processes(record), planned.options, []
-    if world not in (None, data_world):
-        axes = " and ".join(per_process(record.task, record.options, record.backbone))
-        differences.append(f"by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself")
-    names = (name for name in ("judge_after", "validate_at") if name in options)
-    differences += [
-        f"with --{name.replace('_', '-')} {value_label(record.options.get(name))}"
-        for name in names
-        if record.options.get(name) != options[name]
-    ]
-    return f" (made {', '.join(differences)})" if differences else ""
+    """Return, in brackets, that other numbers of processes would not give the scores of the reused record."""
+    world = processes(record)
+    if world in (None, data_world):
+        return ""
+    axes = " and ".join(per_process(record.task, record.options, record.backbone))
+    return f" (made by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself)"

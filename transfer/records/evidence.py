@@ -80,19 +80,9 @@ class Arm:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All records at hand, with their lineage and the units that they form."""
+    """All records at hand (`known`), with their lineage and the units that they form."""
 
     known: Sequence[Record]
-
-    @classmethod
-    def of(cls, records: Sequence[Record], known: Iterable[Record] | None = None) -> "Evidence":
-        """Return the evidence among records.
-
-        Args:
-            records: the records of the runs.
-            known: the records among which pretrainings are looked for; by default `records`.
-        """
-        return cls(records if known is None else list(known))
 
     @cached_property
     def exports(self) -> dict[str, Record]:

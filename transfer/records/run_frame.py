@@ -65,12 +65,13 @@ def frame_of_runs(runs: Iterable[Run]) -> "pd.DataFrame":
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
     record = run.record
+    parts = {name: record.backbone.get(name) for name in ("arch", "stem", "attention")}
     facts = {
         "run_id": record.run_id,
         "task": record.task,
         "dataset": record.dataset.get("name"),
         "backbone": record.backbone.get("name"),
-        **{name: _part(record.backbone.get(name)) for name in ("arch", "stem", "attention")},
+        **{name: value and value_label(value) for name, value in parts.items()},
         "weights_id": record.weights_id,
         "seed": record.seed,
         "outcome": record.outcome["status"],
@@ -96,8 +97,3 @@ def _score(record: Record, name: str) -> dict[str, Any]:
         "primary": name == record.primary,
         "standard_error": details.get("standard_error") if isinstance(details, dict) else None,
     }
-
-
-def _part(value: Any) -> str | None:
-    """Return a part of a backbone for a reader: a user's without the folder of its file."""
-    return None if value is None else value_label(value)

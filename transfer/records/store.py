@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
 from backbones.runtime.files import (
-    check_writable,
     lock,
     parse_json,
     remove,
@@ -71,14 +69,6 @@ class Store:
     """A folder of runs, one folder each."""
 
     root: Path
-
-    def prepare(self) -> None:
-        """Make the folder and check that it can be written.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        check_writable(self.root, "--out")
 
     def folder(self, run_id: str) -> Path:
         """Return the folder of a run, which need not exist."""
@@ -146,27 +136,22 @@ class Store:
     def runs(self) -> tuple[list[Run], list[str]]:
         """Return all finished runs sorted by their folders' names, and messages on unreadable and disputed records."""
         runs, problems = [], []
-        with _without_garbage_collection():
-            for folder in self.folders():
-                path = folder / RECORD
-                try:
-                    runs.append(Run(folder, Record.parse(path.read_bytes(), path)))
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    problems.append(str(unreadable(path, error)))
-                except UserError as error:
-                    problems.append(str(error))
+        for folder in self.folders():
+            path = folder / RECORD
+            try:
+                runs.append(Run(folder, Record.parse(path.read_bytes(), path)))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                problems.append(str(unreadable(path, error)))
+            except UserError as error:
+                problems.append(str(error))
         kept, disputes = merged(runs)
         return kept, problems + disputes
 
     def unfinished(self) -> list[Unfinished]:
         """Return the runs without a record, sorted by their folders' names. Nothing is written, and no lock is held."""
         return [found for folder in self.folders() if (found := unfinished_in(folder)) is not None]
-
-    def recorded(self) -> list[Path]:
-        """Return the folders that `has_record` finds to have one, sorted. Raises UserError as `folders`."""
-        return [folder for folder in self.folders() if has_record(folder)]
 
     def folders(self) -> list[Path]:
         """Return the folders of runs, finished or not, sorted. Raises UserError when they cannot be read."""
@@ -230,12 +215,8 @@ def difference_text(first: Run, second: Run) -> str:
 
 
 def _dispute(first: Run, other: Run) -> str:
-    cleaner = other.record.dirty and not first.record.dirty
-    why = "is of unchanged files while the other's were changed" if cleaner else "started earlier"
-    return (
-        f"{difference_text(first, other)}; the first, which {why}, is taken. `python -m transfer.verify` tells whether "
-        "one was changed; delete the wrong one"
-    )
+    advice = "the first is taken; `python -m transfer.verify` tells whether one was changed; delete the wrong one"
+    return f"{difference_text(first, other)}; {advice}"
 
 
 def has_state(folder: Path) -> bool:
@@ -286,7 +267,7 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
             entries.append(parse_json(line))
         except ValueError:  # a line that a killed process left incomplete
             continue
-    return [entry for entry in entries if isinstance(entry, dict) and (not key or key in entry)]
+    return [entry for entry in entries if not key or key in entry]
 
 
 def is_locked(path: Path) -> bool:
@@ -299,18 +280,6 @@ def is_locked(path: Path) -> bool:
         return False
     except OSError as error:
         return error.errno in (errno.EAGAIN, errno.EACCES)  # else the file system keeps no locks
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Pause the garbage collector, whose search for cycles among many records takes longer than reading them."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def store_in(folder: Path) -> Store:

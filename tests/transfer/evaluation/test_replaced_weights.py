@@ -42,7 +42,6 @@ def records(out: Path) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("words", "write"),
     [
-        (["reid", *SEEDS], exported),
         (["reid", *SEEDS, "--test-dataset", "toy_msmt17"], exported),
         (["finetune", *SEEDS], saved),
     ],
@@ -71,7 +70,6 @@ def test_no_run_trains_from_weights_that_its_record_does_not_name(
         assert run(command) == 1
     said = capsys.readouterr().err
     assert f"{weights}: replaced while this command was at work (" in said
-    assert said.endswith(" now); start it again\n") or "--test-dataset" in words
     second_id = create("tiny", weights=str(weights)).weights_id
     assert second_id != first_id
     before = records(out)

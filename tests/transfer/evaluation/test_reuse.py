@@ -17,20 +17,6 @@ from tasks.facts.knn import KnnFacts
 from tests.transfer.cli.test_early_checks import WITHOUT_TORCH
 
 KNN: dict[str, Any] = {"smoke": True, "threads": 1, "workers": 0, "backbone": "tiny", "progress": False}
-PRETRAIN = [
-    "pretrain",
-    "deit",
-    "--backbone",
-    "tiny",
-    "--smoke",
-    "--threads",
-    "1",
-    "--workers",
-    "0",
-    "--device",
-    "cpu",
-    "--out",
-]
 WORDS = ["run", "knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
 
 
@@ -46,19 +32,6 @@ def test_a_finished_record_is_printed_without_torch(tmp_path: Path) -> None:
     assert f"{100 * run.record.scores['top1']:.2f}" in again.stdout
     other_seed = without_torch(*WORDS, "--out", str(tmp_path), "--seeds", "0", "1")
     assert "torch is imported" in other_seed.stderr, "a run without a record needs it"
-
-
-@pytest.mark.nightly
-def test_a_finished_pretraining_is_printed_without_torch(tmp_path: Path) -> None:
-    words = [*PRETRAIN]
-    words += [str(tmp_path / "runs"), "--weights-to", str(tmp_path / "weights")]
-    from transfer.pretrain import main
-
-    assert main(words[1:]) == 0
-    again = without_torch(*words)
-    assert again.returncode == 0, again.stderr
-    assert "has a record, reused" in again.stderr
-    assert "weights: " in again.stderr
 
 
 def test_data_is_opened_once_where_a_seed_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

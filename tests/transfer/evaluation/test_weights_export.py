@@ -66,12 +66,11 @@ def test_another_runs_export_is_in_the_way_and_the_difference_is_named(tmp_path:
         check_target(target, "two", tmp_path / "runs", {"lr": 0.2, "epochs": 2})
 
 
-@pytest.mark.parametrize("state", ["state.pt", "state.previous.pt"])  # the second alone after a kill between renames
-def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path, state: str) -> None:
+def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path) -> None:
     target, runs = tmp_path / "weights" / "mine", tmp_path / "runs"
     folder = runs / "pretrain-dino-toy-mine-0123456789ab"
     folder.mkdir(parents=True)
-    (folder / state).touch()
+    (folder / "state.previous.pt").touch()  # alone after a kill between renames
     theirs = {"backbone": "mine", "weights_to": str(tmp_path / "weights"), "lr": 0.1}
     (folder / "options.yaml").write_text(write_yaml(theirs))
     check_target(target, "0123456789ab" + 52 * "0", runs, theirs)

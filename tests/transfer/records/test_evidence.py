@@ -11,7 +11,6 @@ from transfer.comparison.compare_arms import compared_arms, judge
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import Arm, Evidence, chance, is_seeded
-from transfer.records.per_process import FROZEN
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
