@@ -26,7 +26,7 @@ from pathlib import Path
 
 from backbones.errors import UsageError
 from backbones.settings import Positional, parse
-from tests.benchmarks.measured import this_commit, this_machine
+
 from tests.faults.damaged.files import DamagedFiles
 from tests.faults.damaged.records import DamagedRecords
 from tests.faults.disk.failing_disk import FailingDisk

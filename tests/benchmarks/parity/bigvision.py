@@ -138,6 +138,8 @@ def our_accuracies(
         test=torch.from_numpy(test),
         test_labels=torch.from_numpy(truth),
         classes=classes,
+        train_names=[*map(str, rows)],
+        test_names=[*map(str, range(len(truth)))],
     )
     correct, *_ = probe_all(features, sets, LeastSquares, (strength,), context())
     return np.stack([correct[f"correct_{shots}shot"].mean(0) for shots in SHOTS], axis=1)

@@ -20,6 +20,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
+from backbones.data.loading.floats import to_floats
 from backbones.errors import UserError
 
 MODULES = ("main", "engine", "losses", "samplers", "datasets", "models", "utils")
@@ -127,9 +128,9 @@ class Peer:
 
 
 def normalised(images: Tensor) -> Tensor:
-    """Images in [0, 1] as the peer's model gets them; our backbone normalises inside."""
+    """Images, as bytes or in [0, 1], as the peer's model gets them; our backbone normalises inside."""
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    return (images - mean) / std
+    return (to_floats(images) - mean) / std
 
 
 class _Loader:

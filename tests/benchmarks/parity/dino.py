@@ -26,6 +26,7 @@ from PIL import Image
 from torch import Tensor
 
 from backbones.backbone import create
+from backbones.data.loading.floats import to_floats
 from backbones.engine.schedule import Schedule
 from backbones.engine.step import Stepper
 from backbones.errors import UserError
@@ -203,7 +204,7 @@ def random_crops(step: int, options: DinoOptions) -> list[Tensor]:
 
 def normalised(images: Tensor) -> Tensor:
     """What the peer sees of images [B, 3, H, W] in [0, 1]."""
-    return (images - MEAN) / STD
+    return (to_floats(images) - MEAN) / STD
 
 
 def largest(trace: Trace, ours: list[dict[str, float]]) -> float:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from backbones.data.loading.floats import to_floats
 from backbones.errors import UserError
 
 ROOMS = ("config", "datasets", "loss", "model", "processor", "solver", "utils")
@@ -153,8 +154,8 @@ def peer_name(name: str) -> str:
 
 
 def normalised(images: Tensor) -> Tensor:
-    """Images in [0, 1] as the peer's model gets them; our backbone normalises inside."""
-    return (images - PIXELS) / PIXELS
+    """Images, as bytes or in [0, 1], as the peer's model gets them; our backbone normalises inside."""
+    return (to_floats(images) - PIXELS) / PIXELS
 
 
 def _by_name(model: nn.Module, optimizer: torch.optim.Optimizer, key: str) -> Values:

@@ -19,8 +19,6 @@ seconds.
 
 import argparse
 import copy
-import gc
-import itertools
 import json
 import math
 import statistics
@@ -29,14 +27,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from backbones.data.spec import DatasetSpec
-from backbones.engine.context import Context, auto_workers, peak_mib, usable_cores
+from backbones.engine.context import Context, usable_cores
 from backbones.engine.loop import fit
 from backbones.errors import UserError
 from backbones.runtime.device import choose_device
@@ -50,7 +46,6 @@ from tasks.detection import mmlab
 from tasks.detection.learner import DetectionLearner
 from tasks.detection.options import DetectOptions
 from tasks.facts.detect import chosen_detector
-from tests.benchmarks.speed.detection_parts import PARTS, Stopwatch
 from tests.benchmarks.speed.detection_peer import Peer
 from tests.benchmarks.speed.timing import Clock
 from transfer.cli.command import read_command, task_recipe
@@ -96,11 +91,11 @@ def read_options(given: argparse.Namespace, rounds: int) -> DetectOptions:
     return options
 
 
-def learner_of(backbone: str, data: CocoData, options: DetectOptions, **overrides: Any) -> DetectionLearner:
+def learner_of(backbone: str, data: CocoData, options: DetectOptions) -> DetectionLearner:
     """The suite's learner, from random weights that are the same in every call."""
     seed_torch(0)
     spec, detector = resolve(backbone), chosen_detector(options, data)
-    return make_learner(spec, data, detector, options, weights="random", load="strict", **overrides)
+    return make_learner(spec, data, detector, options, weights="random", load="strict")
 
 
 def train(
@@ -121,72 +116,30 @@ def side_by_side(given: argparse.Namespace, data: CocoData, clock: Clock, device
     """Both loops in turns, and the table."""
     options = read_options(given, given.rounds + 1)
     context = Context(device, choose_precision("auto", device))
-    learner, watch = learner_of(given.backbone, data, options), Stopwatch(clock, device)
+    learner, turns = learner_of(given.backbone, data, options), dict[str, list[float]](ours=[], mmdetection=[])
     assert data.train is not None
-    rival = copy.deepcopy(learner.detector)
-    with (
-        Peer(rival, data.train, data.classes, options, 0, device.type) as peer,
-        watch.attached(learner.detector, rival),
-    ):
+    marks = [clock()]
+
+    def ended(side: str) -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        turns[side].append(clock() - marks[-1])
+        marks.append(clock())
+
+    with Peer(copy.deepcopy(learner.detector), data.train, data.classes, options, 0, device.type) as peer:
 
         def after(turn: int) -> None:
-            watch.end("ours", kept=turn > 0)
+            ended("ours")
             peer.epoch()
-            watch.end("mmdetection", kept=turn > 0)
+            ended("mmdetection")
 
-        watch.begin()
         train(learner, data, options, context, after)
     steps = len(train_loader(data, chosen_detector(options, data), options, context).epoch_batches(0))
-    found = {side: {part: value / steps for part, value in parts.items()} for side, parts in watch.medians().items()}
+    ours, theirs = (statistics.median(seconds[1:]) / steps for seconds in turns.values())
     positions = "relative" if options.relative else "absolute"
     print(f"{given.backbone}, {given.detector}, window {options.window}, {positions} positions, {given.size} px")
     print(f"{device.type}, {torch.get_num_threads()} threads, batch {given.batch}, ours in {context.precision}")
-    print(f"{'seconds per step':20}" + "".join(f"{side:>14}" for side in found) + f"{'ratio':>8}")
-    for part in ("all", *PARTS, "rest"):
-        mine, theirs = found["ours"][part], found["mmdetection"][part]
-        print(f"{part:20}{mine:14.3f}{theirs:14.3f}{theirs / mine:8.2f}" if mine > 5e-4 else f"{part:20}{mine:14.3f}")
-
-
-def alone(given: argparse.Namespace, data: CocoData, clock: Clock, device: torch.device) -> None:
-    """Ours with each attention: images per second, and memory."""
-    options = read_options(given, given.rounds + 1)
-    assert data.train is not None
-    images = int(data.train.with_objects().sum())
-    print(f"{given.backbone}, {given.detector}, window {options.window}, {given.size} px, batch {given.batch}")
-    variants = [("softmax", True), ("relu", True), ("softmax", False), ("relu", False)]
-    for attention, relative in variants if options.relative else variants[2:]:
-        context = Context(device, choose_precision("auto", device), workers=auto_workers(device, ALONE))
-        row = f"{attention}{', relative positions' if relative else ''} ({context.precision})"
-        try:
-            seconds, peak = rate_and_memory(
-                given.backbone, data, replace(options, relative=relative), context, attention, clock
-            )
-        except torch.OutOfMemoryError:
-            print(f"{row:34} out of memory")
-        else:
-            wait = context.cost.wait_seconds / context.cost.train_seconds
-            rate = f"{images / seconds:8.2f} images/s"
-            print(f"{row:34} {rate}  {peak:8.0f} MiB at most, {wait:.0%} of the time waiting for images")
-        gc.collect()  # what was trained, before the next is built
-        if context.on_gpu:
-            torch.cuda.empty_cache()
-
-
-def rate_and_memory(
-    backbone: str, data: CocoData, options: DetectOptions, context: Context, attention: str, clock: Clock
-) -> tuple[float, float]:
-    """The median seconds of a turn, and the peak of memory behind the first, in MiB (on a CPU the process's own)."""
-    marks: list[float] = []
-
-    def after(turn: int) -> None:
-        if context.on_gpu:
-            torch.cuda.synchronize(context.device)
-            if turn == 0:
-                torch.cuda.reset_peak_memory_stats(context.device)
-        marks.append(clock())
-
-    train(learner_of(backbone, data, options, attention=attention), data, options, context, after)
-    return statistics.median(end - start for start, end in itertools.pairwise(marks)), peak_mib(context.device)
+    print(f"seconds per step: ours {ours:.3f}, mmdetection {theirs:.3f}, {theirs / ours:.2f} times")
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -203,7 +156,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--window", type=int, default=14, help="0: every block sees the whole image")
     parser.add_argument("--relative", action=argparse.BooleanOptionalAction, default=True, help="relative positions")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--alone", action=argparse.BooleanOptionalAction, help="on by itself on a GPU")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     return parser.parse_args(argv)
@@ -218,11 +170,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     gpu = device.type == "cuda"
     given.count, given.batch = given.count or (64 if gpu else 8), given.batch or (8 if gpu else 2)
     torch.set_num_threads(given.threads)
-    compare = alone if (gpu if given.alone is None else given.alone) else side_by_side
     try:
         mmlab.load()
         with tempfile.TemporaryDirectory() as folder:
-            compare(given, subset(given.images, given.count, Path(folder)), clock, device)
+            side_by_side(given, subset(given.images, given.count, Path(folder)), clock, device)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_status

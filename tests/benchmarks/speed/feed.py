@@ -5,11 +5,10 @@
 Every contestant takes the same encoded images (drawn, 480 x 360, quality 85) from memory to floats, with equal seeds,
 in one process with one thread, or in several side by side. Rates are medians over interleaved rounds, in images per
 second of each process's own (CPU) time. `crops` is decoding by torchvision up to the resized crop: what the sizes allow
-without colour operations. DALI takes part where `nvidia-dali-cuda130` or another of its packages is installed.
+without colour operations.
 """
 
 import argparse
-import contextlib
 import io
 import sys
 import time
@@ -33,7 +32,6 @@ from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.pretrain.options import AugmentOptions
 from backbones.runtime.seeding import seeded
-from tests.benchmarks.speed.feed_dali import dali_steps
 from tests.benchmarks.speed.timing import Step, measure
 
 SIZE, MEAN, STD = 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -108,8 +106,6 @@ def rates(given: argparse.Namespace, process: int) -> dict[str, float]:
                 view(content)
 
     steps: dict[str, Step] = {title: partial(step, view, count()) for title, view in contestants(given.dino).items()}
-    with contextlib.suppress(ImportError):
-        steps |= dali_steps(files, SIZE, AREA)
     return measure(steps, given.rounds, 1, given.images, torch.device("cpu"), time.process_time)
 
 

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--channels", type=int, default=384)
     given = parser.parse_args(argv)
-    torch.set_num_threads(auto_threads(torch.device("cpu"), ALONE, 0))
+    torch.set_num_threads(auto_threads(None, torch.device("cpu"), ALONE, 0).count)
     with tempfile.TemporaryDirectory() as folder:
         labels, truth = write(Path(folder), 200, 5994, 5794, given.channels)
         run(Path(folder), labels, truth, given.draws, (1024.0,))  # warm-up: threads, and memory of the libraries
@@ -96,6 +96,8 @@ def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strength
         test=found["test"],
         test_labels=torch.from_numpy(truth),
         classes=len(groups),
+        train_names=[*map(str, range(len(labels)))],
+        test_names=[*map(str, range(len(truth)))],
     )
     here = context()
     features.check(here)
