@@ -17,7 +17,7 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.options import FitOptions
-from tests.faults.disk.small_disk import SmallDisk
+from tests.faults.small_disk import SmallDisk
 
 PLAIN = {
     "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_lr_factor": 1.0,

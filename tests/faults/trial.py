@@ -4,7 +4,6 @@ import contextlib
 import random
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -16,10 +15,6 @@ class NotHeldError(Exception):
     """A fault did harm; the text says which."""
 
 
-class NotReachedError(Exception):
-    """The run came to its end without the fault, so that nothing was tried; the text says which fault."""
-
-
 class Kind(Protocol):
     """A kind of faults. It is made with an empty folder, in which it prepares once what its trials need."""
 
@@ -28,23 +23,8 @@ class Kind(Protocol):
 
         Raises:
             NotHeldError: it did harm.
-            NotReachedError: it did not come about.
         """
         ...
-
-
-@dataclass
-class Tally:
-    """Trials of one kind: how many had which end, those that did harm, and how many met no fault."""
-
-    held: dict[str, int] = field(default_factory=dict)
-    failed: list[str] = field(default_factory=list)
-    not_reached: int = 0
-
-    @property
-    def tried(self) -> int:
-        """The number of faults that came about."""
-        return sum(self.held.values()) + len(self.failed)
 
 
 @contextlib.contextmanager

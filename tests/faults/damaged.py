@@ -1,7 +1,6 @@
-"""Kind `bytes`: a file is changed, then read. It is refused in words, or gives what the whole file gave.
+"""Kind `bytes`: a file is cut or changed, then read. It is refused in words, or gives what the whole file gave.
 
-What belongs to a data set (images, names, annotations) may give something else under another digest. Of YAML files,
-which people write themselves, it is asked that they end in words and within ten seconds.
+What belongs to a data set (images, annotations) may give something else under another digest.
 """
 
 import hashlib
@@ -17,12 +16,12 @@ import torch
 
 from backbones.backbone import create
 from backbones.checkpoints.exports import PRETRAIN, WEIGHTS, export
-from backbones.engine.checkpoint import HISTORY, PREVIOUS, STATE, History, load_state
+from backbones.engine.checkpoint import PREVIOUS, STATE, load_state
 from backbones.errors import UserError
 from backbones.settings import CONFIGS, read_yaml
-from tests.faults.damaged.data import Found, coco_files, feature_shard, image_folder, market_names, parquet_files
-from tests.faults.damaged.mutations import change_file
-from tests.faults.damaged.written_files import written_files
+from tests.faults.data import Found, coco_files, feature_shard, image_folder, market_folder, parquet_files
+from tests.faults.killed import SMOKE
+from tests.faults.mutations import mutated
 from tests.faults.trial import NotHeldError, no_hang
 from tests.processes import Command, wait_for
 from tests.runs import steps
@@ -33,7 +32,9 @@ from transfer.records.store import RECORD, Store
 from transfer.share.bundle import bundle
 from transfer.verify.verification import verify
 
-REID = ("reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0")
+REID = ("reid", "--backbone", "tiny", *SMOKE)
+LONGEST = 3000
+"""Characters of an error."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Target:
     files: tuple[str, ...]
     """Those of which one is changed."""
     read: Callable[[Path], Any]
-    """What the folder gives; it raises UserError where it refuses it."""
+    """What the folder gives, a `Found` of a data set; it raises UserError where it refuses it."""
     same: bool = True
-    """Whether what is accepted must equal what the whole folder gives, or, as `Found`, be another data set."""
+    """Whether what is accepted must equal what the whole folder gives; people's own files may say something else."""
 
 
 class DamagedFiles:
@@ -56,52 +57,45 @@ class DamagedFiles:
 
     def __init__(self, work: Path, targets: Sequence[Target] | None = None) -> None:
         self.targets = [*targets] if targets is not None else made_targets(work)
-        self.expected = {target.name: target.read(target.whole) for target in self.targets if target.same}
+        self.expected = {target.name: target.read(target.whole) for target in self.targets}
 
     def trial(self, rng: random.Random, folder: Path) -> str:
         """Change one file; see `Kind`."""
         target = rng.choice(self.targets)
         copy = shutil.copytree(target.whole, folder / "copy")
         name = rng.choice(target.files)
-        change_file(copy / name, rng)
+        (copy / name).write_bytes(mutated((copy / name).read_bytes(), rng))
         where = f"{target.name} ({name})"
         try:
             with no_hang():
                 value = target.read(copy)
-        except UserError as error:
-            said = str(error)
-            if len(said) > 3000 or "\x1b" in said:
-                raise NotHeldError(f"{where}: an error of {len(said)} characters: {said[:200]!r}") from None
-            return f"{target.name}: refused"
         except NotHeldError as error:
             raise NotHeldError(f"{where}: {error}") from None
-        except Exception as error:
-            raise NotHeldError(f"{where}: a traceback: {error!r}") from error
-        return f"{target.name}: {self._judged(target, value, where)}"
-
-    def _judged(self, target: Target, value: Any, where: str) -> str:
-        """Return in words what was accepted. Raises NotHeldError where another result has the whole one's identity."""
-        if not target.same:
-            return "read"
+        except Exception as error:  # which a command ends with in one line
+            if len(str(error)) > LONGEST or "\x1b" in str(error):
+                raise NotHeldError(f"{where}: an error of {len(str(error))} characters: {error!r:.200}") from None
+            return f"{target.name}: {'refused' if isinstance(error, UserError) else 'stopped by its reader'}"
         expected = self.expected[target.name]
         if isinstance(value, Found) and value.digest != expected.digest:
-            return "another data set"
-        if value != expected:
+            return f"{target.name}: another data set"
+        if target.same and value != expected:
             raise NotHeldError(f"{where}: another result in silence")
-        return "read as it was"
+        return f"{target.name}: read"
 
 
 def made_targets(work: Path) -> list[Target]:
     """Return all targets, made in an empty folder."""
-    data = [
+    return [
+        _weights(work),
+        *_finished_run(work),
+        *_interrupted_run(work),
+        _written_by_people(work),
         Target("images", *image_folder(work)),
         Target("Parquet", *parquet_files(work)),
         Target("stored features", *feature_shard(work)),
-        Target("Market-1501 names", *market_names(work)),
+        Target("Market-1501", *market_folder(work)),
         Target("COCO", *coco_files(work)),
     ]
-    runs = [_weights(work), *_finished_run(work), *_interrupted_run(work)]
-    return [*runs, _written_by_people(work), *data, *(Target(*place, same=False) for place in written_files(work))]
 
 
 def _weights(work: Path) -> Target:
@@ -110,12 +104,11 @@ def _weights(work: Path) -> Target:
 
 
 def _finished_run(work: Path) -> list[Target]:
-    command = Command("transfer.run", [*REID, "--epochs", "3", "--out", str(work / "runs")], work / "finished")
+    command = Command("transfer.run", [*REID, "--epochs", "1", "--out", str(work / "runs")], work / "finished")
     if command.wait() != 0:
         raise RuntimeError(command.stderr)
     (run,) = (work / "runs").glob("reid-*")
-    listed = tuple(Record.read(run / RECORD).files)
-    inside = tuple(name for name in listed if (run / name).is_file())
+    inside = tuple(name for name in Record.read(run / RECORD).files if (run / name).is_file())
     (work / "bundle").mkdir()
     bundle(Store(work / "runs").runs()[0], work / "bundle" / "runs.zip")
     return [
@@ -128,13 +121,16 @@ def _finished_run(work: Path) -> list[Target]:
 def _verified(run: Path) -> bool:
     verdict = verify(run)
     if verdict.wrong:
-        raise UserError("; ".join(verdict.wrong)[:2000])
-    return verdict.right
+        raise UserError("; ".join(verdict.wrong)[:LONGEST])
+    return not verdict.notes
 
 
 def _unpacked(folder: Path) -> list[str]:
-    with unpacked(folder / "runs.zip") as inside:
+    with unpacked(folder / "runs.zip", folder) as inside:
         files = sorted(file for file in inside.rglob("*") if file.is_file())
+        wrong = [text for run in inside.iterdir() for text in verify(run).wrong]
+        if wrong:
+            raise UserError("; ".join(wrong)[:LONGEST])
         return [f"{file.relative_to(inside)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files]
 
 
@@ -146,10 +142,11 @@ def _interrupted_run(work: Path) -> list[Target]:
     wait_for(lambda: steps(out) >= 3)
     command.kill(signal.SIGKILL)
     (run,) = out.glob("reid-*")
+    (work / "before").mkdir()  # the state that is read where the newer one is not there
+    shutil.copy(next(path for path in (run / PREVIOUS, run / STATE) if path.exists()), work / "before" / PREVIOUS)
     if not (run / STATE).exists():  # killed between two renames
         (run / PREVIOUS).rename(run / STATE)
-    state = torch.load(run / STATE, weights_only=True)
-    key, lines = str(state["run_key"]), int(state["history_lines"])
+    key = str(torch.load(run / STATE, weights_only=True)["run_key"])
 
     def loaded(copy: Path) -> str:
         content = load_state(copy, key)
@@ -157,24 +154,13 @@ def _interrupted_run(work: Path) -> list[Target]:
         parts = [tensor.numpy().tobytes() for tensor in tensors(content)]
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
-    def history(copy: Path) -> str:
-        if History(copy, lines).count < lines:
-            raise UserError("lines are lost")
-        return (copy / HISTORY).read_text(encoding="utf-8")
-
-    (work / "before").mkdir()  # the state that is read where the newer one is not there
-    shutil.copy(run / (PREVIOUS if (run / PREVIOUS).exists() else STATE), work / "before" / PREVIOUS)
-    return [
-        Target("state", run, (STATE,), loaded),
-        Target("state before it", work / "before", (PREVIOUS,), loaded),
-        Target("history", run, (HISTORY,), history),
-    ]
+    return [Target("state", run, (STATE,), loaded), Target("state before it", work / "before", (PREVIOUS,), loaded)]
 
 
 def _written_by_people(work: Path) -> Target:
     yaml = work / "yaml"
     yaml.mkdir()
-    for file in (*CONFIGS.glob("sweeps/*.yaml"), *CONFIGS.glob("backbones/*.yaml")):
-        shutil.copy(file, yaml / "mine.yaml" if file.stem == "cross" else yaml / file.name)
+    for file in (*CONFIGS.glob("sweeps/*.yaml"), *CONFIGS.glob("tasks/*.yaml")):
+        shutil.copy(file, yaml)
     names = tuple(sorted(file.name for file in yaml.iterdir()))
     return Target("YAML", yaml, names, lambda copy: [read_yaml(file) for file in sorted(copy.iterdir())], same=False)

@@ -1,4 +1,4 @@
-"""A disk of memory that only chosen processes see, whose size, writability and presence can be changed meanwhile.
+"""A disk of memory that only chosen processes see, and whose size and writability can be changed meanwhile.
 
 `python small_disk.py FOLDER MIB` keeps it, and takes commands on its standard input.
 """
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 _NEW_MOUNTS, _PRIVATE = 0x20000, 1 << 18 | 1 << 14  # CLONE_NEWNS; MS_PRIVATE | MS_REC
-_READ_ONLY, _REMOUNT, _BIND, _DETACH = 1, 32, 4096, 2
+_READ_ONLY, _REMOUNT = 1, 32
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -34,16 +34,13 @@ class SmallDisk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.close()
-        self._keeper.wait()
+        self._keeper.communicate()
 
     def set(self, command: str) -> None:
-        """`size MIB`, `read-only`, `writable`, `gone` or `back`."""
+        """`size MIB`, or `read-only`."""
         assert self._keeper.stdin is not None
         print(command, file=self._keeper.stdin, flush=True)
-        answer = self._answer()
-        assert answer == "ready", f"{command}: {answer}"
+        assert self._answer() == "ready"
 
     @property
     def enter(self) -> "partial[None]":
@@ -67,41 +64,23 @@ def _enter(keeper: int) -> None:
     os.close(descriptor)
 
 
-def _mount(source: str, target: Path, flags: int, options: str = "") -> None:
-    kind = None if flags & _BIND else b"tmpfs"
-    if _LIBC.mount(source.encode(), bytes(target), kind, flags, options.encode() or None) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+def _mount(target: Path, mib: float, flags: int = 0) -> None:
+    size = f"size={max(1, int(mib * 1024))}k"  # of nothing it would be as large as memory
+    if _LIBC.mount(b"tmpfs", bytes(target), b"tmpfs", flags, size.encode()) != 0:
+        raise OSError(ctypes.get_errno(), "mount")
 
 
 def _keep(folder: Path, mib: float) -> None:
     if _LIBC.unshare(_NEW_MOUNTS) != 0 or _LIBC.mount(b"none", b"/", None, _PRIVATE, None) != 0:
         raise PermissionError
-    backing = folder.with_name(f"{folder.name}-backing")
-    for place in (folder, backing):
-        place.mkdir(exist_ok=True)
-    size, flags = _size(mib), 0
-    _mount("tmpfs", backing, 0, size)
-    _mount(str(backing), folder, _BIND)
+    folder.mkdir(exist_ok=True)
+    _mount(folder, mib)
     print("ready", flush=True)
     for line in sys.stdin:
-        word, _, value = line.strip().partition(" ")
-        try:
-            if word == "gone":
-                _LIBC.umount2(bytes(folder), _DETACH)
-            elif word == "back":
-                _mount(str(backing), folder, _BIND)
-            else:
-                size = _size(float(value)) if word == "size" else size
-                flags = {"read-only": _READ_ONLY, "writable": 0}.get(word, flags)
-                _mount("tmpfs", backing, _REMOUNT | flags, size)
-            print("ready", flush=True)
-        except OSError as error:
-            print(error, flush=True)
-
-
-def _size(mib: float) -> str:
-    return f"size={max(1, int(mib * 1024))}k"  # of nothing it would be as large as memory
+        word, _, size = line.strip().partition(" ")
+        mib = float(size or mib)
+        _mount(folder, mib, _REMOUNT | (_READ_ONLY if word == "read-only" else 0))
+        print("ready", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Kind `bytes`: files that are changed, then read."""

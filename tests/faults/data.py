@@ -1,0 +1,135 @@
+"""For kind `bytes`: small data sets of each layout, and stored features."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+from pyarrow import parquet
+
+from backbones.data.classification import open_classification
+from backbones.data.loading.read_image import read_image
+from backbones.data.spec import DatasetSpec
+from backbones.errors import UserError
+from tasks.data.coco import open_coco
+from tasks.data.reid import open_reid
+from tasks.probing.shards import DamagedShard, encode_shard, read_shard
+
+Made = tuple[Path, tuple[str, ...], Callable[[Path], Any]]
+"""A folder, the names of those of its files that are changed, and what reads it."""
+SUFFIXES = ("png", "jpg", "bmp", "webp", "ppm", "tiff")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was read of a data set: the values behind scores, and the digest by which runs know it."""
+
+    values: list[Any]
+    digest: str
+
+
+def image_folder(work: Path) -> Made:
+    """Images in every format that is read; the classes are folders."""
+    root = work / "images"
+    for number, suffix in enumerate(SUFFIXES):
+        for split in ("train", "val"):
+            for name in ("a", "b"):
+                draw(root / split / name / f"{number}.{suffix}", number)
+    return root, _files(root), lambda copy: _labelled("image_folder", copy)
+
+
+def parquet_files(work: Path) -> Made:
+    """A set in the columns that the hub's sets have."""
+    root = work / "parquet"
+    draw(root / "one.png", 3)
+    content = (root / "one.png").read_bytes()
+    (root / "one.png").unlink()
+    for split in ("train", "test"):
+        parquet.write_table(pa.table({"image": [content] * 6, "label": [0, 1, 2] * 2}), root / f"{split}.parquet")
+    return root, _files(root), lambda copy: _labelled("parquet", copy, image="image", label="label")
+
+
+def feature_shard(work: Path) -> Made:
+    """A file of stored features, which is computed anew where it is damaged."""
+    root = work / "shard"
+    root.mkdir()
+    features = np.random.default_rng(0).random((16, 16), dtype=np.float32)
+    (root / "0.safetensors").write_bytes(encode_shard(np.arange(16), features, 2.5))
+
+    def read(copy: Path) -> bytes:
+        try:
+            rows, values = read_shard(copy / "0.safetensors")
+        except DamagedShard as error:
+            raise UserError(str(error)) from error
+        return rows.tobytes() + values.tobytes()
+
+    return root, _files(root), read
+
+
+def market_folder(work: Path) -> Made:
+    """Images in the layout of Market-1501."""
+    root = work / "market"
+    for split, camera in (("bounding_box_train", 1), ("bounding_box_train", 2), ("query", 1), ("bounding_box_test", 2)):
+        for identity in (2, 7):
+            draw(root / split / f"{identity:04d}_c{camera}s1_000451_03.jpg", identity)
+
+    def read(copy: Path) -> Found:
+        found = open_reid(DatasetSpec(name="tiny", format="market1501", root=(str(copy),)), None)
+        parts = (getattr(found, part) for part in ("train", "query", "gallery"))
+        return Found([read_image(sample.path).tobytes() for part in parts for sample in part], found.digest)
+
+    return root, _files(root), read
+
+
+def coco_files(work: Path) -> Made:
+    """Annotations beside the images of two splits."""
+    root = work / "coco"
+    (root / "annotations").mkdir(parents=True)
+    boxes = [[10.0 * number, 5.0, 20.0, 30.0] for number in range(8)]
+    objects = [
+        {"id": number, "image_id": number % 3, "category_id": 1 + number % 2, "iscrowd": 0, "area": 600.0, "bbox": box}
+        | {"segmentation": [[box[0], 5, box[0] + 20, 5, box[0] + 20, 35]]}
+        for number, box in enumerate(boxes)
+    ]
+    images = [{"id": number, "file_name": f"{number}.jpg", "width": 120, "height": 90} for number in range(3)]
+    kinds = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    text = json.dumps({"images": images, "annotations": objects, "categories": kinds})
+    for split in ("train2017", "val2017"):
+        (root / "annotations" / f"instances_{split}.json").write_text(text, encoding="utf-8")
+        for number in range(3):
+            draw(root / split / f"{number}.jpg", number, (90, 120))
+
+    def read(copy: Path) -> Found:
+        data = open_coco(DatasetSpec(name="tiny", format="coco", root=(str(copy),)), None)
+        splits = [split for split in (data.train, data.val) if split is not None]
+        values = [(data.classes, data.category_ids, data.dropped, [data.as_coco(split) for split in splits])]
+        return Found([repr(values), [split.trained.tolist() for split in splits]], data.digest)
+
+    return root, tuple(f"annotations/instances_{split}2017.json" for split in ("train", "val")), read
+
+
+def draw(path: Path, seed: int, size: tuple[int, int] = (16, 8)) -> None:
+    """Write noise as an image of so many rows and columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+
+
+def _files(root: Path) -> tuple[str, ...]:
+    return tuple(sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()))
+
+
+def _labelled(kind: str, root: Path, **options: str) -> Found:
+    data = open_classification(DatasetSpec(name="tiny", format=kind, root=(str(root),), options=options), None)
+    values = [
+        (split.name, int(split.labels[index]), hashlib.sha256(split.read(index).tobytes()).hexdigest())
+        for split in (data.train, data.val)
+        if split is not None
+        for index in range(len(split))
+    ]
+    return Found([data.classes, *values], data.digest)

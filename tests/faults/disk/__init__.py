@@ -1,1 +1,0 @@
-"""Kind `disk`: disks that are full, read-only, gone, or fail."""
