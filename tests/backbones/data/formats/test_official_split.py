@@ -9,7 +9,6 @@ import pytest
 from scipy.io import loadmat
 
 from backbones.data.classification import open_classification
-from backbones.data.formats.unofficial_split import tfds_order
 from backbones.data.toy.coloured_digits import toy_images
 from backbones.data.toy.layouts import NAMES
 from backbones.errors import UserError
@@ -111,12 +110,6 @@ def test_caltech101(tmp_path, below):
         train = stream.choice(names, 30, replace=False)
         assert [name for name, own in pairs(data.train, data.classes) if own == kind] == sorted(train)
         assert [name for name, own in pairs(data.val, data.classes) if own == kind] == sorted({*names} - {*train})
-
-
-def test_the_order_of_tfds():
-    keys = [f"tumor/{number}.tif" for number in range(50)]
-    plain = sorted(keys, key=lambda key: int.from_bytes(hashlib.md5(b"train" + key.encode()).digest(), "big"))
-    assert [keys[index] for index in tfds_order(keys)] == plain
 
 
 @pytest.mark.parametrize(("name", "count"), [("colorectal", 112), ("uc_merced", 140)])

@@ -20,14 +20,6 @@ def paths(tmp_path):
     return files
 
 
-def test_any_mode_is_read_as_rgb(tmp_path):
-    for mode in ("L", "RGBA", "CMYK"):
-        path = tmp_path / ("image.jpg" if mode == "CMYK" else "image.png")
-        Image.new(mode, (5, 4)).save(path)
-        image = read_image(str(path))
-        assert (image.mode, image.size) == ("RGB", (5, 4))
-
-
 @pytest.mark.parametrize("size", [(256, 128), (64, 32)])
 def test_train_transform_equals_the_published_pipeline(paths, size):
     """The same draws as TransReID's composition of torchvision and timm, which normalises before it erases."""

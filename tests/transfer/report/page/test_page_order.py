@@ -50,12 +50,8 @@ def test_what_the_page_says_is_what_the_comparison_has(tmp_path: Path) -> None:
         assert line in said
 
 
-def test_one_arm_is_told_what_is_missing_and_arms_by_name_replace_those_found(tmp_path: Path) -> None:
-    one = RunSet.of([made(tmp_path, "conv")])
-    (first, *_) = sections(one, ReportRequest(everything=True))
-    assert (first.title, first.lead) == ("The answer", True)
-    assert first.note.startswith("One arm, conv_softmax")
-    named = titles(tmp_path / "more", compare=[("stem=patchify", "stem=conv")])
+def test_arms_by_name_replace_those_found(tmp_path: Path) -> None:
+    named = titles(tmp_path, compare=[("stem=patchify", "stem=conv")])
     assert "Effects of stem patchify against stem conv" in dict(named)
     assert "Effects of stem conv against stem patchify" not in dict(named)
 

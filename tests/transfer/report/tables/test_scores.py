@@ -17,10 +17,9 @@ from transfer.report.page.plain_formats import as_one_table
 from transfer.report.page.section_types import Section
 from transfer.report.render.run_table import run_table
 from transfer.report.render.text import csv, csv_text, markdown
-from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings
+from transfer.report.tables.cell_values import DatasetMean, Endings
 from transfer.report.tables.table import Column, Comparability, Note, Table
-from transfer.statistics.intervals import mean_and_deviation, wilson
+from transfer.statistics.intervals import mean_and_deviation
 
 BROKEN = "with breakdowns: with trainings that broke down at chance, or at 0 where chance is not known"
 
@@ -61,14 +60,6 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     assert pd.isna(rows["mAP sd"][1])
     assert rows["outcomes"][1] == Endings((("completed", 1), ("diverged", 1)))
     assert texts(rows, "outcomes") == ["3 completed", "1 completed, 1 diverged"]
-
-
-def test_break_downs_are_rates_with_their_interval() -> None:
-    rows = summary_of(runs())
-    interval = wilson(1, 2)
-    assert rows["broke down"][1] == BreakdownRate(1, 2, interval.low, interval.high)
-    assert texts(rows, "broke down") == ["0 of 3 (0 to 56 %)", "1 of 2 (9 to 91 %)"]
-    assert cell_text(BreakdownRate.from_counts(1, 1)) == "1 of 1"
 
 
 def test_seeds_of_pretraining_are_averaged_over() -> None:
