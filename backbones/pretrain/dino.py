@@ -18,7 +18,6 @@ from backbones.pretrain.dino_options import DinoFacts, DinoOptions
 from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.pretrain.method import Outcomes, Scores, with_train_size
 from backbones.pretrain.multicrop import MultiCrop
-from backbones.pretrain.train_and_score import train_and_score
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 
@@ -53,7 +52,7 @@ class Dino(DinoFacts):
         chosen = learner.exported
         if options.local_crops:
             context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
-        return train_and_score(self, learner, chosen, loader, knn_outcomes, data, options, context)
+        return self.train_and_score(learner, chosen, loader, knn_outcomes, data, options, context)
 
     def recompute(
         self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context

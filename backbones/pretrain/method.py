@@ -1,6 +1,8 @@
 """What a pretraining method is. A module of `backbones/pretrain/` gives one, named `METHOD`, found by its file name."""
 
 import importlib
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +15,7 @@ from backbones.pretrain.options import PretrainOptions
 from backbones.spec import BackboneSpec, override
 
 if TYPE_CHECKING:
+    from backbones.backbone import Backbone
     from backbones.data.loading.loader import RunLoader
     from backbones.engine.context import Context
     from backbones.engine.learner import Learner
@@ -61,6 +64,54 @@ class Method:
         or when the data has no validation split.
         """
         raise NotImplementedError
+
+    def train_and_score(
+        self,
+        learner: "Learner",
+        backbone: "Backbone",
+        loader: "RunLoader",
+        validate: "Callable[[Backbone, ClassificationData, Any, Context], Outcomes]",
+        data: ClassificationData,
+        options: Any,
+        context: "Context",
+        **about: Any,
+    ) -> tuple[Scores, Outcomes]:
+        """Train, score the validation split after epochs and at the end, and export, as `run` does.
+
+        Args:
+            backbone: the one within the learner that is scored and exported.
+            validate: outcomes of the validation split, empty without one; may raise NotFinite.
+            about: what the export says besides network and scores.
+        """
+        from backbones.engine.loop import fit
+        from backbones.runtime.finite import NotFinite
+
+        if data.val is None:
+            context.note(f"{data.name} has no validation split: nothing is scored")
+
+        def scores_after(epoch: int) -> dict[str, Any]:
+            learner.eval()
+            outcomes: Outcomes = {}
+            try:
+                if options.validates(epoch):
+                    outcomes = validate(backbone, data, options, context)
+            except NotFinite as broken:
+                context.note(f"epoch {epoch + 1} has no scores: {broken}")
+            return context.observe(backbone, epoch) | self.rescore(outcomes)
+
+        if fit(learner, loader, options, context, scores_after).training_failed:
+            return {}, {}
+        start = time.monotonic()
+        try:
+            outcomes = validate(backbone, data, options, context)
+        except NotFinite as broken:
+            context.record_not_finite(broken)
+            return {}, {}
+        finally:
+            context.cost.eval_seconds += time.monotonic() - start
+        scores = self.rescore(outcomes)
+        context.export(backbone, network=options.export, **about, scores=scores)
+        return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return the scores from the per-sample outcomes, equal to the bit."""

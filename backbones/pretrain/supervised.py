@@ -24,7 +24,6 @@ from backbones.pretrain.method import Outcomes, Scores, with_train_size
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedFacts, SupervisedOptions
 from backbones.pretrain.token_labels import CropWithBox, LabelMaps
-from backbones.pretrain.train_and_score import train_and_score
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 
@@ -67,7 +66,7 @@ class Supervised(SupervisedFacts):
         """Train on the training split, score the validation split, and export."""
         learner, loader = self.prepare_training(spec, data, options, context)
         backbone, classes = learner.scored_backbone, list(data.classes)
-        return train_and_score(self, learner, backbone, loader, validate, data, options, context, classes=classes)
+        return self.train_and_score(learner, backbone, loader, validate, data, options, context, classes=classes)
 
     def recompute(
         self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
