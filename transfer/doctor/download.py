@@ -52,8 +52,8 @@ def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
             say(f"{spec.name}: {archive.url}")
             _download(archive, file)
             trees.append((archive, _extracted(archive, file, scratch / f"tree{number}")))
-        moves = [(entry, data / archive.into / entry.name) for archive, tree in trees for entry in _entries(tree)]
-        _move(moves)
+        moves = [(entry, data / archive.into / entry.name) for archive, tree in trees for entry in tree.iterdir()]
+        _move([move for move in moves if not move[0].name.startswith((".", "__MACOSX"))])
         shutil.rmtree(scratch)
     except OSError as error:
         raise write_error(scratch, error, FLAG) from error
@@ -136,10 +136,6 @@ def _extract(archive: Archive, file: Path, tree: Path) -> None:
                 packed.extractall(tree, filter="data")
     except DAMAGED as error:
         raise UserError(f"{archive.url}: cannot be extracted: {error}") from None
-
-
-def _entries(tree: Path) -> list[Path]:
-    return [entry for entry in sorted(tree.iterdir()) if not entry.name.startswith((".", "__MACOSX"))]
 
 
 def _move(moves: list[tuple[Path, Path]]) -> None:

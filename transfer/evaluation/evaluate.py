@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from backbones.errors import tell
 from tasks.task import Task
@@ -25,21 +26,10 @@ def evaluate(
         UserError: something is missing; raised before anything runs, with all that is missing in one message.
         Stopped: a signal arrived; the state of the run is saved.
     """
-    finished, inputs = reuse(command, task, check_run, _Terminal(quiet=not progress))
+    say = partial(tell, file=sys.stderr) if progress else lambda text: None
+    finished, inputs = reuse(command, task, check_run, say)
     if finished:
         return finished
     from transfer.evaluation.evaluator import evaluate_runs
 
     return evaluate_runs(command, task.complete(), check_run, inputs, progress=progress)
-
-
-class _Terminal:
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-
-    def say(self, text: str) -> None:
-        """Print a line on stderr."""
-        if not self.quiet:
-            tell(text, file=sys.stderr)
-
-    note = say

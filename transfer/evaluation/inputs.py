@@ -1,8 +1,9 @@
 """Finds the weights and data sets that a command names, without torch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import export_folder, modified_files, pretraining_facts
@@ -14,16 +15,6 @@ from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.evaluation.problems import Problems
-
-
-class Listener(Protocol):
-    """Who hears what is noticed while inputs are found, such as a `Context`."""
-
-    def say(self, text: str) -> None:
-        """Print a line for the user."""
-
-    def note(self, text: str) -> None:
-        """Print a line that belongs into the record, too."""
 
 
 @dataclass
@@ -41,10 +32,10 @@ class Messages:
         """Keep a line that belongs into the record, too."""
         self.lines.append((text, True))
 
-    def tell(self, listener: Listener) -> None:
+    def tell(self, say: Callable[[str], None], note: Callable[[str], None]) -> None:
         """Hand the lines on, once."""
         for text, recorded in self.lines:
-            (listener.note if recorded else listener.say)(text)
+            (note if recorded else say)(text)
         self.lines.clear()
 
 
@@ -88,12 +79,12 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems
             inputs.datasets.append((argument, dataset))
 
 
-def _weights(spec: BackboneSpec, command: Command, listener: Listener) -> tuple[BackboneSpec, str, dict[str, Any]]:
+def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[BackboneSpec, str, dict[str, Any]]:
     """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
     spec = replace(spec, allow_modified=command.run.allow_modified)
     try:
         located = find_weights(spec)
-        return spec, located.weights_id, _note_origin(located, listener)
+        return spec, located.weights_id, _note_origin(located, messages)
     except (MissingInput, UsageError):
         # weights that are here and cannot be used, as damaged ones, are not missing
         if not command.run.smoke or command.backbone.weights != "config" or export_folder(spec.weights):
@@ -101,52 +92,52 @@ def _weights(spec: BackboneSpec, command: Command, listener: Listener) -> tuple[
         own_weights = Path("weights") / spec.name
         if spec.weights != str(own_weights) and pretraining_facts(own_weights):
             # Weights of a smoke run replace released ones in smoke runs only.
-            return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, listener)
-        listener.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
+            return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, messages)
+        messages.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
         return replace(spec, weights="random"), "random", {}
 
 
-def _note_changed_parts(spec: BackboneSpec, command: Command, listener: Listener) -> None:
+def _note_changed_parts(spec: BackboneSpec, command: Command, messages: Messages) -> None:
     """Note, with `--load partial`, the parts in which the model differs from the export or from the named backbone."""
     if spec.load != "partial":
         return
     if changed := changed_parts(spec):
-        listener.note(f"--load partial: {spec.weights} holds another model: {'; '.join(changed)}")
+        messages.note(f"--load partial: {spec.weights} holds another model: {'; '.join(changed)}")
     named = command.resolved(from_scratch=False, weights="random")
     names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
     values = {name: (getattr(spec, name), getattr(named, name)) for name in names}
     if kept := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
-        listener.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
+        messages.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
 
 
-def _note_ignored_export(spec: BackboneSpec, listener: Listener) -> None:
+def _note_ignored_export(spec: BackboneSpec, messages: Messages) -> None:
     """Note weights in `weights/NAME` that a command does not use because it did not name them."""
     own_weights = Path("weights") / spec.name
     facts = pretraining_facts(own_weights) if spec.weights != str(own_weights) else {}
     if facts:
         kind = "a smoke run" if facts.get("smoke") else "a training"
-        listener.note(
+        messages.note(
             f"{own_weights} holds weights of {kind} that are not taken by name: --weights {own_weights} takes them"
         )
 
 
-def _note_origin(located: Located, listener: Listener) -> dict[str, Any]:
+def _note_origin(located: Located, messages: Messages) -> dict[str, Any]:
     """Note weights of a pretraining with `--smoke` or `--subset`; return the origin that records are marked with."""
     if located.path is None:
         return {}
     folder = located.path.parent
     facts = pretraining_facts(folder)
     if facts:
-        listener.say(f"weights: {folder}, from the run {facts.get('run')}")
+        messages.say(f"weights: {folder}, from the run {facts.get('run')}")
     origin = export_origin(facts)
     if modified := modified_files(folder, located.path.name):
         # they are not the weights of that training, nor of one of its seeds
         origin = {name: value for name, value in origin.items() if name not in ("training", "seed")}
         origin["modified"] = True
-        listener.note(f"{folder}: {', '.join(modified)} changed since the export was written")
+        messages.note(f"{folder}: {', '.join(modified)} changed since the export was written")
     marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
     if marks:
-        listener.note(f"the weights in {folder} were trained with {' and '.join(marks)}: no real ones")
+        messages.note(f"the weights in {folder} were trained with {' and '.join(marks)}: no real ones")
     return origin
 
 

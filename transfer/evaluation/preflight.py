@@ -27,7 +27,7 @@ def resolve_inputs(
     """
     problems = Problems()
     inputs = found or find_backbone(command, task, problems)
-    inputs.messages.tell(context)
+    inputs.messages.tell(context.say, context.note)
     _check_model(inputs.spec, inputs.weights_id, command, task)
     if found is None:
         open_datasets(inputs, command, task, problems)

@@ -7,7 +7,7 @@ from backbones.runtime.precision_names import precisions_without_torch
 from backbones.runtime.ranks import ranks_from_environment
 from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.evaluation.inputs import Listener, ResolvedInputs, find_backbone, open_datasets
+from transfer.evaluation.inputs import ResolvedInputs, find_backbone, open_datasets
 from transfer.evaluation.planned_run import PlannedRun, planned_runs
 from transfer.evaluation.problems import Problems
 from transfer.evaluation.results import Evaluation, RunFailed
@@ -18,7 +18,7 @@ from transfer.records.store import RECORD, Record, Store
 
 
 def reuse(
-    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None, listener: Listener
+    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None, say: Callable[[str], None]
 ) -> tuple[Evaluation | None, ResolvedInputs | None]:
     """Return the finished records of all runs of a command, without torch where that can be.
 
@@ -27,7 +27,7 @@ def reuse(
     Args:
         task: its facts suffice.
         check_run: see `transfer.evaluation.evaluate.evaluate`.
-        listener: gets the lines for the user.
+        say: gets the lines for the user.
 
     Returns:
         The evaluation, None if a run has no record; and the inputs, None if they were not all found.
@@ -50,15 +50,15 @@ def reuse(
             check_run(planned)  # type: ignore[misc]
     except UserError:
         return None, None  # the evaluator raises it, with all else that is wrong
-    inputs.messages.tell(listener)
+    inputs.messages.tell(say, say)
     result = Evaluation([record for record in records if record], [], first_rank=True)
     for planned, record in zip(runs, result.records, strict=True):
         for line in reuse_messages(record, planned, store, 1):
-            listener.say(line)
+            say(line)
         try:
             finish(planned, record, store)
         except UserError as error:
-            listener.say(f"error: {planned.run_id}: {error}")
+            say(f"error: {planned.run_id}: {error}")
             result.failures.append(RunFailed(planned.run_id, error))
     return result, inputs
 

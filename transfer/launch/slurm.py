@@ -209,11 +209,10 @@ def _refusals() -> Iterator[None]:
 
 def _arguments_in(path: Path) -> tuple[str, ...]:
     """Return the command arguments of a submitted job; a job that is requeued rewrites the file meanwhile."""
-    for wait in (1.0, 1.0, 0.0):
-        with contextlib.suppress(FileNotFoundError, EOFError):
-            return tuple(pickle.loads(path.read_bytes()).function.arguments)
-        time.sleep(wait)
-    raise UserError(f"{path}: a job under way, but what it runs cannot be read; `scancel` it or give another folder")
+    with contextlib.suppress(EOFError):
+        return tuple(pickle.loads(path.read_bytes()).function.arguments)
+    time.sleep(1.0)
+    return tuple(pickle.loads(path.read_bytes()).function.arguments)
 
 
 def _submitit() -> ModuleType:

@@ -106,9 +106,9 @@ class Search:
         """Search the limit of one seed, starting from the bracket `near` of the seed before, and return its bracket."""
         first = len(self.probes)
         share, searches_gaps = first + allowance, False
-        for rate in _finite_ends(near):
+        for rate in (near.low, near.high) if near else ():
             # both ends are tried: a stable one above a failed one contradicts a single limit
-            if len(self.probes) < share:
+            if 0 < rate < math.inf and len(self.probes) < share:
                 yield from self._try(rate, seed)
         downwards = self.budget - self.budget // 3
         step = self.ratio**2 if near else math.inf
@@ -150,12 +150,6 @@ class Search:
         """Ask for one training and remember its result."""
         stable = yield rate, seed
         self.probes.append(Probe(rate, seed, stable))
-
-
-def _finite_ends(bracket: Bracket | None) -> Iterator[float]:
-    """Yield the rates at the ends of a bracket that bound it."""
-    if bracket is not None:
-        yield from (rate for rate in (bracket.low, bracket.high) if 0 < rate < math.inf)
 
 
 def _limits(probes: Sequence[Probe]) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Runs searches of the largest stable rate as jobs of a sweep, one search per row and combination of the grid."""
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,7 @@ from backbones.errors import UsageError, errors_naming
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.bisection import Search, SearchResult
 from transfer.sweep.definition.grid import SweepJob, expand, make_job
-from transfer.sweep.definition.step import Step, check_option, parse_seeds, step_options
+from transfer.sweep.definition.step import check_option, parse_seeds, step_options
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress
 
@@ -48,7 +48,9 @@ class Searches:
             raise UsageError(f"{where}: steps after the searched one cannot run: {later[0]!r}")
         with errors_naming(where):
             check_option(self.option, step_options(self.sweep.steps[step]))
-            _check_rate(self.option, self.sweep.steps[step])
+            value = self.sweep.steps[step].source.values().get(self.option)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UsageError(f"`{self.option}` is no number (the recipe has {value!r}), so it has no range")
         self.prerequisites: list[SweepJob] = []
         for job in expand(self.sweep):
             if job.step.name != step:
@@ -88,13 +90,17 @@ class Searches:
         if result is None:
             return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
         low, high = result.interval
+        missing, chance = group.search.seeds[len(result.brackets) :], group.endings.count("at_chance")
+        notes = [f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"] * bool(missing)
+        notes += [f"{chance} ended at chance, as a rate that is too small does, too"] * bool(chance)
+        notes += result.violations
         each = tuple(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in result.brackets)
         return row | {
             f"largest stable {self.option}": result.estimate,
             "range over seeds": f"{low:.3g} to {high:.3g}",
             "each seed": each,
             "runs": len(result.probes),
-            "note": tuple(_remarks(group, result)),
+            "note": tuple(notes),
         }
 
     def _job(self, group: _RunningSearch, rate_and_seed: tuple[float, int]) -> SweepJob:
@@ -106,22 +112,6 @@ class Searches:
         )
         self.group_of_job[job.name] = group
         return job
-
-
-def _check_rate(option: str, step: Step) -> None:
-    """Raise UsageError for an option that is not a number in the step's recipe."""
-    value = step.source.values().get(option)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"`{option}` is no number (it is {value!r} in the recipe {step.recipe}), so it has no range")
-
-
-def _remarks(group: _RunningSearch, result: SearchResult) -> Iterator[str]:
-    """Yield the reasons why the estimate is doubtful."""
-    if missing := group.search.seeds[len(result.brackets) :]:
-        yield f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"
-    if chance := group.endings.count("at_chance"):
-        yield f"{chance} ended at chance, as a rate that is too small does, too"
-    yield from result.violations
 
 
 def _in_same_search(job: SweepJob, other: SweepJob, option: str) -> bool:

@@ -2,9 +2,6 @@
 
 import json
 import multiprocessing
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +12,7 @@ from backbones.checkpoints.exports import pretraining_facts
 from backbones.errors import UserError
 from backbones.settings import write_yaml
 from backbones.weights import sha256
+from tests.backbones.runtime.test_files import files_of_at_most
 from transfer.cli.options import PretrainRunOptions
 from transfer.evaluation.weights_export import check_target, publish, publish_export
 
@@ -41,20 +39,8 @@ def test_publishing_replaces_the_whole_folder(tmp_path: Path) -> None:
 def test_what_was_there_survives_a_disk_that_takes_nothing(tmp_path: Path) -> None:
     source = exported(tmp_path / "export", "new", b"new" * 100_000)
     target = exported(tmp_path / "weights" / "mine", "old", b"old")
-    code = f"""
-import os, resource, signal
-from pathlib import Path
-from backbones.errors import UserError
-from transfer.evaluation.weights_export import publish
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    publish(Path({str(source)!r}), Path({str(target)!r}))
-except UserError as error:
-    print(error)
-"""
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
-    assert "cannot be written" in said.stdout
+    with files_of_at_most(1000), pytest.raises(UserError, match="cannot be written"):
+        publish(source, target)
     assert (target / "model.safetensors").read_bytes() == b"old"
     assert [path.name for path in target.parent.iterdir()] == ["mine"]
 

@@ -208,14 +208,3 @@ def test_a_run_put_back_into_the_queue_ends_as_an_undisturbed_one(
     assert said.out.count("reid-toy_market-tiny-") == 1
     assert main([*words, "--out", str(tmp_path / "plain")]) == 0
     assert_equal_runs(out, tmp_path / "plain")
-
-
-@real_slurm
-@pytest.mark.nightly
-def test_a_job_that_slurm_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "runs"
-    words = ["--launcher", "slurm", "--gpus", "0", "--partition", "nowhere", "--out", str(out)]
-    assert main([*WORDS, *words]) == 1
-    said = capsys.readouterr()
-    assert "nowhere" in said.err
-    assert "Traceback" not in said.err + said.out

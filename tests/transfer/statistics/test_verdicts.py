@@ -32,17 +32,14 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        (Verdict(Kind.A_BETTER), "a better"),
         (Verdict(Kind.BELOW, margin=0.01), "below 0"),
         (Verdict(Kind.EQUIVALENT, margin=0.01, within=True), "equivalent within 1.0"),
         (Verdict(Kind.CANNOT_TELL, smallest=0.031), "cannot tell; smallest detectable 3.1"),
         (Verdict(Kind.CANNOT_TELL, smallest=0.1, seeds=4), f"{UNTOLD} (4 more seeds each for 1.0)"),
         (Verdict(Kind.CANNOT_TELL, smallest=0.1, seeds=-1), f"{UNTOLD} (more seeds will not show 1.0)"),
         (Verdict(Kind.CANNOT_TELL, smallest=math.inf), "cannot tell; too few to show any"),
-        (Verdict(Kind.NO_INTERVAL), "no interval"),
         (Verdict(Kind.CANNOT_TELL, percent=False, smallest=0.031), "cannot tell; smallest detectable 0.031"),
         (broken_down(True, False), "nothing to compare: a broke down"),
-        (broken_down(True, True), "nothing to compare: a and b broke down"),
     ],
 )  # fmt: skip
 def test_every_kind_has_its_sentence(verdict: Verdict, said: str) -> None:

@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Callable
-from statistics import median
 
 import pytest
 
@@ -44,21 +43,6 @@ def test_a_range_without_a_limit_in_it_is_said_so() -> None:
     assert (never.brackets[0].low, never.brackets[0].high) == (0, 1e-3)
     assert math.isnan(never.estimate)
     assert math.isnan(always.estimate)
-
-
-def test_limits_that_vary_between_seeds_give_their_median_in_twelve_runs() -> None:
-    for problem in range(200):
-        rng = random.Random(problem)
-        middle = 10 ** rng.uniform(-3.5, -0.5)
-        limits = {seed: middle * math.exp(rng.gauss(0, 0.5)) for seed in range(3)}
-        search = Search(1e-4, 1, seeds=(0, 1, 2), budget=12)
-        found = search_largest_stable(search, lambda rate, seed, limits=limits: rate < limits[seed])
-        assert len(found.probes) <= 12, limits
-        assert all(bracket.low < limits[bracket.seed] <= bracket.high for bracket in found.brackets), limits
-        assert 1 / 2.5 < found.estimate / median(limits.values()) < 2.5, limits
-        low, high = found.interval
-        assert low < min(limits.values())
-        assert max(limits.values()) <= high
 
 
 def test_what_contradicts_a_single_limit_is_reported() -> None:

@@ -34,16 +34,6 @@ def test_wrong_words_are_named(words: list[str], says: str, capsys: pytest.Captu
     assert says in said.out + said.err
 
 
-@pytest.mark.nightly
-def test_a_bench_runs_every_task_for_each_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["bench", "--tier", "smoke", "--stem", "xiao", "--against", "conv", "patchify", "--dry-run", "--speed", "1"]
-    assert main([*words, "--out", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    for task in ("pretrain cifar_deit", "run reid", "run fewshot", "run detect"):
-        for stem in ("xiao", "conv", "patchify"):
-            assert any(f"transfer.{task} " in line and f"--stem {stem} " in line for line in said.splitlines())
-
-
 def test_a_sweep_ends_in_a_table_and_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,12 +22,6 @@ def fixed(q, k, v):
 
 def scaled(q, k, v, scale=None):
     return (q @ k.transpose(-2, -1) * (1 if scale is None else scale)).tanh() @ v
-
-def wrong(q, k, v):
-    return (q @ k) @ v
-
-def on_cpu(q, k, v):
-    return (q @ k.transpose(-2, -1)) @ v * torch.ones(1, device="cpu").item()
 """
 
 

@@ -17,7 +17,7 @@ import transfer.run
 from backbones.errors import UserError
 from backbones.runtime.threads import usable_cores
 from backbones.settings import write_yaml
-from tests.processes import Command, wait_for
+from tests.processes import Command, in_a_terminal, wait_for
 from transfer.launch.base import ProcessSpec
 from transfer.launch.local import LocalLauncher
 from transfer.records.store import Store, is_locked
@@ -228,8 +228,8 @@ def test_cells_get_their_share_of_the_cores_whatever_the_workers_are(
 
     monkeypatch.setattr("transfer.launch.local.subprocess.Popen", Started)
     cores = str(usable_cores())
-    cases = (("", None, 1, cores), ("", 3, 1, cores), ("", 1, 1, cores), ("0,1,2,3", None, 2, "2"))
-    for gpus, workers, wanted, expected in (*cases, ("0,1", None, 1, "2"), ("0,1", 1, 1, "2"), ("0,1", 5, 1, "2")):
+    cases = (("", None, 1, cores), ("", 3, 1, cores), ("0,1,2,3", None, 2, "2"), ("0,1", 1, 1, "2"), ("0,1", 5, 1, "2"))
+    for gpus, workers, wanted, expected in cases:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
         LocalLauncher(workers).start([ProcessSpec(("transfer.run",), tmp_path / "log", {"gpus": wanted})])
         words, environment = started[-1]
@@ -252,9 +252,9 @@ def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(
     wait_for(lambda: not any(is_locked(folder / "lock") for folder in folders))
     assert all((folder / "state.pt").exists() for folder in folders)
     steps_of = [max(json.loads(line)["step"] for line in (folder / "history.jsonl").open()) for folder in folders]
-    again = Command("transfer.sweep.__main__", words, tmp_path / "second")
+    again = Command("transfer.sweep.__main__", words, tmp_path / "second", prepare=in_a_terminal)
     wait_for(lambda: len(resumptions(out)) == 2)
-    again.kill(signal.SIGTERM)
+    again.kill(signal.SIGHUP)  # as a closed terminal does
     assert again.poll() == 143
     assert again.stderr.count("goes on from its saved state") == 2
     resumed = "\n".join(resumptions(out))

@@ -117,32 +117,25 @@ def test_results_that_no_evaluation_gives_are_found(copy: Make, task: str, capsy
     assert f"       {record.primary}: {changed.scores[record.primary]} in the record" in out
 
 
-def test_weights_that_are_not_here_are_said_in_a_line(
-    copy: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = copy("reid")
-    shutil.rmtree(folder / "export")
-    status, out = said(capsys, folder)
-    assert status == 1
-    assert f"not recomputed: the run's weights: there are none in {folder / 'export'}" in out
-    assert "1 of 1 runs were not recomputed" in out
-    started = copy("knn")
-    sealed(started, weights_id="sha256:" + 64 * "0")
-    assert "not recomputed: the weights sha256:000000000000 are not where the run" in said(capsys, started)[1]
-
-
-def test_data_that_is_not_here_is_said_in_a_line(
+def test_weights_and_data_that_are_not_here_are_said_in_a_line(
     copy: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TRANSFER_DATA", raising=False)
+    trained = copy("reid")
+    shutil.rmtree(trained / "export")
+    status, out = said(capsys, trained)
+    assert status == 1
+    assert f"not recomputed: the run's weights: there are none in {trained / 'export'}" in out
+    assert "1 of 1 runs were not recomputed" in out
     folder = copy("knn")
     record = Record.read(folder / "record.json")
-    sealed(folder, options=record.options | {"dataset": ["imagenet1k"]})
-    status, out = said(capsys, folder)
-    assert status == 1
-    assert "not recomputed: imagenet1k: the data set was not found" in out
-    sealed(folder, options=record.options, dataset=record.dataset | {"digest": 64 * "0"})
-    assert "toy_digits: the data here is not that of the run" in said(capsys, folder)[1]
+    for given, reason in (
+        ({"weights_id": "sha256:" + 64 * "0"}, "the weights sha256:000000000000 are not where the run"),
+        ({"options": record.options | {"dataset": ["imagenet1k"]}}, "imagenet1k: the data set was not found"),
+        ({"dataset": record.dataset | {"digest": 64 * "0"}}, "toy_digits: the data here is not that of the run"),
+    ):
+        sealed(folder, **(asdict(record) | given))
+        assert f"not recomputed: {reason}" in said(capsys, folder)[1]
 
 
 def test_other_versions_are_said_in_a_line(copy: Make, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,25 +87,15 @@ def expand(sweep: SweepFile) -> list[SweepJob]:
 
 def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
     """Yield the jobs of the steps that a row names and of those that they need; of all steps if it names none."""
-    named = [name for name in row if name in sweep.steps]
-    needed = set(sweep.steps) if not named else _with_ancestors(sweep.steps, named)
+    needed = {name for name in row if name in sweep.steps} or {*sweep.steps}
+    for name, step in reversed(sweep.steps.items()):  # each comes after the one from whose weights it starts
+        needed |= {step.after} if name in needed and step.after else set()
     jobs: dict[str, list[SweepJob]] = {}
     for name, step in sweep.steps.items():
         if name in needed:
             parents = jobs[step.after] if step.after else [None]
             jobs[name] = [job for parent in parents for job in _step_jobs(step, row, parent)]
             yield from jobs[name]
-
-
-def _with_ancestors(steps: dict[str, Step], names: list[str]) -> set[str]:
-    """Return the names of steps and of all steps from whose weights they start, directly or indirectly."""
-    ancestors: set[str] = set()
-    for name in names:
-        step: str | None = name
-        while step is not None:
-            ancestors.add(step)
-            step = steps[step].after
-    return ancestors
 
 
 def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
