@@ -76,11 +76,6 @@ def test_looking_at_the_tokens_changes_nothing_of_the_training(
         assert seen["similarity"] == pytest.approx(told["similarity"], abs=1e-5)
     assert looks[-1]["stem"]["norms"] == after["stem"]["norms"]
 
-    capsys.readouterr()
-    assert main(words_of(recipe, out, "--tokens-at", "-1")) == 0
-    last = {"deit": 2, "dino": 1}[recipe]
-    assert f"made without a look at the tokens after epoch {last}; remove it" in capsys.readouterr().err
-
 
 def test_the_export_says_where_it_comes_from_and_timm_loads_it(trained: tuple[str, Path]) -> None:
     recipe, out = trained

@@ -117,10 +117,7 @@ def _extracted(archive: Archive, file: Path, tree: Path) -> Path:
     _extract(archive, file, tree)
     if not archive.inside:
         return tree
-    inner = tree / archive.inside
-    if not inner.is_file():
-        raise UserError(f"{archive.url}: there is no {archive.inside} in it")
-    _extract(archive, inner, tree.with_name(f"{tree.name}-inside"))
+    _extract(archive, tree / archive.inside, tree.with_name(f"{tree.name}-inside"))
     return tree.with_name(f"{tree.name}-inside")
 
 

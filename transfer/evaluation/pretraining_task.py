@@ -1,17 +1,14 @@
 """Adapts a pretraining method to the evaluator's interface of tasks, so that its run gets a record like any other."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
-from backbones.errors import tell
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
 from tasks.task import Metric, Outcomes, Scores, Task
-from tasks.token_diagnostics.epochs import epochs_of
 from transfer.records.store import history
 
 if TYPE_CHECKING:
@@ -65,24 +62,13 @@ class Pretraining(Task):
 
         context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None
         scores, outcomes = self.method.run(spec, dataset, options, context)
-        if context.folder and (epochs := _recorded_epochs(context.folder)):
+        if context.folder and (epochs := [entry["epoch"] for entry in history(context.folder, "layers")]):
             context.details["tokens_at"] = epochs
         if scores and context.folder and context.ranks.first:
-            history = History(context.folder, kept=None)
-            history.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
-            history.flush()
+            log = History(context.folder, kept=None)
+            log.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
+            log.flush()
         return scores, outcomes
-
-    def finish(self, folder: Path, dataset: ClassificationData, options: Any) -> None:
-        """Warn when the tokens of a reused run were not measured; that cannot be done afterwards."""
-        recorded = _recorded_epochs(folder) if self.tokens_at else []
-        missing = [str(epoch) for epoch in epochs_of(self.tokens_at, options.epochs) if epoch not in recorded]
-        if missing:
-            tell(
-                f"{folder}: made without a look at the tokens after epoch {' '.join(missing)}; remove it, and train "
-                "again",
-                file=sys.stderr,
-            )
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return the scores of the last validation."""
@@ -97,8 +83,3 @@ class Pretraining(Task):
     def repeat(self) -> str:
         """Return the command that repeats the run; its options.yaml is a recipe."""
         return "python -m transfer.pretrain options.yaml"
-
-
-def _recorded_epochs(folder: Path) -> list[int]:
-    """Return the epochs after which the tokens of a training were measured, in this process or an earlier one."""
-    return [entry["epoch"] for entry in history(folder, "layers")]

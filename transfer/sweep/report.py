@@ -18,7 +18,7 @@ from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.render.terminal import shows_colours
 from transfer.report.tables.table import Table
 from transfer.sweep.definition.sweep_file import SweepFile
-from transfer.sweep.runner import Progress, Sweeper
+from transfer.sweep.runner import Sweeper
 
 if TYPE_CHECKING:
     from transfer.sweep.lr_search import Searches
@@ -103,9 +103,6 @@ def _cells(sweeper: Sweeper) -> Section:
     everything = list(sweeper.jobs.values())
     counts = Counter(progress.status for progress in everything)
     note = f"{len(everything)} cells: " + ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    rows = [_row(progress) for progress in everything if progress.status != "completed"]
+    without = [progress for progress in everything if progress.status != "completed"]
+    rows = [{"cell": progress.job.name, "end": progress.status, "why": progress.reason} for progress in without]
     return Section(title="Cells", table=Table.from_rows(rows) if rows else None, note=note)
-
-
-def _row(progress: Progress) -> dict[str, str]:
-    return {"cell": progress.job.name, "end": progress.status, "why": progress.reason}

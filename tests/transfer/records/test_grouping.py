@@ -88,13 +88,6 @@ def test_the_name_of_exported_folders_gives_way_to_the_backbones_own() -> None:
     assert by_export(parents).keys() == {"sha256:a", "sha256:b"}
 
 
-def test_options_without_effect_are_not_said() -> None:
-    records = [made(warmup_epochs=0.0, idle=("sam_rho", "size")), made()]
-    assert letters(of(records)) == ["a: warmup_epochs 0", "b: warmup_epochs 7"]
-    grouping = of([*records, made(size=[8, 8])])
-    assert letters(grouping) == ["a: warmup_epochs 0", "b: warmup_epochs 7, size 64 32", "c: warmup_epochs 7, size 8 8"]
-
-
 def test_the_processes_are_named_only_where_their_number_differs() -> None:
     """Of a backbone with batch norm it belongs to the protocol, and yet both were made by one process."""
     environment = {"precision": "bf16", "dirty": False, "device": "cpu", "world_size": 1}

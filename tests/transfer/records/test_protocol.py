@@ -1,6 +1,4 @@
-import subprocess
-import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,16 +78,10 @@ def test_files_that_options_name_count_by_content() -> None:
     assert list(differing([one, other])) == ["detector"]
 
 
-def test_the_digest_does_not_depend_on_order_or_process() -> None:
+def test_the_digest_does_not_depend_on_order() -> None:
     mine = made()
     backwards = replace(mine, options=dict(reversed(mine.options.items())))
     assert digest(backwards) == digest(mine)
-    code = (
-        "import sys; from transfer.records.protocol import digest; from transfer.records.record import Record\n"
-        f"print(digest(Record(**{asdict(mine)!r})))\nassert 'torch' not in sys.modules"
-    )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == digest(mine)
 
 
 def test_differing_names_fields_with_their_values() -> None:

@@ -24,7 +24,6 @@ def test_the_shipped_sweeps_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         (["bench", "--stem", "conv", "--against", "conv"], "give the part to compare and others, each once"),
         (["demo", "--stem", "conv"], "no part to vary"),
         (["bench", "--stem", "conv", "--against", "xiao", "--dry-run"], "sweep bench has several scales; add --tier"),
-        (["demo", "--tier", "smoke"], "has no tier 'smoke'"),
         (["demo", "--set", "pretrain.epoch=1"], "did you mean 'epochs'"),
     ],
 )

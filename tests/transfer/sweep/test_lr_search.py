@@ -36,7 +36,6 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
     ("given", "says"),
     [
         ({"low": 1, "high": 0.1}, "0 < low < high"),
-        ({"ratio": 1}, "ratio"),
         ({"option": "optimizer"}, "`optimizer` is no number"),
         ({"step": "reid"}, "unknown key 'reid'"),
         ({"seeds": [0, 1, 2], "budget": 4}, "a budget of two runs a seed"),

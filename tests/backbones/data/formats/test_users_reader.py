@@ -61,7 +61,7 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytes
     assert made.user_code["reader"]["file"] == f"{folder}/my_reader.py:read"
     assert made.run_key_content["user_code"] == {"reader": made.user_code["reader"]["sha256"]}
     assert verify(["runs", "--recompute"]) == 0
-    assert "12 samples, 0 with other results" in capsys.readouterr().out
+    assert "evaluated again in fp32: 12 samples" in capsys.readouterr().out
     reader = folder / "my_reader.py"
     reader.write_text(reader.read_text() + "\n# changed\n")
     assert main([*FLAGS, "--out", "again"]) == 0

@@ -1,5 +1,6 @@
 """Which commands a sweep stands for."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,7 @@ def test_seeds_and_axes_multiply(tmp_path: Path) -> None:
     assert len(jobs) == 1 + 3 * 2 * 2
     assert len({job.name for job in jobs}) == len(jobs)
     assert {(value(c, "--lr"), value(c, "--seeds"), value(c, "--dataset")) for c in jobs[1:]} == {
-        (lr, seed, dataset)
-        for lr in ("0.1", "0.2")
-        for seed in ("0", "1", "2")
-        for dataset in ("toy_market", "toy_msmt17")
+        *product(("0.1", "0.2"), ("0", "1", "2"), ("toy_market", "toy_msmt17"))
     }
 
 
@@ -56,12 +54,7 @@ def test_rows_share_the_cells_they_have_in_common(tmp_path: Path) -> None:
         {"label": "c", "pretrain": {"stem": "patchify"}},
     ]
     jobs = jobs_of(tmp_path, content)
-    assert [(job.step.name, job.label) for job in jobs] == [
-        ("pretrain", "a"),
-        ("reid", "a"),
-        ("reid", "b"),
-        ("pretrain", "c"),
-    ]
+    assert [(job.step.name, job.label) for job in jobs] == list(zip(("pretrain", "reid", "reid", "pretrain"), "aabc"))
     assert jobs[1].parent == jobs[2].parent == jobs[0]
 
 
