@@ -125,26 +125,16 @@ def in_a_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def under_nohup() -> None:
-    """Let this process ignore SIGHUP, as nohup does before it starts a command."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
 def run_by_ranks(
     program: str, argv: Sequence[str], log: Path, count: int = 2, prepare: Callable[[], object] | None = None
 ) -> str:
     """Run a command by several ranks, with the variables that torchrun sets, and return what the first one printed."""
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     common |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    places = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     ranks = [
-        Command(
-            program,
-            argv,
-            log.with_name(f"{log.name}_rank{rank}"),
-            common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            prepare,
-        )
-        for rank in range(count)
+        Command(program, argv, log.with_name(f"{log.name}_rank{rank}"), place, prepare)
+        for rank, place in enumerate(places)
     ]
     statuses = [rank.wait() for rank in ranks]
     assert statuses == [0] * count, "\n".join(rank.stderr for rank in ranks)

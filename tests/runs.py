@@ -44,11 +44,6 @@ def differences(a: Record, b: Record) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def same_but_for_the_clock(a: Record, b: Record) -> bool:
-    """Whether two records agree in all that does not depend on how and when they were executed."""
-    return not differences(a, b)
-
-
 def assert_equal_runs(one: Path, two: Path) -> None:
     """Fail unless the runs of two folders have equal records, histories and outcomes, bit for bit."""
     assert differences(record(one), record(two)) == {}

@@ -1,9 +1,6 @@
 """What several test files need: options, contexts, a small learner."""
 
-import os
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,28 +37,6 @@ def fit_options(**given: Any) -> FitOptions:
 def context(folder: Path | None = None, **given: Any) -> Context:
     """A run on the CPU in fp32."""
     return Context(**{"device": torch.device("cpu"), "precision": "fp32", "folder": folder, "run_key": "run", **given})
-
-
-@contextmanager
-def ends_at_once(*pipes: Path, seconds: float = 20) -> Iterator[None]:
-    """A block that comes upon pipes to which nobody writes: it fails where one is waited on, also in a thread."""
-    late: list[int] = []
-
-    def release(number: int, frame: object) -> None:
-        for pipe in pipes:
-            os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))  # who waits for a writer has had one, and reads nothing
-        late.append(number)
-        if len(late) == 1:
-            raise AssertionError(f"still waiting after {seconds} seconds")
-
-    before = signal.signal(signal.SIGALRM, release)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert not late, f"still waiting after {seconds} seconds"
 
 
 class Points(Dataset[tuple[Tensor, Tensor]]):

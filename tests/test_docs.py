@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture import PAGE, PICTURE, picture, steps_by_room
+from tests.architecture import PAGE, PICTURE, picture
 from tests.benchmarks.catalogue import BENCHMARKS
 from tests.documents import DOCUMENTS, ROOT, prose, read
-from tests.test_imports import ROOMS
 
 CODE = ("transfer", "tasks", "backbones", "configs", "tests", "docs")
 
@@ -86,12 +85,6 @@ def test_the_interface_exists(name: str) -> None:
 def test_the_picture_shows_the_listed_rooms() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert PICTURE.read_text(encoding="utf-8") == picture(page), "python -m tests.architecture"
-
-
-def test_the_way_of_a_run_passes_through_the_rooms() -> None:
-    steps = steps_by_room(PAGE.read_text(encoding="utf-8"))
-    assert steps["transfer/cli"][0] < steps["transfer/evaluation"][0] < steps["backbones/engine"][0]
-    assert all(f">{room.partition('/')[2]}<" in PICTURE.read_text(encoding="utf-8") for room in ROOMS)
 
 
 def test_every_benchmark_that_the_guide_cites_is_there() -> None:

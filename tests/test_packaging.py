@@ -6,12 +6,10 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from fnmatch import fnmatch
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from setuptools.config.setupcfg import read_configuration
 
 from transfer import ROOT
 
@@ -22,19 +20,6 @@ def package_files() -> list[Path]:
     """Return the files of the packages as they lie in the checkout, but for compiled ones."""
     files = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
     return [path for path in files if path.suffix != ".pyc"]
-
-
-def test_every_data_file_is_package_data() -> None:
-    patterns = read_configuration(ROOT / "setup.cfg")["options"]["package_data"]
-    files = [path.relative_to(ROOT) for path in package_files()]
-    data = [path for path in files if path.suffix != ".py"]
-    assert len(data) > 100
-    missing = [
-        str(path)
-        for path in data
-        if not any(fnmatch(path.name, pattern) for pattern in patterns.get(".".join(path.parent.parts), []))
-    ]
-    assert not missing
 
 
 def run(*command: object, folder: Path, **variables: str) -> str:
@@ -77,6 +62,4 @@ def test_a_wheel_runs_where_there_is_no_checkout(tmp_path: Path) -> None:
     table = run(python.with_name("transfer-run"), *smoke, folder=work, XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert "toy_market (smoke" in table
     run(python, "-m", "transfer.report", "runs", "--smoke", "--output", "report.html", folder=work)
-    page = (work / "report.html").read_text()
-    assert "reid-toy_market-tiny" in page
-    assert "<style>" in page
+    assert "<style>" in (work / "report.html").read_text()

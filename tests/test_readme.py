@@ -31,11 +31,7 @@ OPTIONS = {
     "features": features.FeaturesOptions,
     "doctor": doctor.DataOptions,
 }
-DOCTOR = {
-    "backbone": BackboneCheckOptions,
-    "clean": CleanOptions,
-    "speed": SpeedOptions,
-}
+DOCTOR = {"backbone": BackboneCheckOptions, "clean": CleanOptions, "speed": SpeedOptions}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 COMMANDS = sorted({command for name in GUIDE for command in commands(name)})
 PLANNED = [command for command in COMMANDS if command[0] not in OPTIONS and "--dry-run" not in command[1]]
@@ -78,27 +74,12 @@ def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
 
 
 def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
-    texts = [text for name in GUIDE for text in re.findall(r"`([^`\n]*)`", prose(name))]
-    flags = {
-        flag for text in texts if " -m tests." not in text for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)
-    }
-    helps = ""
-    asked = [
-        *(("run", task) for task in ("reid", "fewshot", "detect", "finetune", "linear", "tokens")),
-        *(
-            ("pretrain", "deit"),
-            ("pretrain", "dino"),
-            ("doctor", "data"),
-            ("doctor", "backbone"),
-            ("doctor", "speed"),
-            ("doctor", "clean"),
-            ("sweep", "demo"),
-        ),
-        *(("report", "runs"), ("verify", "runs")),
-    ]
-    assert sweep.main(["--help"]) == 0
-    helps += capfd.readouterr().out
-    for module, name in asked:
-        assert MAINS[module]([name, "--help"]) == 0
-        helps += capfd.readouterr().out
+    texts = [text for name in GUIDE for text in re.findall(r"`([^`\n]*)`", prose(name)) if " -m tests." not in text]
+    flags = {flag for text in texts for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)}
+    asked = {"run": ("reid", "fewshot", "detect", "finetune", "linear", "tokens"), "pretrain": ("deit", "dino"),
+             "doctor": ("data", "backbone", "speed", "clean"), "report": ("runs",), "verify": ("runs",)}  # fmt: skip
+    words = [(module, [name, "--help"]) for module, names in asked.items() for name in names]
+    for module, arguments in (*words, ("sweep", ["--help"]), ("sweep", ["demo", "--help"])):
+        assert MAINS[module](arguments) == 0
+    helps = capfd.readouterr().out
     assert not {flag for flag in flags if not re.search(rf"{flag}\b", helps)}

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 import timm
 
-from backbones.archs import default_fields
 from tests.benchmarks.parity import timm_tests
-from tests.benchmarks.parity.timm_variants import CONTROLS, OURS, VARIANTS, list_models
 
 TESTS = """
 import pytest
@@ -53,13 +51,3 @@ def test_timms_tests_run_on_ours_and_what_fails_without_a_reason_is_an_error(
     assert any(line.startswith("fails: test_one (test_vit): timm's own: AssertionError: the reason") for line in lines)
     assert timm.list_models is listing
     assert timm_tests.main(["--checkout", str(folder), "--models", "volo_tiny", "--tests", "to_empty"]) == 0
-
-
-def test_every_variant_is_a_model_that_differs_from_its_architecture() -> None:
-    assert len(VARIANTS) == 29
-    assert set(list_models()) == {*OURS, *CONTROLS}
-    assert list_models("volo_*", exclude_filters="*_tiny*") == ["volo_d1", "volo_d1_224"]
-    for name, options in VARIANTS.items():
-        defaults = default_fields(name[: name.index("_tiny") + 5])
-        assert {key for key, value in options.items() if value == defaults[key]} == set(), name
-        assert options.keys() <= defaults.keys(), name

@@ -1,8 +1,5 @@
 """Users' files."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,16 +54,6 @@ def test_errors(content, kind, said, tmp_path):
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(kind, match=said):
         user_code.load(f"{tmp_path}/mine.py:Stam")
-
-
-def test_specifications_need_no_torch():
-    code = (
-        "import sys; import backbones; from backbones.spec import resolve, backbone_names, timm_names;"
-        "backbone_names(); timm_names(); resolve('dino_s16_convstem_relu'); resolve('resnet18');"
-        "print(sorted({'torch', 'timm', 'huggingface_hub'} & set(sys.modules)))"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=True)
-    assert out.stdout.strip() == "[]"
 
 
 def test_a_record_has_no_file_imported_that_the_user_has_not_named(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Whole runs of `transfer.run reid` on the embedded people, in process."""
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +9,15 @@ import pytest
 from backbones.data.spec import resolve_dataset
 from tasks.data.reid import open_reid
 from tasks.reid import TASK
+from tests.documents import files_in
 from tests.runs import record
 from transfer.records.store import Record
 from transfer.report.__main__ import main as report
 from transfer.run import main
 
-TINY = [
-    "reid",
-    "--backbone",
-    "tiny",
-    "--smoke",
-    "--threads",
-    "1",
-    "--workers",
-    "0",
-    "--lr",
-    "3e-3",
-    "--optimizer",
-    "adamw",
-]
+TINY = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
+TINY += ["--lr", "3e-3", "--optimizer", "adamw"]
 QUICK = [*TINY, "--epochs", "2", "--warmup-epochs", "0"]
-RANDOM_MAP = 0.0513  # of untrained `tiny` on toy_market: TINY with --lr 0 --epochs 1
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +28,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.nightly
-def test_training_beats_random_features(tmp_path: Path) -> None:
-    words = [*TINY, "--epochs", "10", "--warmup-epochs", "2", "--drop-path", "0", "--erase", "0", "--stem", "conv"]
-    assert main([*words, "--out", str(tmp_path)]) == 0
-    found = record(tmp_path)
-    assert found.scores["mAP"] > 3 * RANDOM_MAP
-    assert found.scores["rank1"] <= found.scores["rank5"] <= found.scores["rank10"]
-    history = [json.loads(line) for line in next(tmp_path.glob("*/history.jsonl")).read_text().splitlines()]
-    assert history[-1]["identity_loss"] < history[0]["identity_loss"]
-
-
 def test_the_record_says_what_the_run_was(run: Path) -> None:
     found = record(run)
     assert found.run_id.startswith("reid-toy_market-tiny-")
     assert found.run_key.startswith(found.run_id[-12:])
     assert (found.smoke, found.seed, found.weights_id, found.outcome["status"]) == (True, 0, "random", "completed")
     assert found.backbone["stem"] == "conv"
-    assert found.backbone["mean"] == [0.485, 0.456, 0.406]
     assert found.dataset["counts"]["train"]["identities"] == 48
-    assert found.options["lr"] == 3e-3
-    assert found.cost["params"] > 0
     assert found.cost["gflops"] > 0
-    assert 0 <= found.cost["data_wait_share"] <= 1
-    assert found.environment["versions"]["torch"]
     assert (found.environment["threads"], found.environment["threads_why"]) == (1, "--threads")
 
 
@@ -91,7 +61,6 @@ def test_seeds_make_records_of_their_own_and_a_table(tmp_path: Path, capsys: pyt
     assert main(words) == 0
     table = capsys.readouterr().out
     assert table.count("reid-toy_market-tiny-") == 2
-    assert "| seeds |" in table
     assert "mAP sd |" in table
     found = [Record.read(path) for path in tmp_path.glob("*/record.json")]
     assert {r.seed for r in found} == {0, 1}
@@ -111,33 +80,15 @@ def test_a_breakdown_is_recorded_and_exits_with_3(tmp_path: Path, capsys: pytest
         found = record(tmp_path)
         assert found.outcome["status"] in ("nonfinite", "diverged", "collapsed")
         assert found.outcome["status"] in out
-        assert found.outcome["reason"]
-        assert found.outcome["step"] > 0
         assert found.scores == {}
-
-
-STEM = """
-from torch import nn
-
-class Mine(nn.Module):
-    \"\"\"Two strided convolutions.\"\"\"
-
-    def __init__(self, dim, patch):
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, dim, patch // 2, patch // 2))
-
-    def forward(self, images):
-        return self.body(images)
-"""
 
 
 @pytest.mark.nightly
 def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "there" / "toy_market").mkdir(parents=True)  # of no concern: a name stays a name
-    (tmp_path / "there" / "tiny").mkdir()
-    (tmp_path / "here" / "my_stem.py").write_text(STEM)
-    (tmp_path / "here" / "mine.yaml").write_text("stem: my_stem.py:Mine\n")
+    (tmp_path / "here" / "my_stem.py").write_text(files_in("docs/adding-a-part.md")["my_stem.py"])
+    (tmp_path / "here" / "mine.yaml").write_text("stem: my_stem.py:Stem\n")
     monkeypatch.chdir(tmp_path / "there")
     assert main([*QUICK, "--config", "../here/mine.yaml", "--epochs", "1", "--out", "runs"]) == 0
     (folder,) = (tmp_path / "there" / "runs").iterdir()
@@ -147,14 +98,6 @@ def test_a_run_is_repeated_from_its_options_in_another_place(tmp_path: Path, mon
 
 
 # What goes wrong.
-
-
-def market_copy(folder: Path) -> Path:
-    """A copy of the drawn people as a user's own data set; returns its YAML."""
-    shutil.copytree(open_reid(resolve_dataset("toy_market"), None).root, folder / "people")
-    path = folder / "people.yaml"
-    path.write_text("format: market1501\nroot: people\n")
-    return path
 
 
 def failing(capsys: pytest.CaptureFixture[str], *words: str, status: int = 1) -> str:
@@ -178,21 +121,6 @@ def test_everything_that_is_missing_is_said_at_once(
         assert part in err
 
 
-@pytest.mark.nightly
-def test_an_unreadable_image_is_named_or_skipped_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = market_copy(tmp_path)
-    victim = sorted((tmp_path / "people" / "bounding_box_train").glob("*.jpg"))[5]
-    victim.write_bytes(victim.read_bytes()[:200])
-    words = [*QUICK, "--dataset", str(path), "--out", str(tmp_path / "runs"), "--epochs", "1"]
-    err = failing(capsys, *words)
-    assert victim.name in err
-    assert "--skip-unreadable" in err
-    assert main([*words, "--skip-unreadable"]) == 0
-    assert record(tmp_path / "runs").dataset["skipped"] == 1
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -200,19 +128,16 @@ def test_an_unreadable_image_is_named_or_skipped_and_counted(
         (["--size", "60", "32"], "size 60 x 32: the patch size 16"),
         (["--backbone", "vgg11", "--weights", "random"], "--drop-path 0"),
         (["--stem", "stem.py:Stm"], "did you mean 'Stem'"),
-        (["--alpha", "2"], "alpha"),
         (["--attention", "relu", "--alpha", "nan"], "--alpha nan"),
         (["--dataset", "toy_market", "toy_market"], "twice"),
         (["--weights", "nowhere.pth"], "nowhere.pth"),
-        (["--subset", "8"], "8 training identities"),
     ],
 )
 def test_what_cannot_work_is_said_before_training(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     (tmp_path / "stem.py").write_text("from torch import nn\n\nclass Stem(nn.Module):\n    pass\n")
-    (tmp_path / "deep.yaml").write_text("arch: vit_tiny\nweights: random\ndrop_path: 0.3\n")
     monkeypatch.chdir(tmp_path)
-    status = 1 if words[0] in ("--num-identities", "--subset") or "nowhere.pth" in words else 2
+    status = 1 if words[0] in ("--num-identities", "--weights") else 2
     assert said in failing(capsys, *QUICK, *words, "--out", str(tmp_path / "runs"), status=status)
     assert not list(tmp_path.glob("runs/*/"))

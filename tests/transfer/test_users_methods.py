@@ -53,25 +53,17 @@ def test_the_method_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.nightly
-def test_every_way_to_name_it_makes_the_same_run(
+def test_a_recipe_of_it_in_another_folder_and_python_make_the_same_run(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main([NAME, *SHORT]) == 0
-    made = record(folder / "runs")
-    runs = transfer.pretrain(
-        NAME, backbone="tiny", smoke=True, threads=1, epochs=1, warmup_epochs=0, out="python", weights_to="elsewhere",
-        progress=False,
-    )  # fmt: skip
-    assert [each.run_id for each in runs] == [made.run_id]
-    assert runs[0].scores == made.scores
+    short = {"backbone": "tiny", "smoke": True, "threads": 1, "epochs": 1, "warmup_epochs": 0, "progress": False}
+    (made,) = transfer.pretrain(NAME, **short)
     recipe = folder / "recipe.yaml"
     recipe.write_text(f"method: {NAME}\nrecipe: cifar_deit\nlr: 2.0e-3\nepochs: 8\n")
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))  # the file is found beside the YAML
     assert main([str(recipe), *SHORT, "--out", "by_recipe"]) == 0
-    assert record(Path("by_recipe")).run_key == made.run_key
-    options = folder / "runs" / made.run_id / "options.yaml"
-    assert main([str(options), "--out", str(folder / "runs")]) == 0
-    assert record(folder / "runs").run_key == made.run_key
+    assert record(Path("by_recipe")).run_key == made.record.run_key
+    assert record(Path("by_recipe")).scores == made.scores
 
 
 @pytest.mark.parametrize(
@@ -79,12 +71,6 @@ def test_every_way_to_name_it_makes_the_same_run(
     [
         ("my_method.py:METHO", "", "", "there is no 'METHO' in this file; did you mean 'METHOD'"),
         (NAME, "def rescore", "def score", "the method lacks `rescore`"),
-        (
-            NAME,
-            "images.rot90(",
-            "images.rot(",
-            "at line {line}: AttributeError: 'Tensor' object",
-        ),
         (NAME, 'float(outcomes["rotation_accuracy"].mean())', "7.0", "rotation_accuracy = 7.0 is outside [0, 1]"),
     ],
 )
@@ -96,6 +82,5 @@ def test_a_mistake_in_it_is_one_line(
     (folder / "my_method.py").write_text(text)
     assert main([name, *SHORT]) in (1, 2)
     error = capsys.readouterr().err
-    line = next((number for number, content in enumerate(text.splitlines(), 1) if after and after in content), 0)
-    assert message.replace("{folder}", str(folder)).replace("{line}", str(line)) in error
+    assert message in error
     assert not list(folder.glob("runs/*/record.json"))

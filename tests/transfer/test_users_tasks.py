@@ -28,32 +28,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_in_process(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run `python -m transfer.run ...` in a folder, by the suite of this tree."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "transfer.run", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.nightly
 def test_the_task_of_the_guide_beside_folders_of_the_same_names_as_ours(folder: Path) -> None:
     for name in ("tasks", "configs", "tests"):
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise ValueError('not the suite')")
-    ended = run_in_process(folder, NAME, *FLAGS)
+    command = [sys.executable, "-m", "transfer.run", NAME, *FLAGS]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "nearest_mean" in ended.stdout
     made = record(folder / "runs")
     assert made.scores["accuracy"] > 0.3  # chance is 0.1
     assert made.metrics["accuracy"] == {"unit": "fraction", "direction": "higher", "bounds": [0, 1], "averaged": False}
     digest = hashlib.sha256(TASK.encode()).hexdigest()
     assert made.user_code == {"task": {"file": f"{folder}/{NAME}", "sha256": digest}}
     assert made.run_key_content["user_code"] == {"task": digest}
-    assert (
-        (folder / "runs" / made.run_id / "options.yaml")
-        .read_text()
-        .startswith(f"# python -m transfer.run {folder}/{NAME} --config options.yaml")
-    )
 
 
 @pytest.mark.nightly
@@ -65,9 +54,7 @@ def test_it_is_recomputed_compared_and_reported_like_any_other(
     )
     assert main([NAME, *FLAGS, "--stem", "conv"]) == 0
     assert verify(["runs", "--recompute"]) == 0
-    printed = capsys.readouterr().out
-    assert "2 of 2 runs are right" in printed
-    assert printed.count("evaluated again in ") == 2
+    assert "2 of 2 runs are right" in capsys.readouterr().out
     assert report(["runs", "--dirty", "--compare", "stem=conv", "stem=patchify"]) == 0
     assert "Cannot tell: nearest_mean " in capsys.readouterr().out
     assert report(["runs", "--dirty", "--format", "html", "--output", "page.html"]) == 0
@@ -80,11 +67,8 @@ def test_it_is_recomputed_compared_and_reported_like_any_other(
 def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "my_task.yaml").write_text("dataset: [toy_digits]\npower: 0.5\n")
     assert main([NAME, "--backbone", "tiny", "--dry-run"]) == 0
-    printed = capsys.readouterr().out
-    assert "power: 0.5" in printed
-    assert "size: 224" in printed
+    assert "power: 0.5" in capsys.readouterr().out
     assert main([NAME, "--backbone", "tiny", "--smoke", "--dry-run"]) == 2
-    assert f"there is no {folder}/my_task.smoke.yaml" in capsys.readouterr().err
     (folder / "my_task.smoke.yaml").write_text("size: 32\n")
     assert main([NAME, "--backbone", "tiny", "--smoke", "--power", "2", "--dry-run"]) == 0
     printed = capsys.readouterr().out
@@ -99,11 +83,8 @@ def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsy
     ("name", "before", "after", "message"),
     [
         ("my_task.py:TSK", "", "", "there is no 'TSK' in this file; did you mean 'TASK'?"),
-        ("my_task.py:Options", "", "", "derived from tasks.task.Task, and this is the class Options"),
         (NAME, '"nearest_mean"', '"knn"', "which is one of the suite; give yours a name of its own"),
-        (NAME, "version, options, primary", "version, kind, primary", "the task lacks `options`"),
         (NAME, "rows.double()", "rows.duble()", "at line {line}: AttributeError: 'Tensor' object has no attribute"),
-        (NAME, "return self.rescore(outcomes), outcomes", "return 0.5, outcomes", "returned the scores 0.5; wanted"),
         (NAME, "image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
     ],
 )
@@ -117,7 +98,6 @@ def test_a_mistake_in_it_is_one_line(
     assert main([name, *FLAGS]) in (1, 2)
     error = capsys.readouterr().err
     line = next((n for n, content in enumerate(text.splitlines(), 1) if after and after in content), 0)
-    wanted = message.replace("{file[:-10]}", f"{folder}/").replace("{line}", str(line))
-    assert wanted in error
+    assert message.replace("{line}", str(line)) in error
     assert "Traceback" not in error
     assert not list(folder.glob("runs/*/record.json"))

@@ -1,5 +1,3 @@
-import json
-import math
 import resource
 import signal
 import threading
@@ -11,14 +9,7 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from backbones.runtime.files import (
-    atomic_replacement,
-    is_finite_number,
-    parse_json,
-    replace_folder,
-    write_arrays,
-    write_atomic,
-)
+from backbones.runtime.files import atomic_replacement, replace_folder, write_arrays, write_atomic
 
 
 @contextmanager
@@ -34,14 +25,6 @@ def files_of_at_most(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, before)
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_atomic(path, b"one")
-    write_atomic(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomic(path, b"one")
@@ -51,11 +34,6 @@ def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path) -> Non
         write_atomic(path, bytes(1000))
     assert path.read_bytes() == b"one"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_missing_folder_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be written"):
-        write_atomic(tmp_path / "nowhere" / "file", b"")
 
 
 def test_a_replaced_folder_is_never_absent(tmp_path: Path) -> None:
@@ -93,10 +71,3 @@ def test_arrays_are_whole_or_absent_and_never_pickled(tmp_path: Path) -> None:
         write_arrays(path, {"things": np.array([{}])})
     assert path.read_bytes() == before
     assert [*tmp_path.iterdir()] == [path]
-
-
-def test_json_is_read_as_it_stands() -> None:
-    content = {"a": [1, -5, 2.5, None, True, "\u00fc", 10**30], "b": {"c": []}}
-    assert parse_json(json.dumps(content)) == parse_json(json.dumps(content).encode()) == content
-    assert [*map(is_finite_number, (1, -2.5))] == [True, True]
-    assert not any(map(is_finite_number, (True, None, "1", math.inf, math.nan)))

@@ -19,17 +19,11 @@ TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040). Pl
     ("error", "start"),
     [
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory on this machine: "),
-        (MemoryError(), "out of memory on this machine: "),
-        (RuntimeError("std::bad_alloc"), "out of memory on this machine: "),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory on this machine: "),
         (ImportError("libtorch_cuda.so: failed to map segment from shared object"), "out of memory on this machine: "),
         (GPU_FULL, "out of memory on the GPU: set more --grad-accum-steps"),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."), "out of memory on the GPU: "),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`"), "out of memory on the GPU: "),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "a loader process was killed"),
-        (RuntimeError("DataLoader worker (pid(s) 7, 8) exited unexpectedly"), "a loader process was killed"),
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
-                      "workers are out of shared memory."), "/dev/shm is full"),
         (RuntimeError("unable to write to file </torch_7_8_0>: No space left on device (28)"), "/dev/shm is full"),
         (ImportError("libGL.so.1: cannot open shared object file: No such file"), "a system library is missing"),
         (RuntimeError(TOO_OLD), "the NVIDIA driver is too old for this build of torch: update it"),
@@ -80,8 +74,7 @@ def test_an_error_of_a_users_code_has_its_line(tmp_path) -> None:
     assert str(in_one_line(KeyError(sent))).startswith(f"{tmp_path}/mine.py at line 2: KeyError: ")
 
 
-@pytest.mark.parametrize("name", ["auto", "cuda"])
-def test_a_driver_too_old_is_no_reason_to_train_on_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_too_old_is_no_reason_to_train_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def init() -> None:
         raise RuntimeError(TOO_OLD)
 
@@ -89,6 +82,6 @@ def test_a_driver_too_old_is_no_reason_to_train_on_the_cpu(name: str, monkeypatc
     monkeypatch.setattr(torch.cuda, "init", init)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     with pytest.raises(MachineError, match=r"found version 11040.*") as raised:
-        choose_device(name, ALONE)
+        choose_device("auto", ALONE)
     assert "--device cpu" in str(raised.value)
     assert choose_device("cpu", ALONE).type == "cpu"

@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 
 from backbones.attention import ATTENTIONS
-from backbones.runtime.needs import Added, Needs, Other, added_values, conditions, idle_options, with_value
+from backbones.runtime.needs import Added, Needs, Other, added_values, conditions, idle_options
 from backbones.settings import parse
 from backbones.spec import POINTWISE
 
@@ -39,15 +39,6 @@ def test_the_parser_reads_annotated_fields_as_their_types() -> None:
     words = ["--scale", "0.5", "--other", "3", "--new"]
     assert parse(Sample, words, prog="x") == Sample(scale=0.5, other=3, new=True)
     assert added_values(Sample) == {"new": False}
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [(None, "without --clip-grad"), (False, "without --clip-grad"), (0.0, "with --clip-grad 0"),
-     (True, "with --clip-grad"), ([3, 7.5], "with --clip-grad 3 7.5")],
-)  # fmt: skip
-def test_a_refusal_says_what_the_other_option_is(value: object, said: str) -> None:
-    assert with_value("clip_grad", value) == said
 
 
 def test_the_length_scales_the_pointwise_attentions() -> None:

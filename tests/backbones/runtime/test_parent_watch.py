@@ -1,4 +1,4 @@
-"""A process ends with the one it is told to end with, also where there is no /proc that tells when one was started."""
+"""A process ends with the one it is told to end with."""
 
 import os
 import signal
@@ -6,20 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from backbones.runtime import parent_watch
 from backbones.runtime.parent_watch import PARENT, _is_alive, _started, end_with_parent, exit_with, this_process
 from tests.processes import SERVER, wait_for
-
-
-@pytest.fixture(params=["with /proc", "without"])
-def proc(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    if request.param == "without":
-        monkeypatch.setattr(parent_watch, "Path", lambda path: tmp_path / str(path).lstrip("/"))
-    return bool(request.param == "with /proc")
 
 
 @pytest.fixture
@@ -29,31 +21,26 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def start_of(process: subprocess.Popen[bytes]) -> str:
-    return parent_watch._started(process.pid)
-
-
-def test_a_process_is_alive_until_it_ends(proc: bool, other: subprocess.Popen[bytes]) -> None:
+def test_a_process_is_alive_until_it_ends(other: subprocess.Popen[bytes]) -> None:
     number, started = this_process().split(":")
     assert int(number) == os.getpid()
-    assert bool(started) == proc
-    start = start_of(other)
+    start = _started(other.pid)
+    assert started
     assert _is_alive(other.pid, start)
-    assert _is_alive(other.pid, "1") == (not proc), "the number of a process that ended may be another's now"
+    assert not _is_alive(other.pid, "1"), "the number of a process that ended may be another's now"
     other.kill()
-    if proc:
-        wait_for(lambda: not _is_alive(other.pid, start))  # before its status is asked for
+    wait_for(lambda: not _is_alive(other.pid, start))  # before its status is asked for
     other.wait()
     assert not _is_alive(other.pid, start)
 
 
 def test_sigterm_comes_when_the_process_has_ended(
-    proc: bool, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     monkeypatch.setattr(parent_watch, "SECONDS", 0.01)
-    monkeypatch.setenv(PARENT, f"{other.pid}:{start_of(other)}")
+    monkeypatch.setenv(PARENT, f"{other.pid}:{_started(other.pid)}")
     try:
         end_with_parent()
         assert PARENT not in os.environ, "what this process starts has its own to end with"

@@ -3,13 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from backbones.runtime.precision import (
-    choose_precision,
-    choose_precisions,
-    full_float32,
-    scoring_precision,
-    tf32_operations,
-)
+from backbones.runtime.precision import choose_precisions, full_float32, scoring_precision, tf32_operations
 from tests.support import context
 
 CPU = torch.device("cpu")
@@ -20,10 +14,7 @@ CPU = torch.device("cpu")
     [
         ({"precision": "bf16", "eval_precision": "fp32"}, ("bf16", "fp32")),
         ({"precision": "bf16", "eval_precision": "run"}, ("bf16", "bf16")),
-        ({"precision": "fp32", "eval_precision": "run"}, ("fp32", "fp32")),
-        ({"precision": "fp32", "eval_precision": "fp16"}, ("fp32", "fp16")),
         ({"eval_precision": "bf16"}, ("bf16", "bf16")),
-        ({"precision": "auto", "eval_precision": "run"}, (choose_precision("auto", CPU),) * 2),
     ],
 )
 def test_training_and_scoring_have_a_precision_each(said: dict[str, str], meant: tuple[str, str]) -> None:

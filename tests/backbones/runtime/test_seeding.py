@@ -65,18 +65,6 @@ def test_blocks_within_one_that_restores_draw_the_same_and_leave_no_trace() -> N
     assert together == alone
 
 
-def test_a_block_within_a_block_leaves_no_trace_in_it() -> None:
-    def drawn(inner: bool) -> list[tuple[float, ...]]:
-        with restored_generators(), seeded(1):
-            made = [draws()]
-            if inner:
-                with seeded(2):
-                    draws()
-            return [*made, draws()]
-
-    assert drawn(inner=True) == drawn(inner=False)
-
-
 class _Drawn(torch.utils.data.Dataset):
     def __getitem__(self, key: tuple[int, int, int]) -> float:
         with seeded(*key):

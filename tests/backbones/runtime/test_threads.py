@@ -6,24 +6,11 @@ import torch
 
 from backbones.engine.context import auto_threads
 from backbones.runtime.ranks import Ranks
-from backbones.runtime.threads import (
-    SIDE_BY_SIDE,
-    SMALL,
-    Threads,
-    choose_threads,
-    core_limit,
-    wait_asleep,
-)
+from backbones.runtime.threads import SIDE_BY_SIDE, SMALL, Threads, choose_threads, core_limit, wait_asleep
 from tests.support import context
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 NO_GROUPS = Path("/nowhere")
-
-
-def group_file(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "cgroup"
-    path.write_text(text)
-    return path
 
 
 def test_what_is_asked_for_comes_first() -> None:
@@ -42,11 +29,6 @@ def test_a_1_that_torchrun_has_set_says_nothing() -> None:
     assert choose_threads(None, 8, "", environment=one).count == 1
 
 
-def test_cores_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5}, raising=False)
-    assert core_limit({}, NO_GROUPS) == (3, "3 cores")
-
-
 def test_tests_and_cells_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     assert core_limit({"PYTEST_XDIST_WORKER_COUNT": "4"}, NO_GROUPS) == (4, "16 cores, shared by 4 tests")
@@ -55,11 +37,11 @@ def test_tests_and_cells_side_by_side_share_the_cores(monkeypatch: pytest.Monkey
     assert core_limit({SIDE_BY_SIDE: "40"}, NO_GROUPS)[0] == 1
 
 
-@pytest.mark.parametrize("inner", ["max 100000", "600000 100000"])
-def test_the_least_quota_of_nested_groups_holds(inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_quota_of_nested_groups_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
-    groups = group_file(tmp_path, "0::/pod/box/inner\n")
-    for group, quota in (("pod", "250000 100000"), ("pod/box", "max 100000"), ("pod/box/inner", inner)):
+    groups = tmp_path / "cgroup"
+    groups.write_text("0::/pod/box/inner\n")
+    for group, quota in (("pod", "250000 100000"), ("pod/box", "max 100000"), ("pod/box/inner", "600000 100000")):
         (tmp_path / "fs" / group).mkdir(parents=True)
         (tmp_path / "fs" / group / "cpu.max").write_text(quota)
     assert core_limit({}, groups, tmp_path / "fs") == (2, "a quota of 2.5 cores")

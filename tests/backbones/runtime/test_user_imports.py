@@ -41,11 +41,8 @@ def test_those_beside_it_and_in_the_working_directory(tmp_path: Path, monkeypatc
         "mine/parts/__init__.py": "from .other import x",
         "mine/parts/inner.py": "",
         "mine/parts/other.py": "",
-        "mine/unused.py": "",
         "work/one.py": "import mine_too, stem",
         "work/mine_too.py": "import one",
-        "work/backbones/stems.py": "",
-        "work/backbones/__init__.py": "",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from backbones import user_code
-from backbones.errors import UserError
 
 MAIN = "import my_helper\n\n\ndef f():\n    return my_helper.VALUE\n"
 CALL = "import sys; from backbones.user_code import load; sys.path.insert(0, sys.argv[1]); "
@@ -33,18 +32,14 @@ def replace(path: Path, content: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("name", "content"), [("my_helper.py", "VALUE = 2\n"), ("mine.py", MAIN.replace("f()", "g()"))]
-)
-def test_bytecode_of_an_earlier_file_is_not_taken(folder: Path, name: str, content: str) -> None:
+def test_bytecode_of_an_earlier_file_is_not_taken(folder: Path) -> None:
     def told() -> str:
-        ended = subprocess.run([sys.executable, "-c", CALL, folder], capture_output=True, text=True, check=False)
-        return ended.stdout.strip() or ended.stderr.splitlines()[-1].rpartition(": ")[2]
+        return subprocess.run([sys.executable, "-c", CALL, folder], capture_output=True, text=True).stdout.strip()
 
     subprocess.run([sys.executable, "-m", "compileall", "-q", folder], check=True)
     assert told() == "1"
-    replace(folder / name, content)
-    assert told() == ("2" if name == "my_helper.py" else "there is no 'f' in this file")
+    replace(folder / "my_helper.py", "VALUE = 2\n")
+    assert told() == "2"
 
 
 def test_a_helper_that_was_edited_is_imported_anew(folder: Path) -> None:
@@ -54,10 +49,3 @@ def test_a_helper_that_was_edited_is_imported_anew(folder: Path) -> None:
     assert (before(), after()) == (1, 2)
     assert user_code.load(f"{folder}/mine.py:f") is after
     assert user_code.loaded_digest(f"{folder}/mine.py:f") == user_code.digest(f"{folder}/mine.py:f")
-
-
-def test_a_file_replaced_while_it_is_imported(folder: Path) -> None:
-    change = "from pathlib import Path\nPath(__file__).with_name('my_helper.py').write_text('VALUE = 3\\n')\n"
-    (folder / "mine.py").write_text(change + MAIN)
-    with pytest.raises(UserError, match="replaced while this command was at work"):
-        user_code.load(f"{folder}/mine.py:f")

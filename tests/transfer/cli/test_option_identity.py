@@ -160,7 +160,6 @@ REFUSED = {
              "--warmup-epochs 0 --schedule step --warmup-prefix", "--optimizer adamw --momentum 0.5",
              "--epochs 0 --lr 0.1", "--nodes 2", "--weights random --load partial"],
     "finetune": ["--fraction-seed 3", "--sam-rho 1", "--milestones 1 --min-lr 0.1"],
-    "fewshot": ["--k 3"],
     "detect": ["--window 0 --global-blocks 1"],
 }  # fmt: skip
 
@@ -194,23 +193,19 @@ def test_every_condition_names_an_option_beside_it() -> None:
 
 COUNTED = [
     ("pretrain-supervised", CONV, {"mix_prob": 0.0}),
-    ("pretrain-supervised", PLAIN, {"mix_prob": 0.5, "mixup": 0.2}),
     ("pretrain-supervised", PLAIN, {"mix_prob": 0, "dense_weight": 0.5}),
     ("finetune", PLAIN, {"sam": "sam"}),
     ("pretrain-dino", CONV, {"sync_bn": False}),
     ("reid", CONV, {}),
-    ("detect", PLAIN, {}),
     ("reid", resolve("resnet18", weights="random"), {}),
 ]
 INDEPENDENT = [
-    ("pretrain-supervised", PLAIN, {"mix_prob": 0.0}),
     ("pretrain-supervised", CONV, {"mix_prob": 0.0, "sync_bn": True}),
     ("finetune", PLAIN, {"sam": "sam", "sam_sync": True}),
     ("pretrain-dino", PLAIN, {"sync_bn": False}),
     ("reid", PLAIN, {}),
     ("reid", CONV, {"epochs": 0}),
     ("linear", CONV, {}),
-    ("knn", CONV, {}),
 ]
 
 
