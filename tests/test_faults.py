@@ -89,4 +89,4 @@ def test_a_disk_that_is_full_and_read_only(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", faults.KINDS)
 def test_faults_of_each_kind_do_no_harm(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert faults.main([kind, "--seconds", "15", "--seed", "1"]) == 0, capsys.readouterr().out
+    assert faults.main([kind, "--seconds", "8", "--seed", "1"]) == 0, capsys.readouterr().out

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,8 @@ def image_folder(work: Path) -> Made:
     """Images in every format that is read; the classes are folders."""
     root = work / "images"
     for number, suffix in enumerate(SUFFIXES):
-        for split in ("train", "val"):
-            for name in ("a", "b"):
-                draw(root / split / name / f"{number}.{suffix}", number)
+        for place, (split, name) in enumerate(product(("train", "val"), ("a", "b"))):
+            draw(root / split / name / f"{number}.{suffix}", 10 * number + place, red=100 * (name == "b"))
     return root, _files(root), lambda copy: _labelled("image_folder", copy)
 
 
@@ -113,10 +113,11 @@ def coco_files(work: Path) -> Made:
     return root, tuple(f"annotations/instances_{split}2017.json" for split in ("train", "val")), read
 
 
-def draw(path: Path, seed: int, size: tuple[int, int] = (16, 8)) -> None:
-    """Write noise as an image of so many rows and columns."""
+def draw(path: Path, seed: int, size: tuple[int, int] = (16, 8), red: int = 0) -> None:
+    """Write noise as an image of so many rows and columns, redder by so much."""
     path.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+    noise[..., 0] = noise[..., 0] // 2 + red
     Image.fromarray(noise).save(path)
 
 

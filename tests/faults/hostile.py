@@ -1,5 +1,6 @@
 """Kind `hostile`: files made to do harm. Nothing in them runs, and nothing is written outside their folder."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -126,8 +127,14 @@ class HostileFiles:
             content = bytes(2**28) if odd == "bomb" else str(inside / "ran").encode()
             archive.writestr(member, content, zipfile.ZIP_DEFLATED)
         shutil.rmtree(run)
-        refused("bundle", lambda: import_bundle(inside / "x.zip", Store(inside / "runs")))
-        return "a bundle that climbs, links or swells: refused"
+        if odd != "link":
+            refused("bundle", lambda: import_bundle(inside / "x.zip", Store(inside / "runs")))
+            return "a bundle that climbs or swells: refused"
+        with contextlib.suppress(UserError):  # or it becomes a file with the link's text
+            import_bundle(inside / "x.zip", Store(inside / "runs"))
+        if any(path.is_symlink() for path in inside.rglob("*")):
+            raise NotHeldError("bundle: a link was made")
+        return "a bundle with a link: none is made"
 
     def _archive(self, rng: random.Random, inside: Path) -> str:
         """An archive of a data set with members that leave the folder."""

@@ -1,7 +1,9 @@
-"""`python -m tests.interactions [--seed N] [--minutes M] [--folder F]`: joint features of commands, until time is up.
+"""`python -m tests.interactions [--seed N] [--minutes M]`: options put together, until time is up.
 
-Every row of a pair covering, each with one relation to another command, then every option's change; then the next
-seed. Prints what breaks an invariant with the line that repeats it, and counts; exit status 1 if anything does.
+Commands are drawn from the dataclasses of the options: of every task and recipe some options at a time have other
+values, until every pair has stood together. Each command must come to a sound record or be refused in one line, and
+stands in one relation to another command. Prints what breaks that with the line that repeats it; exit status 1 if
+anything does.
 """
 
 import argparse
@@ -9,101 +11,51 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from tests.interactions.approximations import APPROXIMATIONS, BY_TWO
-from tests.interactions.bench import Bench, Finding
-from tests.interactions.changes import CHANGES, IDLE
-from tests.interactions.commands import command_of
-from tests.interactions.covering import Row, cover, pairs_of
-from tests.interactions.differences import Differences
-from tests.interactions.equalities import EQUALITIES
+from tests.interactions.commands import Bench
+from tests.interactions.generator import choices, rows, works
 from tests.interactions.invariants import broken
-from tests.interactions.options import CONFLICTS, DEAR, FACTORS, USUAL, apart, conflict
 from tests.interactions.places import Places
+from tests.interactions.relations import RELATIONS
 
-RELATIONS = (*EQUALITIES, *APPROXIMATIONS)
-
-
-def related(bench: Bench, row: Row, chance: random.Random) -> list[Finding]:
-    """What is wrong with the command of a row, and with its relation to one other command."""
-    ran = bench.run(command_of(row, bench.places))
-    found = [Finding(text, ran.line) for text in broken(ran, anew=True)]
-    possible = [one for one in RELATIONS if one.applies(row) and not (one.name in BY_TWO and row["ranks"] == "2")]
-    if not found:
-        relation = chance.choice(possible)
-        found = [Finding(f"{relation.name}: {text}", ran.line) for text in relation.check(bench, ran, row)]
-    return found
+WIDTH = 3
+"""Options that have other values at a time: of more, most commands are refused."""
 
 
-def refused(bench: Bench) -> Iterator[list[Finding]]:
-    """Of every conflict two choices that a command must refuse."""
-    for one in CONFLICTS:
-        if one.says is None:
-            continue
-        pairs = [((one.one[0], a), (one.two[0], b)) for a in one.one[1] for b in one.two[1]]
-        pair = next((pair for pair in pairs if conflict(*pair) is one and not _others(pair)), None)
-        if pair is None:
-            continue
-        ran = bench.run(command_of(USUAL | dict(pair), bench.places))
-        yield [Finding(f"{dict(pair)}: {text}", ran.line) for text in broken(ran, one.says)]
-
-
-def _others(pair: tuple[tuple[str, str], tuple[str, str]]) -> bool:
-    """Whether either choice is in conflict with the usual ones."""
-    rest = [choice for choice in USUAL.items() if choice[0] not in dict(pair)]
-    return any(apart(choice, other) for choice in pair for other in rest)
-
-
-def findings(bench: Bench, seed: int, told: "Counts") -> Iterator[list[Finding]]:
-    """What each try finds, without end."""
-    for number in range(seed, 2**31):
-        chance = random.Random(number)
-        rows = cover(FACTORS, apart, number, DEAR)
-        told.missing = set().union(*map(pairs_of, rows))
-        told.pairs, told.seeds = len(told.missing), told.seeds + 1
-        for row in rows:
-            told.missing -= pairs_of(row)
-            yield related(bench, row, chance)
-        yield from refused(bench)
-        differences = Differences(bench)
-        for change in CHANGES:
-            yield differences.tried(change)
-        for change in IDLE:
-            yield differences.idled(change)
-
-
-class Counts:
-    """What has been tried."""
-
-    missing: set[frozenset[tuple[str, str]]]
-    pairs = seeds = 0
+def tried(bench: Bench, work: str, names: list[str], rng: random.Random, relation: str) -> tuple[list[str], bool]:
+    """What is wrong with a command with other values of these options; and whether it came to a record."""
+    ran, left = bench.with_options(work, names, rng)
+    found = [f"{work} with {', '.join(left)}: {text}\n    {ran.line}" for text in broken(ran, anew=rng.random() < 0.2)]
+    if not found and ran.status in (0, 3):
+        found = [f"{relation}: {text}\n    {ran.line}" for text in RELATIONS[relation](bench, ran, rng)]
+    return found, ran.status in (0, 3)
 
 
 def main(argv: list[str]) -> int:
-    """Runs until the time is up; 1 if an invariant was broken."""
+    """Run until the time is up; 1 if an invariant was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.interactions", description=__doc__.partition("\n")[2])
-    parser.add_argument("--seed", type=int, default=0, help="of the rows and of what they are compared with")
+    parser.add_argument("--seed", type=int, default=0, help="of rows, values and relations")
     parser.add_argument("--minutes", type=float, default=5.0, help="no try starts after so many")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "interactions", help="of data and runs"
-    )
     given = parser.parse_args(argv)
-    start, told, broke = time.monotonic(), Counts(), 0
-    with Bench(given.folder / f"runs{given.seed}", Places(given.folder / "places")) as bench:
-        for found in findings(bench, given.seed, told):
-            broke += len(found)
-            for finding in found:
-                print(finding, flush=True)
-            if time.monotonic() - start > 60 * given.minutes:
-                break
-        minutes = (time.monotonic() - start) / 60
-        print(
-            f"{bench.commands} commands in {minutes:.1f} minutes; seed {given.seed + told.seeds - 1}: "
-            f"{told.pairs - len(told.missing)} of {told.pairs} pairs; {broke} findings"
-        )
-    return 1 if broke else 0
+    start, rng = time.monotonic(), random.Random(given.seed)
+    counts = {"records": 0, "refusals": 0, "findings": 0}
+    with tempfile.TemporaryDirectory(prefix="interactions-") as scratch:
+        bench = Bench(Path(scratch) / "runs", Places(Path(scratch) / "places"))
+        waiting = {work: rows(sorted(choices(work)), WIDTH, rng) for work in works()}
+        while waiting and time.monotonic() - start < 60 * given.minutes:
+            work = rng.choice(sorted(waiting))
+            if (names := next(waiting[work], None)) is None:
+                del waiting[work]
+                continue
+            found, recorded = tried(bench, work, names, rng, rng.choice(sorted(RELATIONS)))
+            counts["records" if recorded else "refusals"] += 1
+            counts["findings"] += len(found)
+            for text in found:
+                print(text, flush=True)
+    told = ", ".join(f"{number} {name}" for name, number in counts.items())
+    print(f"{bench.commands} commands in {(time.monotonic() - start) / 60:.1f} minutes: {told}")
+    return int(counts["findings"] > 0)
 
 
 if __name__ == "__main__":

@@ -1,64 +1,38 @@
-"""From a row of choices to the words of a command, and the command run in this process."""
+"""A command, run in this process or by two ranks, and what it came to."""
 
-import contextlib
 import io
+import random
 import shlex
-import time
-import traceback
 import warnings
-from dataclasses import dataclass, field
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from tests.interactions.covering import Row
-from tests.interactions.options import OF_BACKBONE, PARTS, USUAL, WORKS
+import numpy as np
+
+from tests.interactions.generator import base_words, drawn, program, values_of, with_words
 from tests.interactions.places import Places
-from tests.support import with_flags
+from tests.processes import run_by_ranks
+from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
 from transfer.records.store import RECORD
+from transfer.sweep.definition.grid import _flags as flags
 
-PLAIN = ("--smoke", "--threads", "1", "--workers", "0")
-BACKBONES = {
-    "vit": "tiny", "volo": "volo_tiny", "timm_vit": "test_vit", "convnext": "test_convnext", "resnet": "test_resnet",
-}  # fmt: skip
-OPTIMISERS = {
-    "adamw": "--optimizer adamw --lr 1e-3",
-    "sgd": "--optimizer sgd --lr 1e-2",
-    "sam": "--optimizer adamw --lr 1e-3 --sam sam",
-    "asam": "--optimizer sgd --lr 1e-2 --sam asam --sam-rho 0.5",
-}
-
-
-@dataclass(frozen=True)
-class Command:
-    """`python -m transfer.PROGRAM WORDS`, by one process or by two ranks."""
-
-    program: str
-    words: tuple[str, ...]
-    ranks: int = 1
-
-    def line(self, out: Path | None = None) -> str:
-        """What repeats the command in a shell."""
-        start = "torchrun --nproc_per_node 2" if self.ranks == 2 else "python"
-        return f"{start} -m transfer.{self.program} {shlex.join([*self.words, *_places(self.program, out)])}"
-
-    def with_words(self, *words: str) -> "Command":
-        """The same with more words, in place of equal flags that it has."""
-        return Command(self.program, tuple(with_flags(self.words, words)), self.ranks)
+TRIES = 6
+"""How often a refused command is given again with an option less."""
 
 
 @dataclass
 class Ran:
     """What a command came to."""
 
-    command: Command
+    words: list[str]
     out: Path
-    status: int | None
-    """None: it did not return."""
-    stdout: str
-    stderr: str
-    seconds: float = 0.0
-    warned: list[str] = field(default_factory=list)
-    """Warnings of Python's that reached the user."""
+    status: int
+    stdout: str = ""
+    stderr: str = ""
 
     @property
     def runs(self) -> list[Path]:
@@ -73,94 +47,77 @@ class Ran:
 
     @property
     def line(self) -> str:
-        """What repeats it."""
-        return self.command.line(self.out)
+        """What repeats it in a shell."""
+        return f"python -m transfer.{_program(self.words)} {shlex.join([*self.words, *_places(self.words, self.out)])}"
 
 
-def command_of(row: Row, places: Places) -> Command:
-    """The command that a row of choices stands for."""
-    work = WORKS[row["work"]]
-    words = [row["work"], *PLAIN, *work.words.split(), *_model(row, places), *_data(row, places)]
-    if work.trains or row["precision"] != USUAL["precision"]:
-        words += ["--precision", row["precision"]]
-    if row["eval_precision"] != USUAL["eval_precision"]:
-        words += ["--eval-precision", row["eval_precision"]]
-    if work.trains or row["optimiser"] != USUAL["optimiser"]:
-        words += OPTIMISERS[row["optimiser"]].split()
-    if row["accumulate"] != USUAL["accumulate"]:
-        words += ["--grad-accum-steps", row["accumulate"]]
-    if row["part"] == "drop_path" and row["work"] == "dino":
-        words += ["--drop-path", "0.2"]
-    else:
-        words += PARTS[row["part"]].split()
-    return Command(work.program, tuple(words), int(row["ranks"]))
+def _program(words: list[str]) -> str:
+    return "pretrain" if words[0].endswith(".yaml") else program(words[0])
 
 
-def parts_of(row: Row, places: Places) -> dict[str, str]:
-    """The parts of the backbone that are not the usual ones, as options by name."""
-    kinds = {"stem": "Stem", "attention": "attend", "ffn": "Ffn"}
-    chosen = {name: row[name] for name in kinds if row[name] != USUAL[name]}
-    return {name: places.user(kinds[name]) if value == "user" else value for name, value in chosen.items()}
+def _places(words: list[str], out: Path) -> list[str]:
+    given = ["--out", str(out / "runs"), "--features", str(out / "features")]
+    return given + (["--weights-to", str(out / "weights")] if _program(words) == "pretrain" else [])
 
 
-def _model(row: Row, places: Places) -> list[str]:
-    parts, name = parts_of(row, places), backbone_of(row, places)
-    words = ["--backbone", name, *(word for part, value in parts.items() for word in (f"--{part}", value))]
-    if row["weights"] == "random":
-        return [*words, "--weights", "random"]
-    if row["weights"] == "partial":
-        return [*words, "--weights", str(places.export(name)), "--load", "partial"]
-    more = dict([PARTS[row["part"]].removeprefix("--").split()]) if row["part"] in OF_BACKBONE else {}
-    return [*words, "--weights", str(places.export(name, **parts, **more))]
+@dataclass
+class Bench:
+    """Where commands run, each in a folder of its own."""
+
+    root: Path
+    places: Places
+    commands: int = 0
+
+    def folder(self) -> Path:
+        """A new folder."""
+        self.commands += 1
+        return self.root / f"{self.commands:04d}"
+
+    def run(self, words: list[str], out: Path | None = None) -> Ran:
+        """Run a command here, below a new folder unless one is given."""
+        main, out = import_module(f"transfer.{_program(words)}").main, out or self.folder()
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with redirect_stdout(stdout), redirect_stderr(stderr), warnings.catch_warnings(action="ignore"):
+            status = main([*words, *_places(words, out)])
+        return Ran(words, out, status, stdout.getvalue(), stderr.getvalue())
+
+    def by_two_ranks(self, words: list[str]) -> Ran:
+        """Run a command by two ranks."""
+        out = self.folder()
+        out.mkdir(parents=True)
+        run_by_ranks(f"transfer.{_program(words)}", [*words, *_places(words, out)], out / "log")
+        return Ran(words, out, 0)
+
+    def with_options(self, work: str, names: list[str], rng: random.Random) -> tuple[Ran, list[str]]:
+        """Run a command with other values of these options, and return those that were left: of refused ones fewer."""
+        plain, left = base_words(work, self.places), list(names)
+        values = values_of(work, plain)
+        for number in range(TRIES):
+            changed: dict[str, Any] = {}
+            for name in left:
+                changed = drawn(work, name, values | changed, rng, self.places) | changed
+            ran = self.run(with_words(plain, flags(changed)))
+            if ran.status not in (1, 2):
+                break
+            named = [name for name in left if f"--{name.replace('_', '-')}" in ran.stderr or f"`{name}`" in ran.stderr]
+            if number % 2 and len(left) > 1:  # another value may do, or else the pair cannot stand together
+                left.remove(rng.choice(named or left))
+        return ran, left
 
 
-def backbone_of(row: Row, places: Places) -> str:
-    """The name of a row's backbone."""
-    return BACKBONES[row["family"]] if row["family"] in BACKBONES else places.user("Net")
+def result(folder: Path) -> dict[str, Any]:
+    """All that a run came to, for comparison: what each step said, outcomes, weights."""
+    from tests.interactions.invariants import lines_of
+
+    record = Record.read(folder / RECORD)
+    steps = [tuple(sorted(line.items())) for line in lines_of(folder) if "loss" in line]
+    arrays = {name: (values.shape, values.tobytes()) for name, values in outcomes_of(folder).items()}
+    return {"outcome": record.outcome, "steps": steps, "outcomes": arrays, "weights": record.export}
 
 
-def _data(row: Row, places: Places) -> list[str]:
-    kind, form = WORKS[row["work"]].images, row["data"]
-    words = ["--dataset", str(places.data(kind, "packed" if form == "packed" else "folders"))]
-    if form == "packed" and kind == "scenes":
-        words += ["--detector", "faster_rcnn_light"]
-    if form == "subset":
-        words += ["--subset", {"labelled": "4", "people": "5", "scenes": "6"}[kind]]
-    return words + ["--label-fraction", "0.5"] * (form == "fraction")
-
-
-def _places(program: str, out: Path | None) -> list[str]:
-    if out is None:
-        return []
-    words = ["--out", str(out / "runs"), "--features", str(out / "features")]
-    return words + (["--weights-to", str(out / "weights")] if program == "pretrain" else [])
-
-
-def run(command: Command, out: Path) -> Ran:
-    """Runs a command of one process here, its output caught, with all that it writes below `out`."""
-    assert command.ranks == 1
-    status, stdout, stderr, warned, seconds = called(command, out)
-    return Ran(command, out, status, stdout, stderr, seconds, warned)
-
-
-def called(command: Command, out: Path) -> tuple[int, str, str, list[str], float]:
-    """Exit status, stdout, stderr, warnings and seconds of `main(argv)`; 70 and the traceback where it raises."""
-    from transfer import pretrain
-    from transfer import run as run_
-
-    main = {"run": run_.main, "pretrain": pretrain.main}[command.program]
-    stdout, stderr, start = io.StringIO(), io.StringIO(), time.monotonic()
-    with contextlib.ExitStack() as caught:
-        caught.enter_context(contextlib.redirect_stdout(stdout))
-        caught.enter_context(contextlib.redirect_stderr(stderr))
-        seen = caught.enter_context(warnings.catch_warnings(record=True))
-        warnings.simplefilter("default")
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        try:
-            status = main([*command.words, *_places(command.program, out)])
-        except Exception:  # whatever a command lets through is what is looked for
-            status = 70
-            stderr.write(traceback.format_exc())
-    said = [f"{one.category.__name__}: {one.message} ({Path(one.filename).name})" for one in seen]
-    return status, stdout.getvalue(), stderr.getvalue(), said, time.monotonic() - start
+def outcomes_of(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays of a run; none of a training that broke down."""
+    if not (folder / OUTCOMES).exists():
+        return {}
+    with np.load(folder / OUTCOMES) as file:
+        return dict(file)

@@ -1,40 +1,107 @@
-"""Every pair of choices in some command, each judged by what must hold for all; `python -m tests.interactions` goes on.
+"""Options put together in every task and recipe, judged by what must hold for all of them."""
 
-One process runs them all, and one pair of processes those of two ranks.
-"""
+import json
+import random
+import shutil
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
 
-from collections.abc import Iterator
-
+import numpy as np
 import pytest
+import torch
 
-from tests.interactions.__main__ import refused
-from tests.interactions.bench import Bench
-from tests.interactions.covering import Row, cover
-from tests.interactions.options import CONFLICTS, DEAR, FEWER, USUAL, apart
+from backbones.attention import ATTENTIONS
+from backbones.backbone import create
+from backbones.ffn import FFNS
+from backbones.stems import STEMS
+from tests.interactions.__main__ import WIDTH, tried
+from tests.interactions.commands import Bench, Ran
+from tests.interactions.generator import base_words, choices, drawn, rows, values_of, works
+from tests.interactions.invariants import broken, of_run
 from tests.interactions.places import Places
+from tests.interactions.relations import RELATIONS
+from transfer.records.checksums import with_checksum
 
-SEED = 0
-ROWS = cover(FEWER, apart, SEED, DEAR)
+FLOAT32, BFLOAT16 = 4e-6, 0.015
+"""Relative error of an image's pooled features against float64. bf16 has 8 bits: 2^-9 a rounding, in some dozens."""
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     root = tmp_path_factory.mktemp("interactions")
-    with Bench(root / "runs", Places(root / "places")) as made:
-        yield made
+    return Bench(root / "runs", Places(root / "places"))
 
 
-def named(row: Row) -> str:
-    """What of a row is not the usual."""
-    return " ".join([row["work"], *(value for name, value in row.items() if name != "work" and value != USUAL[name])])
+@pytest.mark.nightly
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("work", works())
+def test_options_put_together(work: str, relation: str, bench: Bench) -> None:
+    rng = random.Random(f"{work} {relation}")
+    assert tried(bench, work, next(rows(sorted(choices(work)), WIDTH, rng)), rng, relation)[0] == []
 
 
-@pytest.mark.parametrize("row", ROWS, ids=named)
-def test_every_pair_of_choices(row: Row, bench: Bench) -> None:
-    assert bench.tried(row, anew=ROWS.index(row) % 5 == 0) == []
+def test_rows_hold_every_pair() -> None:
+    names = [*"abcdefghij"]
+    found = [*rows(names, WIDTH, random.Random(0))]
+    assert {frozenset(pair) for row in found for pair in combinations(row, 2)} == {
+        *map(frozenset, combinations(names, 2))
+    }
+    assert len(found) < 30
 
 
-def test_what_cannot_stand_together_is_said(bench: Bench) -> None:
-    tries = list(refused(bench))
-    assert len(tries) == sum(one.says is not None for one in CONFLICTS)
-    assert [found for found in tries if found] == []
+@pytest.mark.parametrize("work", ["reid", "detect", "dino"])
+def test_a_drawn_value_is_another_one(work: str, bench: Bench) -> None:
+    values = values_of(work, base_words(work, bench.places))
+    for name in choices(work):
+        assert drawn(work, name, values, random.Random(0), bench.places)[name] != values.get(name), name
+
+
+def history(folder: Path, change: Callable[[list[str]], list[str]]) -> None:
+    path = folder / "history.jsonl"
+    path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+
+
+def scored(folder: Path, **scores: float) -> None:
+    content = json.loads((folder / "record.json").read_text())
+    content["scores"].update(scores)
+    del content["digest"]
+    (folder / "record.json").write_bytes(with_checksum(content))
+
+
+PLANTED: dict[str, Callable[[Path], object]] = {
+    "top1 = 2.0": lambda folder: scored(folder, top1=2.0),
+    "transfer.verify": lambda folder: np.savez(folder / "outcomes.npz", sample=["a"], cluster=["a"], rank=[0]),
+    "1, 2, 3": lambda folder: history(folder, lambda lines: lines[1:]),
+    "not with the training": lambda folder: history(folder, lambda lines: lines[:4]),
+    "left state.pt": lambda folder: (folder / "state.pt").touch(),
+}
+
+
+def test_what_is_planted_is_found(bench: Bench, tmp_path: Path) -> None:
+    sound = bench.run(base_words("linear", bench.places))
+    assert broken(sound) == []
+    for number, (said, plant) in enumerate(PLANTED.items()):
+        folder = shutil.copytree(sound.runs[0], tmp_path / f"{number}")
+        plant(folder)
+        assert said in str(of_run(folder, 0))
+    for change in ({"stderr": "Traceback (most recent call last)"}, {"status": 3}, {"status": 2}):
+        assert broken(Ran(**{**vars(sound), **change})), change
+
+
+PARTS = {"stem": [*STEMS], "attention": [*ATTENTIONS], "ffn": [*FFNS]}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("part", "name"), [(part, name) for part, names in PARTS.items() for name in names])
+def test_features_in_fewer_digits_are_near_those_of_float64(part: str, name: str) -> None:
+    torch.manual_seed(11)
+    backbone = create("tiny", img_size=64, weights="random", **{part: name}).eval()  # type: ignore[arg-type]
+    images = torch.rand(6, 3, 64, 64, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        found = [backbone.pooled(images).double()]
+        with torch.autocast("cpu", torch.bfloat16):
+            found.append(backbone.pooled(images).double())
+        exact = backbone.double().pooled(images.double())
+    errors = [float(((one - exact).norm(dim=1) / exact.norm(dim=1)).max()) for one in found]
+    assert 0 < errors[0] < FLOAT32 < errors[1] < BFLOAT16

@@ -1,0 +1,174 @@
+"""Draws commands from the dataclasses of their options: other values by type, and rows that hold every pair of options.
+
+What a field needs to act (`backbones.runtime.needs`) is given beside it. Nothing here knows an option by its name, but
+for those whose values are names of parts or of files.
+"""
+
+import random
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+from backbones.attention import ATTENTIONS
+from backbones.ffn import FFNS
+from backbones.pretrain.method import load_method
+from backbones.runtime.needs import Needs, Other, conditions
+from backbones.spec import BackboneSpec
+from backbones.stems import STEMS
+from tasks.task import load_task
+from tests.interactions.places import Places
+from transfer.cli.command import pretraining_names, pretraining_recipe, read_command, task_names, task_recipe
+from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions, RunOptions
+
+SIZES = "--epochs 3 --batch 8 --size 32 --resize 32 --warmup-epochs 0 --num-identities 4 --num-instances 2"
+"""Of trainings that end in a second, for the options that a task or recipe has."""
+ALSO = {"detect": "--size 64 96 --batch 2 --epochs 1", "reid": "--size 64 32", "knn": "--k 3 --other-k 1 5",
+        "fewshot": "--shots 1 10 --draws 2", "tokens": "--images 5", "volo": "--backbone volo_tiny",
+        "dino": "--size 64 --resize 64 --local-size 32 --local-crops 1 --out-dim 32 --knn-k 3",
+        "classify": "--resize 36"}  # fmt: skip
+IMAGES = {"reid": "people", "detect": "scenes"}
+LEFT_OUT = ("method", "config", "metric", "seeds", "dataset", "smoke", "arch", "dry_run", "weights", "load")
+"""Options that are no choice of a value: they are given by the recipe, or name files of the user's."""
+SLOW = ("fp16",)
+"""A value that takes minutes on a CPU."""
+
+
+def works() -> list[str]:
+    """The names of all tasks and recipes."""
+    return [*task_names(), *(name for name in pretraining_names() if not name.startswith("cifar"))]
+
+
+def program(work: str) -> str:
+    """The command that runs a task or recipe."""
+    return "run" if work in task_names() else "pretrain"
+
+
+@cache
+def kinds(work: str) -> tuple[Any, ...]:
+    """The dataclasses of the options of a command."""
+    if program(work) == "run":
+        return load_task(work).options, BackboneOptions, RunOptions
+    return load_method(_method(work)).options, BackboneOptions, PretrainRunOptions
+
+
+def _method(work: str) -> str:
+    return str(pretraining_recipe(work).values()["method"])
+
+
+def base_words(work: str, places: Places) -> list[str]:
+    """The words of the command of a task or recipe, at sizes that end in a second."""
+    names = {field.name for field in fields(kinds(work)[0])}
+    words, given = [work, "--smoke", "--backbone", "tiny"], f"{SIZES} {ALSO.get(work, '')}".split()
+    for place, word in enumerate(given):
+        if word.startswith("--") and (word[2:].replace("-", "_") in {*names, "backbone"}):
+            values = given[place + 1 :]
+            count = next((number for number, value in enumerate(values) if value.startswith("--")), len(values))
+            words = with_words(words, [word, *values[:count]])
+    words += ["--dataset", str(places.data(IMAGES.get(work, "labelled"))), "--threads", "1", "--workers", "0"]
+    return words + (["--weights", str(places.export())] if work == "classify" else [])
+
+
+def with_words(words: Sequence[str], more: Sequence[str]) -> list[str]:
+    """The words of a command with more flags and their values, in place of equal flags that it has."""
+    given = {word.removeprefix("--no-").removeprefix("--") for word in more if word.startswith("--")}
+    kept, replaced = list[str](), False
+    for word in words:
+        if word.startswith("--"):
+            replaced = word.removeprefix("--no-").removeprefix("--") in given
+        kept += [] if replaced else [word]
+    return [*kept, *more]
+
+
+def values_of(work: str, words: Sequence[str]) -> dict[str, Any]:
+    """The value of every option of a command. Raises UsageError."""
+    recipe = (task_recipe if program(work) == "run" else pretraining_recipe)(work)
+    command = read_command(recipe, kinds(work)[0], [*words[1:]], kinds(work)[2])
+    return vars(command.run) | vars(command.backbone) | command.recipe_backbone | vars(command.options)
+
+
+def choices(work: str) -> dict[str, Any]:
+    """The type of each option that can be another one, by name."""
+    hints: dict[str, Any] = {}
+    for kind in reversed(kinds(work)):
+        hints |= typing.get_type_hints(kind)
+    left = {*LEFT_OUT, *EXECUTION}
+    return {name: hint for name, hint in hints.items() if name not in left and Path not in typing.get_args(hint)}
+
+
+def other_value(name: str, hint: Any, now: Any, rng: random.Random, places: Places) -> Any:
+    """Another value of an option than it has now."""
+    if name in (named := _named(places)):
+        return rng.choice([value for value in named[name] if value != now])
+    options = typing.get_args(hint)
+    if typing.get_origin(hint) is Literal:
+        return rng.choice([value for value in options if value != now and value not in SLOW])
+    inner = [kind for kind in options if kind not in (type(None), Ellipsis) and typing.get_args(kind) != (now,)]
+    if typing.get_origin(hint) is tuple:
+        if not now:
+            return ("*weight",) if str in inner else (1,)
+        return tuple(other_value(name, inner[0], value, rng, places) for value in now)
+    if inner:  # of a union
+        if now is not None and type(None) in options and rng.random() < 0.5:
+            return None
+        return other_value(name, rng.choice(inner), now, rng, places)
+    if hint is bool:
+        return not now
+    if hint is int:
+        return rng.choice(sorted({(now or 0) + 1, 2 * (now or 1), max((now or 0) // 2, 1)} - {now}))
+    if hint is float:
+        number = now if isinstance(now, float | int) else 0
+        return rng.choice((number / 2, 1.5 * number)) if number else rng.choice((0.1, 0.25))
+    return "*weight"
+
+
+def _named(places: Places) -> dict[str, tuple[str, ...]]:
+    """The names of parts, those of the user's among them."""
+    models = ("tiny", "volo_tiny", "test_vit", "test_convnext", "test_resnet", places.user("Net"))
+    return {
+        "backbone": models,
+        "stem": (*STEMS, places.user("Stem")),
+        "attention": (*ATTENTIONS, places.user("attend")),
+        "ffn": (*FFNS,),
+        "pool": ("cls", "gap", "mean"),
+        "pos": ("learned", "sincos2d"),
+        "gate": ("off", "sigmoid", "silu", "linear"),
+    }
+
+
+def drawn(work: str, name: str, values: dict[str, Any], rng: random.Random, places: Places) -> dict[str, Any]:
+    """Another value of an option, with what it needs to act."""
+    hints = choices(work)
+    changed = {name: other_value(name, hints[name], values.get(name), rng, places)}
+    needs = {key: note for kind in (*kinds(work), BackboneSpec) for key, note in conditions(kind).items()}
+    while name in needs and not needs[name].holds((values | changed).get(needs[name].option)):
+        condition = needs[name]
+        name = condition.option
+        if name not in hints:
+            break
+        changed[name] = _meeting(condition, hints[name], values.get(name), rng, places)
+    return changed
+
+
+def _meeting(condition: Needs, hint: Any, now: Any, rng: random.Random, places: Places) -> Any:
+    """A value of the other option beside which one acts."""
+    wanted = condition.wanted
+    if wanted is True or isinstance(wanted, Other):
+        return other_value(condition.option, hint, now, rng, places)
+    return None if wanted is False else rng.choice(sorted(wanted)) if isinstance(wanted, tuple) else wanted
+
+
+def rows(options: Sequence[str], width: int, rng: random.Random) -> Iterator[list[str]]:
+    """So many options at a time, until every pair has stood together."""
+    missing = {frozenset(pair) for pair in combinations(options, 2)}
+    while missing:
+        row = rng.sample(sorted(rng.choice(sorted(missing, key=sorted))), 2)
+        while len(row) < min(width, len(options)):
+            rest = [name for name in options if name not in row]
+            rng.shuffle(rest)
+            row.append(max(rest, key=lambda name: sum(frozenset((name, other)) in missing for other in row)))
+        missing -= {frozenset(pair) for pair in combinations(row, 2)}
+        yield row
