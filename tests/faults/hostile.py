@@ -151,7 +151,7 @@ class HostileFiles:
                 archive.addfile(member, io.BytesIO())
         with contextlib.suppress(Exception):  # which a command ends with in one line
             _extract(Archive("http://example.org/x.tar.gz", "md5", "0"), file, inside / "data")
-        found = {path for path in inside.parent.parent.rglob("*") if path.name == "escaped" or path.is_symlink()}
+        found = {path for path in inside.parent.rglob("*") if path.name == "escaped" or path.is_symlink()}
         if found - {*(inside / "data").rglob("escaped")} or any(path.is_symlink() for path in found):
             raise NotHeldError(f"archive: {odd}: taken")
         return "an archive that leaves its folder: it does not"
