@@ -25,6 +25,8 @@ def check_finite(rows: Tensor, names: Sequence[str], what: str) -> None:
         names: the names of the M images.
         what: a phrase for the rows, such as "features of the query split".
     """
+    if rows.numel() and all(bound.isfinite() for bound in rows.aminmax()):  # which pass nan on, and take no memory
+        return
     broken = ~rows.reshape(len(rows), -1).isfinite().all(1)
     raise_if_broken(broken, names, what)
 
