@@ -20,7 +20,7 @@ KNN: dict[str, Any] = {"smoke": True, "threads": 1, "workers": 0, "backbone": "t
 WORDS = ["run", "knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
 
 
-def without_torch(*words: str, program: str = WITHOUT_TORCH) -> subprocess.CompletedProcess[str]:
+def without_torch(*words: str, program: str = f"{WITHOUT_TORCH}sys.exit(status)") -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
 
 
