@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from backbones.build import Size, build, check_features, describe_divisor, pooled_features
 from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes, Head
 from backbones.data.loading.floats import to_floats
-from backbones.errors import UsageError, UserError, first_line
+from backbones.errors import UsageError, UserError
+from backbones.runtime.machine_errors import in_one_line
 from backbones.spec import BackboneSpec, override, resolve
 from backbones.volo import Box
 from backbones.weights import find_weights
@@ -77,7 +78,7 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
         raise
     except Exception as error:
         raise UsageError(
-            f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {first_line(error)}"
+            f"backbone {spec.name} takes no image of {size[0]} x {size[1]} pixels: {in_one_line(error)}"
         ) from error
 
 

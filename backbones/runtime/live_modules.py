@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.errors import UsageError, UserError, did_you_mean, first_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,16 +46,19 @@ class LiveModule:
 
     @cached_property
     def source_digest(self) -> str:
-        """The sha256 (hex) of the source files of the user's classes, or of the function, with the printed structure.
+        """The sha256 (hex) of the source files of the user's classes, or of the function, with what they make.
 
-        The structure tells modules apart that are put together from a library's parts and have equal tensors.
+        The printed structure and the plain attributes of its modules tell apart what one file makes, and modules that
+        are put together from a library's parts and have equal tensors.
         """
+        import torch
         from torch import nn
 
-        classes: set[Any] = {self.source}
-        structure = ""
-        if isinstance(self.source, nn.Module):
-            classes, structure = {type(module) for module in self.source.modules()}, repr(self.source)
+        with torch.random.fork_rng(devices=()):
+            module = self.source if isinstance(self.source, nn.Module) else self._made()
+        parts = [*module.modules()] if isinstance(module, nn.Module) else []
+        classes: set[Any] = {type(part) for part in parts} | ({self.source} if self.is_made_anew else set())
+        structure = repr([repr(module), *map(_plain_attributes, parts)])
         texts = {_source_file(part) for cls in classes for part in getattr(cls, "__mro__", (cls,))}
         return hashlib.sha256("".join([structure, *sorted(texts)]).encode()).hexdigest()
 
@@ -95,7 +98,13 @@ class LiveModule:
                     f"{PREFIX}{self.name}: the module cannot be copied ({type(error).__name__}: {error}); "
                     "give its class, or a function that returns it"
                 ) from error
-        return self.source()
+        return self._made()
+
+    def _made(self) -> "nn.Module":
+        try:
+            return self.source()
+        except Exception as error:
+            raise UserError(f"{PREFIX}{self.name}: {first_line(error)}") from error
 
     @property
     def pixel_statistics(self) -> dict[str, tuple[float, ...]]:
@@ -108,6 +117,11 @@ class LiveModule:
         if config.get("mean") and config.get("std"):
             return {"mean": tuple(config["mean"]), "std": tuple(config["std"])}
         return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+
+
+def _plain_attributes(module: "nn.Module") -> list[tuple[str, Any]]:
+    values = sorted((name, value) for name, value in vars(module).items() if name != "training")
+    return [(name, value) for name, value in values if isinstance(value, bool | int | float | str | tuple | None)]
 
 
 _known: dict[str, LiveModule] = {}

@@ -26,4 +26,4 @@ class Problems:
             return
         kinds: tuple[type[UserError], ...] = (UsageError, MissingInput)
         common = [kind for kind in kinds if all(isinstance(error, kind) for error in self.errors)]
-        raise (common or [UserError])[0]("\n".join(dict.fromkeys(map(str, self.errors))))
+        raise (common or [UserError])[0]("\n".join(dict.fromkeys(map(str, self.errors)))) from self.errors[0]

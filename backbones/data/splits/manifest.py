@@ -8,6 +8,7 @@ ends, `Manifest.check` says whether a file has changed meanwhile.
 import contextlib
 import hashlib
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -172,6 +173,8 @@ def stamp_of_file(path: str) -> tuple[int, int, int, int]:
         state = os.stat(path)  # noqa: PTH116 (called a million times)
     except OSError as error:
         raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
+    if not stat.S_ISREG(state.st_mode):  # a pipe would be waited on for ever
+        raise UserError(f"{path}: not a regular file; remove it from the data set")
     return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
 
 

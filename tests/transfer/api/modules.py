@@ -24,3 +24,11 @@ def tiny_net(seed: int = 0) -> TinyNet:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return TinyNet()
+
+
+class Wide(TinyNet):
+    """The same with a wider last layer, and a number that is no parameter."""
+
+    def __init__(self, width: int = 24, scale: float = 1.0) -> None:
+        super().__init__()
+        self.out, self.scale = nn.Linear(16, width), scale

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import transfer
-from tests.transfer.api.modules import TinyNet, tiny_net
+from backbones.runtime.live_modules import LiveModule
+from tests.transfer.api.modules import TinyNet, Wide, tiny_net
 from transfer.run import main
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False}
@@ -68,6 +69,12 @@ def test_modules_of_one_name_with_other_weights_or_source_do_not_mix(tmp_path: P
     assert len({run.run_id for run in runs}) == 4
     assert runs[0].scores == runs[2].scores  # a sign changes no linear probe
     assert runs[3].record.weights_id == "random"
+
+
+def test_what_one_file_makes_in_several_ways_does_not_mix() -> None:
+    ways = [TinyNet, Wide, lambda: Wide(8), lambda: Wide(9), Wide(8), Wide(8, 2.0)]
+    assert len({LiveModule("mine", source).source_digest for source in ways}) == len(ways)
+    assert LiveModule("mine", Wide).source_digest == LiveModule("mine", Wide).source_digest
 
 
 def test_a_model_with_forward_features_alone_is_pooled_over_its_tokens(tmp_path: Path) -> None:
