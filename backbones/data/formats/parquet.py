@@ -19,7 +19,7 @@ from backbones.data.formats.folders import FoundLayout, StorageVariant, class_di
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.packed_names import PackedNames
-from backbones.errors import MissingInput, UserError, shortened
+from backbones.errors import MissingInput, UserError, first_line, shortened
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -74,7 +74,7 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
                 rows.append(file.metadata.num_rows)
             stamps.append(f"{path.resolve()}\0{file_stamp(path)}")
         except (OSError, pyarrow.ArrowException) as error:
-            raise UserError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from None
+            raise UserError(f"{path}: cannot be read as Parquet: {first_line(error)}") from None
     source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
     if not sum(rows):
         raise UserError(f"{shortened(source.files)}: there are no rows")
@@ -108,15 +108,11 @@ def quiet_datasets(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = error.__cause__ or error
-        raise UserError(f"{what}: cannot be read by `datasets`: {_first_line(reason)}") from error
+        raise UserError(f"{what}: cannot be read by `datasets`: {first_line(reason)}") from error
     finally:
         datasets.utils.logging.set_verbosity(level)
         if not bars:
             datasets.utils.enable_progress_bars()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def layout_from_tables(
@@ -177,7 +173,7 @@ def _split(name: str, table: "Dataset", source: Source, image: str, label: str) 
         table = table.select_columns([image, label]).cast_column(image, Image(decode=False))
         content = pc.struct_field(table.data.column(image), "bytes")
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UserError(f"{source.files[0]}: column {image!r} holds no images: {_first_line(error)}") from None
+        raise UserError(f"{source.files[0]}: column {image!r} holds no images: {first_line(error)}") from None
     labels = table.data.column(label)
     if not pa.types.is_integer(labels.type):
         raise UserError(
