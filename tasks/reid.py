@@ -22,6 +22,7 @@ from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.loop import fit
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.engine.outcome import Signs
 from backbones.engine.trained_weights import export_trained, load_head, read_head
 from backbones.errors import UsageError, UserError
 from backbones.runtime.dist import broadcast_object, gather_rows
@@ -74,9 +75,14 @@ class ReidLearner(Learner):
         """Return parameter groups with layer decay over the backbone and none for the neck."""
         return parameter_groups(self, options, self.backbone)
 
-    def chance(self) -> tuple[str, float] | None:
-        """Return the identity loss of a constant prediction."""
-        return ("identity_loss", math.log(self.classes)) if self.options.identity_weight else None
+    def signs(self) -> Signs:
+        """Return the identity loss, or the triplet loss where it trains alone, with its level where all features are
+        equal.
+        """
+        if self.options.identity_weight:
+            return Signs(statistic="identity_loss", chance=math.log(self.classes))
+        margin = self.options.margin
+        return Signs(statistic="triplet_loss", chance=math.log(2) if margin is None else margin)
 
 
 def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context) -> ReidLearner:

@@ -22,7 +22,7 @@ PLAIN = {
     "warmup_prefix": False, "warmup_lr": None, "warmup_lr_factor": 0.0, "min_lr": None, "min_lr_factor": 0.0,
     "cooldown_epochs": 0.0, "milestones": (),
     "clip_grad": None, "grad_accum_steps": 1, "precision": "fp32", "eval_precision": "fp32", "sync_bn": False,
-    "judge_after": 10,
+    "stop_early": False,
     "trainable": ("*",), "decay_norm": False, "decay_scale": "rate", "weight_decay_end": None,
     "warmup_inclusive": False, "clip_grad_per_param": False, "sam": "none", "sam_rho": 0.05,
     "sam_sync": False, "compile": False,

@@ -8,12 +8,11 @@ from torch import Tensor, nn
 from backbones.data.loading.floats import to_floats
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.engine.outcome import Signs
 from backbones.errors import UsageError
 from backbones.token_shards import Shards
 
 Batch = Any
-
-COLLAPSED_SPREAD = 1e-6  # spread of L2-normalised features under which a batch counts as one point
 
 
 class Learner(nn.Module):
@@ -22,12 +21,7 @@ class Learner(nn.Module):
     `forward` is a pure function of (batch, step, random numbers) but for buffers, so that an optimiser may call it
     twice; buffers keep what the first call left. Further entries of its result are scalars for the history; `spread`
     (see `feature_spread`) lets a collapse be seen.
-
-    Attributes:
-        moving_targets: whether the targets of the loss change with the training; see `DivergenceMonitor`.
     """
-
-    moving_targets = False
 
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
         """Return a batch of the loader (tensors, or tuples of them) on `device`, with images as floats in [0, 1]."""
@@ -61,15 +55,9 @@ class Learner(nn.Module):
         """
         raise UsageError(f"--sequence-parallel {shards.size}: not with {type(self).__name__}")
 
-    def chance(self) -> tuple[str, float] | None:
-        """Return the name of a statistic and the value that the best constant prediction gives it; None without such a
-        level.
-        """
-        return None
-
-    def collapsed(self, stats: dict[str, float]) -> str:
-        """Return why the statistics of a step look collapsed; an empty text when they do not."""
-        return "all features of a batch were equal" if stats.get("spread", 1.0) < COLLAPSED_SPREAD else ""
+    def signs(self) -> Signs:
+        """Return what in the statistics tells whether the training lives; by default that the loss falls."""
+        return Signs()
 
     def after_backward(self, step: int) -> None:
         """Act on the step's gradients before they are clipped."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -12,7 +12,7 @@ from backbones.engine.checkpoint import SCHEMA, VERSION, History, load_state, sa
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.options import FitOptions
-from backbones.engine.outcome import DivergenceMonitor, Outcome
+from backbones.engine.outcome import Outcome, OutcomeMonitor
 from backbones.engine.step import Stepper
 from backbones.errors import Stopped
 from backbones.runtime.device import device_name
@@ -78,7 +78,7 @@ class _Run:
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.options, self.context = options, context
         self.stepper = Stepper(learner, options, context)
-        self.watch = DivergenceMonitor(options, learner.chance(), learner.collapsed, learner.moving_targets)
+        self.monitor = OutcomeMonitor(options, learner.signs())
         self.progress, self.done, self.outcome = _Progress(), False, Outcome()
         # Only the first rank writes; ranks without a folder keep nothing.
         self.folder = context.folder if context.ranks.first else None
@@ -98,7 +98,7 @@ class _Run:
         """Go on from a state that `state` returned."""
         context = self.context
         self.stepper.load(state["stepper"])
-        self.watch.load(state["watch"])
+        self.monitor.load(state["monitor"])
         self.progress, self.done = _Progress(**state["progress"]), state["done"]
         self.outcome = Outcome(**state["outcome"])
         vars(context.cost).update(state["cost"])
@@ -134,7 +134,7 @@ class _Run:
             "run_key": self.context.run_key,
             "options": self.context.about.get("options", {}),
             "stepper": self.stepper.state(),
-            "watch": self.watch.state(),
+            "monitor": self.monitor.state(),
             "progress": asdict(self.progress),
             "done": self.done,
             "outcome": asdict(self.outcome),
@@ -155,7 +155,9 @@ class _Run:
                 clock = self._charge(clock)
                 if not verdict:
                     clock = self.validate(validate, clock)
-                bar.set_postfix_str(f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.watch.loss:.3f}", False)
+                bar.set_postfix_str(
+                    f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.monitor.loss:.3f}", False
+                )
                 if verdict:
                     break
                 if stop:
@@ -167,8 +169,10 @@ class _Run:
         self.context.note_replaced_images()
         if verdict is None and not self.stepper.finite():
             reason = "a parameter or a batch-norm statistic was not finite after the last step"
-            verdict = Outcome("nonfinite", reason, self.progress.step)
-        self.outcome = verdict or self.watch.final(self.progress.step)
+            verdict = replace(self.monitor.final(self.progress.step), status="nonfinite", reason=reason)
+        self.outcome = verdict or self.monitor.final(self.progress.step)
+        if self.outcome.status == "not_judged":
+            self.context.say(f"not judged: {self.outcome.reason}")
         self.save()
 
     def validate(self, validate: Validate | None, clock: float) -> float:
@@ -184,6 +188,8 @@ class _Run:
             self.stop()  # taken up with this validation
             raise
         if scores:
+            if self.monitor.signs.validation:
+                self.monitor.score = scores.get(self.monitor.signs.validation[0])
             self.history.add({"step": self.progress.step, "epoch": epoch + 1, **scores})
             numbers = {f"validation/{key}": value for key, value in scores.items() if isinstance(value, int | float)}
             self.context.tracker.log(self.progress.step, numbers)
@@ -201,10 +207,10 @@ class _Run:
         if place.ends_epoch:
             self.progress = _Progress(number, place.epoch + 1, 0, unscored=place.epoch)
         epoch = place.epoch + (place.index + 1) / place.length
-        self.history.add({"step": number, "epoch": round(epoch, 6), **stats})
+        self.history.add({"step": number, "epoch": round(epoch, 6), **stats, **({"skipped": True} if skipped else {})})
         self.context.tracker.log(number, stats)
         self.context.cost.images += self.stepper.learner.batch_size(batch) * self.context.ranks.data.world
-        return self.watch.update(number, epoch, stats, skipped), stop
+        return self.monitor.update(number, epoch, stats, skipped), stop
 
     def stop(self) -> None:
         """Save the state and raise `Stopped`."""

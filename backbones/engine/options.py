@@ -85,8 +85,8 @@ class FitOptions:
     """Compute batch-norm statistics over all ranks."""
     compile: bool
     """Compile the training's forward pass by torch.compile."""
-    judge_after: Annotated[int, TRAINING]
-    """Steps past the warm-up before a run can be judged. It may then end as diverged, collapsed or at chance."""
+    stop_early: Annotated[bool, TRAINING]
+    """Stop a training that has looked failed at three tenths of its epochs in a row, past the warm-up."""
 
     @property
     def warmup_start(self) -> float:
@@ -104,7 +104,7 @@ class FitOptions:
             parent()
         check_ranges(self, 0, None, "epochs")
         check_ranges(self, 1, None, "grad_accum_steps")
-        check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_end", "bias_lr_factor", "judge_after")
+        check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_end", "bias_lr_factor")
         check_ranges(self, 0, None, "warmup_epochs", "warmup_lr", "warmup_lr_factor", "cooldown_epochs")
         check_ranges(self, 0, None, "min_lr", "min_lr_factor")
         check_ranges(self, 0, None, "clip_grad", "sam_rho")

@@ -1,22 +1,51 @@
-"""How a training ended, judged on training statistics only. Breaking down is a result, not an exception.
+"""How a training ended, by one rule from its raw statistics. A training that fails is a result, not an exception.
 
 The vocabulary is the suite's own definition of what papers call a crash: completed, nonfinite, diverged, collapsed,
-at_chance.
+at_chance, and not_judged for what the rule cannot tell.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 from backbones.engine.options import FitOptions
 
-Status = Literal["completed", "nonfinite", "diverged", "collapsed", "at_chance"]
+Status = Literal["completed", "nonfinite", "diverged", "collapsed", "at_chance", "not_judged"]
+SCORED = ("completed", "not_judged")
+"""Statuses of trainings that have scores."""
 
-SMOOTHING = 0.98  # decay of the running mean of the loss, per step
-MARGIN = 0.05  # nats below the best constant prediction that count as having left chance
+RULE = 2
+"""Version of the rule; goes up with any change of what follows here."""
+# `tests/benchmarks/outcomes` has the trainings on which the constants of the rule were fixed.
+FEWEST = 20  # steps below which a training is not judged; also the smallest window
+MARGIN = 0.005  # share of a level that a mean must be away from it
+ERRORS = 4.0  # standard errors that it must be away besides
+SPREAD_SHARE, SPREAD_FLOOR = 0.01, 0.01  # collapsed features: share of the first window's spread; no more than this
+EQUAL_SPREAD = 1e-6  # spread under which a batch counts as one point
+HOPELESS, HOPELESS_STEPS = 10.0, 100  # times the start's loss, and steps in a row there, from which nothing recovers
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
-COLLAPSED_STEPS = 20  # collapsed steps in a row that count as a collapse
+TENTHS = 3  # tenths of a run in a row that must look failed where it is stopped early
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signs:
+    """What in the statistics of a method tells whether its training lives: plain values, which its record keeps.
+
+    `spread` (see `feature_spread`), where the statistics have it, tells of a collapse in every method.
+    """
+
+    statistic: str = "loss"
+    """Name of the statistic that falls in a training that lives."""
+    chance: float | None = None
+    """Its value under the best constant prediction, for instance ln C; None where there is no such level."""
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Other statistics, and the values between which they lie if nothing has collapsed."""
+    moving_targets: bool = False
+    """The training makes its own targets, so that the loss may rise from low early values in good health."""
+    validation: tuple[str, float, int] | None = None
+    """A score that validation writes to the history, its chance level, and its number of samples, none of which is
+    among those that are scored in the end. A training whose score is above chance lives."""
 
 
 @dataclass(frozen=True)
@@ -26,139 +55,189 @@ class Outcome:
     status: Status = "completed"
     reason: str = ""
     step: int = 0
+    rule: int = RULE
+    signs: dict[str, Any] | None = None
+    """The fields of `Signs`; None where nothing was trained, or scoring decided."""
+    windows: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Mean of each statistic that was looked at, over the first and the last window."""
+    largest_lr: float | None = None
+    """The largest learning rate that a step used."""
 
     @property
     def training_failed(self) -> bool:
         """Whether the training failed as a training (a process that was killed never gets an outcome)."""
-        return self.status != "completed"
+        return self.status not in SCORED
 
 
-@dataclass
-class RunningMean:
-    """Debiased exponential mean of a statistic."""
-
-    total: float = 0.0
-    weight: float = 0.0
-
-    def update(self, value: float) -> float:
-        """Add one value and return the mean."""
-        self.total = SMOOTHING * self.total + (1 - SMOOTHING) * value
-        self.weight = SMOOTHING * self.weight + (1 - SMOOTHING)
-        return self.value
-
-    @property
-    def value(self) -> float:
-        """The mean so far; nan before the first value."""
-        return self.total / self.weight if self.weight else math.nan
+class _Window(NamedTuple):
+    mean: float
+    error: float
+    """Standard error of the mean; a trend within the window widens it."""
 
 
-@dataclass
-class DivergenceMonitor:
-    """Follows the statistics of a training and judges when it has broken down.
+def window_steps(steps: int) -> int:
+    """Return the steps of the windows at the start and the end of a training: a tenth, 20 at least."""
+    return max(FEWEST, steps // 10) if steps >= 2 * FEWEST else steps // 2
+
+
+def _windows(column: Sequence[float]) -> tuple[_Window, _Window]:
+    steps = window_steps(len(column))
+    return _window(column[:steps]), _window(column[-steps:])
+
+
+def _window(values: Sequence[float]) -> _Window:
+    mean = math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return _Window(mean, math.sqrt(squares / max(len(values) - 1, 1) / len(values)))
+
+
+def judge(columns: Mapping[str, Sequence[float]], signs: Signs, step: int, score: float | None = None) -> Outcome:
+    """Return how a training ended that made no number that is not finite.
 
     Args:
-        options: `judge_after` steps past the warm-up the finite verdicts begin.
-        chance: name of a statistic and the value that the best constant prediction gives it, for instance
-            ("id_loss", ln C); None where a method has no such level.
-        collapsed: the statistics of a step -> a phrase that says why they look collapsed, or an empty text.
-        moving_targets: the loss has targets that the training itself makes, so that it may rise from low early values
-            in good health: values before the judged steps are not compared with later ones.
+        columns: statistics by name, a value for each step that moved the weights.
+        signs: what to look for in them.
+        step: the number of the last step.
+        score: the last one that `signs.validation` names.
+    """
+    made, rates = len(columns.get("loss", ())), columns.get("lr", ())
+    windows = {}
+    if made >= FEWEST:
+        seen = ("loss", signs.statistic, "spread", *signs.bounds)
+        windows = {name: _windows(columns[name]) for name in seen if len(columns.get(name, ())) == made}
+    status, reason = _verdict(made, windows, signs, score)
+    if hopeless(columns.get(signs.statistic, ()), signs):
+        limit = HOPELESS * _start(columns[signs.statistic], signs)
+        status, reason = "diverged", f"{signs.statistic} was above {limit:.4g} for {HOPELESS_STEPS} steps"
+    means = {name: (first.mean, last.mean) for name, (first, last) in windows.items()}
+    return Outcome(status, reason, step, RULE, asdict(signs), means, max(rates, default=None))
+
+
+def _verdict(
+    made: int, windows: Mapping[str, tuple[_Window, _Window]], signs: Signs, score: float | None
+) -> tuple[Status, str]:
+    name, level = signs.statistic, signs.chance
+    if made < FEWEST:
+        return "not_judged", f"{made} steps, and fewer than {FEWEST} are not judged"
+    if level is not None and level <= 0:
+        return "not_judged", "one class, so that a constant prediction makes no error"
+    if name not in windows:
+        return "not_judged", f"not every step has {name}"
+    if signs.validation and score is None:
+        return "not_judged", f"no validation gave {signs.validation[0]}"
+    first, last = windows[name]
+    start = first if level is None else _Window(level, 0.0)
+    margin = max(MARGIN * abs(start.mean), ERRORS * math.hypot(start.error, last.error))
+    left = last.mean < start.mean - margin
+    if (left and level is not None) or (signs.validation and score is not None and _above_chance(score, signs)):
+        return "completed", ""
+    if why := _collapsed(windows, signs):
+        return "collapsed", why
+    if left or (level is None and signs.moving_targets):
+        return "completed", ""
+    text = f"{name} {last.mean:.4g} over the last {window_steps(made)} steps"
+    if not signs.moving_targets and last.mean > max(first.mean, start.mean) + margin:
+        return "diverged", f"{text}, which was {first.mean:.4g} over the first"
+    of = "over the first" if level is None else "of a constant prediction"
+    return "at_chance", f"{text} is not below the {start.mean:.4g} {of} by {margin:.2g}"
+
+
+def _above_chance(score: float, signs: Signs) -> bool:
+    assert signs.validation
+    _, level, samples = signs.validation
+    return score > level + ERRORS * math.sqrt(level * (1 - level) / samples)
+
+
+def _collapsed(windows: Mapping[str, tuple[_Window, _Window]], signs: Signs) -> str:
+    """Return why the last window looks collapsed; an empty text if it does not."""
+    if "spread" in windows:
+        first, last = (window.mean for window in windows["spread"])
+        if last <= max(EQUAL_SPREAD, min(SPREAD_FLOOR, SPREAD_SHARE * first)):
+            return f"the features of a batch became equal: spread {last:.2g}, which was {first:.2g}"
+    for name, (low, high) in signs.bounds.items():
+        if name in windows and not low <= (value := windows[name][1].mean) <= high:
+            return f"{name} {value:.4g} is not between {low:.4g} and {high:.4g}"
+    return ""
+
+
+def _start(column: Sequence[float], signs: Signs) -> float:
+    return max(_window(column[:FEWEST]).mean, signs.chance or 0.0)
+
+
+def hopeless(column: Sequence[float], signs: Signs) -> bool:
+    """Return whether the statistic of `signs` has been for long where no training comes back from."""
+    if signs.moving_targets or len(column) < FEWEST + HOPELESS_STEPS:
+        return False
+    start = _start(column, signs)
+    return column[-1] > HOPELESS * start > 0 and min(column[-HOPELESS_STEPS:]) > HOPELESS * start
+
+
+class OutcomeMonitor:
+    """Follows the statistics of a training: ends it where its failure is certain, and judges it at its end.
+
+    Attributes:
+        columns: the statistics that `judge` reads, a value for each step that moved the weights.
+        score: the last one that `signs.validation` names.
     """
 
-    options: FitOptions
-    chance: tuple[str, float] | None = None
-    collapsed: Callable[[dict[str, float]], str] = lambda stats: ""
-    moving_targets: bool = False
-    means: dict[str, RunningMean] = field(default_factory=dict)
-    initial: float = math.nan
-    lowest: float = math.inf
-    above_since: float | None = None  # fractional epoch since which the loss has been too high
-    flat_steps: int = 0
-    left_chance: bool = False
-    chance_since: float | None = None  # fractional epoch since which the loss has been at chance
-    warm_steps: int = 0  # steps past the warm-up
-    skips: int = 0
+    def __init__(self, options: FitOptions, signs: Signs) -> None:
+        self.options, self.signs = options, signs
+        self.columns: dict[str, list[float]] = {}
+        self.score: float | None = None
+        self.skips = 0  # steps in a row that the scaler skipped
+        self.failing = 0  # tenths of the run in a row that looked failed
+        self.time = 0.0
 
-    def update(self, step: int, time: float, stats: dict[str, float], skipped: bool = False) -> Outcome | None:
-        """Return the verdict after one step; None while nothing is wrong.
+    def update(self, step: int, time: float, stats: Mapping[str, float], skipped: bool = False) -> Outcome | None:
+        """Return the outcome if the training ends with this step; None while it goes on.
 
         Args:
             time: fractional epoch after the step.
             stats: `loss`, `grad_norm`, and what the learner gave besides.
             skipped: the fp16 scaler left this step out.
         """
+        before, self.time = self.time, time
         self.skips = self.skips + 1 if skipped else 0
         if self.skips >= SCALER_SKIPS:
-            return Outcome("nonfinite", f"fp16: {self.skips} steps in a row had non-finite gradients", step)
+            return self._nonfinite(f"fp16: {self.skips} steps in a row had non-finite gradients", step)
         if stats.get("scale", 1.0) < 1:
-            return Outcome("nonfinite", f"fp16: the loss scale fell to {stats['scale']:.3g}", step)
+            return self._nonfinite(f"fp16: the loss scale fell to {stats['scale']:.3g}", step)
         if skipped:
-            return None  # its numbers enter no mean
+            return None  # its numbers enter no window
         bad = [name for name, value in stats.items() if not math.isfinite(value)]
         if bad:
-            return Outcome("nonfinite", f"{bad[0]} became {stats[bad[0]]} (rate {stats.get('lr', math.nan):.3g})", step)
-        for name, value in stats.items():
-            self.means.setdefault(name, RunningMean()).update(value)
-        return self._finite_verdict(step, time, stats)
+            return self._nonfinite(f"{bad[0]} became {stats[bad[0]]} (rate {stats.get('lr', math.nan):.3g})", step)
+        for name in {"loss", "lr", "spread", self.signs.statistic, *self.signs.bounds}.intersection(stats):
+            self.columns.setdefault(name, []).append(stats[name])
+        if hopeless(self.columns.get(self.signs.statistic, ()), self.signs):
+            return self.final(step)
+        return self._early(step, before) if self.options.stop_early else None
 
-    def _finite_verdict(self, step: int, time: float, stats: dict[str, float]) -> Outcome | None:
-        self.warm_steps += time > self.options.warmup_epochs
-        judged = self.warm_steps >= self.options.judge_after
-        loss = self.means["loss"].value
-        self.initial = loss if math.isnan(self.initial) else self.initial
-        self.lowest = min(self.lowest, loss) if judged or not self.moving_targets else loss
-        limit = self.lowest + max(0.5, 0.1 * abs(self.initial - self.lowest))
-        if loss <= limit:
-            self.above_since = None
-        elif self.above_since is None:
-            self.above_since = time
-        if self._at_chance(step) is None:
-            self.left_chance, self.chance_since = True, None
-        elif self.chance_since is None:
-            self.chance_since = time
-        why = self.collapsed(stats)
-        self.flat_steps = self.flat_steps + 1 if why else 0
-        if not judged:
+    def _nonfinite(self, reason: str, step: int) -> Outcome:
+        return replace(self.final(step), status="nonfinite", reason=reason)
+
+    def _early(self, step: int, before: float) -> Outcome | None:
+        """Return the outcome where the training has looked failed at the end of several tenths past the warm-up."""
+        then, now = (int(10 * time / self.options.epochs + 1e-9) for time in (before, self.time))
+        if now == then or self.time <= self.options.warmup_epochs:
             return None
-        if self.flat_steps >= COLLAPSED_STEPS:
-            return Outcome("collapsed", f"{why} for {self.flat_steps} steps", step)
-        if self.above_since is not None and time - self.above_since >= 1.0:
-            reason = f"smoothed loss {loss:.4g} stayed above {limit:.4g} for an epoch (it had been {self.lowest:.4g})"
-            return Outcome("diverged", reason, step)
-        # A loss that is rising beyond chance is on its way to being called diverged, and one that has left chance may
-        # pass it on that way: it is back there only after an epoch.
-        if self.above_since is not None or self.chance_since is None:
-            return None
-        return self._at_chance(step) if not self.left_chance or time - self.chance_since >= 1.0 else None
+        found = self.final(step)
+        self.failing = self.failing + 1 if found.training_failed else 0
+        return found if self.failing == TENTHS else None
 
     @property
     def loss(self) -> float:
-        """The smoothed loss; nan before the first step."""
-        return self.means["loss"].value if "loss" in self.means else math.nan
+        """The loss of the last step that moved the weights; nan before the first."""
+        return self.columns.get("loss", [math.nan])[-1]
 
     def final(self, step: int) -> Outcome:
-        """Return the verdict at the end of a training that was not stopped early."""
-        judged = self._at_chance(step) if self.warm_steps >= self.options.judge_after else None
-        return judged or Outcome("completed", "", step)
-
-    def _at_chance(self, step: int) -> Outcome | None:
-        if self.chance is None or self.chance[0] not in self.means:
-            return None
-        name, level = self.chance
-        value = self.means[name].value
-        if value < level - MARGIN:
-            return None
-        reason = f"smoothed {name} {value:.4g} is that of a constant prediction ({level:.4g})"
-        return Outcome("at_chance", reason, step)
+        """Return the outcome of a training that ends with this step."""
+        return judge(self.columns, self.signs, step, self.score)
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        kept = ("initial", "lowest", "above_since", "flat_steps", "left_chance", "chance_since", "warm_steps", "skips")
-        means = {name: asdict(mean) for name, mean in self.means.items()}
-        return {"means": means, **{name: getattr(self, name) for name in kept}}
+        return {name: value for name, value in vars(self).items() if name not in ("options", "signs")}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore a state that `state` returned."""
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.means = {name: RunningMean(**mean) for name, mean in state["means"].items()}
+        vars(self).update(state)

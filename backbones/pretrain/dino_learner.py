@@ -16,12 +16,12 @@ from backbones.backbone import Backbone
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.engine.outcome import Signs
 from backbones.engine.schedule import cosine
 from backbones.engine.sequence_parallel import share_tokens
 from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import (
     cross_view_loss,
-    describe_collapse,
     entropy,
     teacher_log_probabilities,
     teacher_temperature,
@@ -73,7 +73,6 @@ class DinoLearner(Learner):
         epoch_steps: steps per epoch, by which a step is placed in the schedules.
     """
 
-    moving_targets = True
     center: Tensor
 
     def __init__(self, student: Backbone, teacher: Backbone, options: DinoOptions, epoch_steps: int) -> None:
@@ -160,10 +159,12 @@ class DinoLearner(Learner):
         """Forget the teacher's outputs in the step, which may be the ones that were not finite."""
         self.batch_means.clear()
 
-    def collapsed(self, stats: dict[str, float]) -> str:
-        """Detect a uniform or constant teacher, a loss that stays at ln K, or one feature for all images."""
-        ceiling = math.log(self.options.out_dim)
-        return super().collapsed(stats) or describe_collapse(stats["loss"], stats["teacher_entropy"], ceiling)
+    def signs(self) -> Signs:
+        """Return the entropy of the teacher, between constant (0) and uniform (ln K): the two collapses of section 5.3
+        (arXiv 2104.14294).
+        """
+        uniform = math.log(self.options.out_dim)
+        return Signs(moving_targets=True, bounds={"teacher_entropy": (0.01 * uniform, 0.99 * uniform)})
 
     def momentum(self, step: int) -> float:
         """Return the share of its own weights that the teacher keeps in a step (from 1)."""

@@ -60,17 +60,3 @@ def teacher_temperature(epoch: int, *, start: float, end: float, warmup_epochs: 
     if epoch >= warmup_epochs:
         return end
     return start + (end - start) * epoch / max(warmup_epochs - 1, 1)
-
-
-def describe_collapse(loss: float, teacher_entropy: float, ceiling: float) -> str:
-    """Return what is wrong with a step, "" if nothing is; `ceiling` is ln K, the entropy of the uniform distribution.
-
-    Uniform or constant outputs are the two collapses of section 5.3 (arXiv 2104.14294).
-    """
-    if teacher_entropy > 0.99 * ceiling:
-        return f"the teacher is uniform: entropy {teacher_entropy:.4g} of ln K = {ceiling:.4g}"
-    if teacher_entropy < 0.01 * ceiling:
-        return f"the teacher is constant: entropy {teacher_entropy:.4g} of ln K = {ceiling:.4g}"
-    if abs(loss - ceiling) < 0.001 * ceiling:
-        return f"the loss stays at ln K = {ceiling:.4g}"
-    return ""

@@ -14,6 +14,7 @@ from backbones.data.loading.erasing import erase_boxes
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
+from backbones.engine.outcome import Signs
 from backbones.engine.sequence_parallel import share_tokens
 from backbones.engine.weight_average import WeightAverage
 from backbones.errors import UserError
@@ -110,11 +111,13 @@ class SupervisedLearner(Learner):
         """Share tokens in the backbone's blocks."""
         share_tokens(self.backbone.model, shards)
 
-    def chance(self) -> tuple[str, float]:
-        """Return the loss of the best constant prediction: ln C for equal classes under softmax."""
+    def signs(self) -> Signs:
+        """Return the loss with its level under the best constant prediction: the entropy of the training labels under
+        softmax, ln C for equal classes. Mixing images leaves it as it is.
+        """
         smoothed = (1 - self.options.smoothing) * self.prior + self.options.smoothing / self.classes
         level = constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
-        return ("class_loss" if self.options.dense_weight else "loss"), level
+        return Signs(statistic="class_loss" if self.options.dense_weight else "loss", chance=level)
 
     def after_step(self, step: int) -> None:
         """Move the average of the weights."""

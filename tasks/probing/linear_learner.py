@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner, feature_spread
+from backbones.engine.outcome import Signs
 from backbones.pretrain.accuracy import accuracies, true_class_ranks
 from backbones.pretrain.losses import constant_loss
 from tasks.task import Scores
@@ -51,9 +52,9 @@ class LinearLearner(Learner):
             loss = nn.functional.cross_entropy(self.head(features), labels)
         return {"loss": loss, "spread": feature_spread(features)}
 
-    def chance(self) -> tuple[str, float] | None:
-        """Return the loss of a constant prediction: the entropy of the training labels."""
-        return "loss", self.entropy
+    def signs(self) -> Signs:
+        """Return the loss with its level under a constant prediction: the entropy of the training labels."""
+        return Signs(chance=self.entropy)
 
     def keep(self, ranks: Tensor) -> Scores:
         """Store the ranks and ties [N, 2] of a validation, -1 where a logit is not finite; return its scores."""

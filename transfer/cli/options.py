@@ -82,7 +82,7 @@ class RunOptions:
 
 # Options of how a run is executed and observed, which never belong to its identity.
 EXECUTION = (
-    *("compile", "checkpoint", "eval_batch", "judge_after", "validate_at"),
+    *("compile", "checkpoint", "eval_batch", "validate_at"),
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
     *("sequence_parallel", "skip_corrupt", "save_weights", "name", "weights_to", "replace", "save_pictures"),
     *("test_dataset", "result_file", "tokens_at", "allow_modified"),

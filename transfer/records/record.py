@@ -5,14 +5,16 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from backbones.engine.outcome import RULE, SCORED, Status
 from backbones.errors import UserError
 from transfer.records.checksums import is_modified
 
 SCHEMA = 1
-STATUSES = ("completed", "nonfinite", "diverged", "collapsed", "at_chance")
+STATUSES = get_args(Status)
 """How a training can have ended."""
+OLDER_RULE = "judged by an older rule; `python -m transfer.verify RUN --rejudge` judges its history"
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,24 @@ class Record:
 
     @property
     def training_failed(self) -> bool:
-        """Whether the training broke down, which is a result."""
-        return bool(self.outcome["status"] != "completed")
+        """Whether the training failed, which is a result."""
+        return self.status not in SCORED
+
+    @property
+    def not_judged(self) -> bool:
+        """Whether the rule could not tell, or an older one did: neither alive nor failed."""
+        return self.status == "not_judged"
+
+    @property
+    def status(self) -> Status:
+        """How the training ended, by today's rule."""
+        status: Status = self.outcome["status"]
+        return status if self.outcome.get("rule") == RULE or status == "nonfinite" else "not_judged"
+
+    @property
+    def reason(self) -> str:
+        """Why the training has its status; empty where nothing is to be said."""
+        return str(self.outcome["reason"]) if self.status == self.outcome["status"] else OLDER_RULE
 
     @property
     def dirty(self) -> bool:

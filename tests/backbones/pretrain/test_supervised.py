@@ -36,7 +36,7 @@ from tests.support import PLAIN, context, tensors
 CLASSES = 3
 OPTIONS: dict[str, Any] = {
     **PLAIN, "epochs": 2, "optimizer": "adamw", "lr": 2e-3, "weight_decay": 0.05, "no_decay": ("1d",),
-    "judge_after": 60, "label_fraction": 1.0, "fraction_seed": 0, "validate_at": (), "size": 32, "batch": 8,
+    "stop_early": False, "label_fraction": 1.0, "fraction_seed": 0, "validate_at": (), "size": 32, "batch": 8,
     "repeats": 1, "drop_path": 0.0,
     "loss": "softmax", "head_bias": 0.0, "dense_weight": 0.0, "token_labels": None, "ema": None, "export": "raw",
     "eval_batch": 16, "augment": "pad", "crop_area": (1.0, 1.0), "crop_ratio": (1.0, 1.0), "interpolation": "bicubic",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.runs import ended
 from tests.transfer.records.test_store import record
 from transfer.records.record import Record, RunKey
 
@@ -52,4 +53,4 @@ def trained(export: str, **given: Any) -> Record:
 
 def broken(status: str = "diverged", step: int = 12, **given: Any) -> Record:
     """A record of a training that broke down."""
-    return made(scores={}, outcome={"status": status, "reason": "", "step": step}, **given)
+    return made(scores={}, outcome=ended(status, step), **given)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, trained
 from transfer.comparison.compare_arms import compared_arms, judge
 from transfer.comparison.paired_intervals import Bootstrap
@@ -20,7 +21,7 @@ from transfer.statistics.verdicts import Breakdowns, Kind
 def tuned(weights: str, seed: int = 0, score: float | None = 0.5, **given: Any) -> Record:
     """A fine-tuning of the weights with this id, at one rank-1 and mAP."""
     scores = {} if score is None else {"mAP": score}
-    status = {"status": "completed" if score is not None else "diverged", "reason": "", "step": 9}
+    status = ended("completed" if score is not None else "diverged", 9)
     return made(weights_id=weights, seed=seed, scores=scores, outcome=status, **given)
 
 

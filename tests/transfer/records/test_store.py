@@ -10,6 +10,7 @@ import pytest
 
 from backbones.errors import UserError
 from backbones.runtime.ranks import Ranks
+from tests.runs import ended
 from tests.support import context
 from transfer.evaluation import evaluator
 from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged
@@ -43,7 +44,7 @@ def record(run_key: RunKey, **given: Any) -> Record:
         "seed": 0,
         "smoke": False,
         "subset": None,
-        "outcome": {"status": "completed", "reason": "", "step": 9},
+        "outcome": ended("completed", 9),
         "scores": {"mAP": 0.5, "rank1": 0.75},
         "primary": "mAP",
         "metrics": {"mAP": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}},

@@ -5,6 +5,7 @@ from typing import Any
 
 from huggingface_hub import ModelCard
 
+from tests.runs import ended
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.record import RunKey
 from transfer.records.store import Run
@@ -43,7 +44,7 @@ PRETRAINED = run(
 
 def test_the_card_has_the_lineage_and_the_scores_of_all_seeds() -> None:
     mine = [run("sha256:abc", seed, scores={"mAP": score}) for seed, score in ((0, 0.5), (1, 0.7))]
-    broken = run("sha256:abc", 3, scores={}, outcome={"status": "collapsed", "reason": "", "step": 3})
+    broken = run("sha256:abc", 3, scores={}, outcome=ended("collapsed", 3))
     others = [run("sha256:def", scores={"mAP": 0.111}), run("sha256:abc", 2, scores={"mAP": 0.999}, smoke=True), broken]
     for card in (model_card(PRETRAINED, [*mine, *others]), model_card(mine[0], [PRETRAINED, *mine, *others])):
         front = ModelCard(card).data
@@ -70,7 +71,7 @@ def test_what_is_unknown_is_said_and_nothing_is_invented() -> None:
 
 def test_numbers_that_are_no_results_are_marked() -> None:
     dirty = STARTED | {"dirty": True}
-    broken = {"outcome": {"status": "diverged", "reason": "loss", "step": 3}, "scores": {}}
+    broken = {"outcome": ended("diverged", 3, "loss"), "scores": {}}
     card = model_card(run("sha256:abc", smoke=True, subset=8, environment=dirty, **broken), [PRETRAINED])
     for said in ("embedded toy data", "subset 8", "changed after its commit", "broke down"):
         assert said in card.partition("## Model")[0]

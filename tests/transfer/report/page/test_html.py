@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from tests.runs import ended
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
@@ -112,7 +113,7 @@ def test_every_fact_of_a_record_can_be_found_and_paths_cannot() -> None:
 
 
 def test_marks_say_what_a_reader_must_know() -> None:
-    broken = {"status": "diverged", "reason": "", "step": 3}
+    broken = ended("diverged", 3)
     run = make_run(smoke=True, subset=8, outcome=broken, environment={"dirty": True})
     assert marks_of(run.record) == ["smoke", "dirty", "subset 8", "diverged"]
     assert marks_of(make_run(environment={"dirty": None}).record) == []
@@ -125,7 +126,7 @@ def test_hostile_text_stays_text() -> None:
     """Every hostile text in every place that takes text."""
     runs, sections = [], []
     for number, words in enumerate(HOSTILE):
-        backbone, outcome = {"name": words, words: words}, {"status": "diverged", "reason": words, "step": 1}
+        backbone, outcome = {"name": words, words: words}, ended("diverged", 1, words)
         given = {"options": {words: words}, "notes": [words], "dataset": {"name": words}}
         runs.append(make_run(number, run_id=words, backbone=backbone, outcome=outcome, **given))
         table = table_of({words: [words, "other"], "run": [(words,), ("x",)], "runs": [(words,), ()]})

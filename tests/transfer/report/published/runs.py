@@ -11,6 +11,7 @@ import numpy as np
 from backbones.data.spec import resolve_dataset
 from backbones.settings import read_yaml
 from backbones.spec import resolve
+from tests.runs import ended
 from tests.transfer.records.test_store import record
 from transfer.cli.command import pretraining_recipe, task_recipe
 from transfer.cli.options import EXECUTION, BackboneOptions
@@ -72,7 +73,7 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
         "seed": cell.seed,
         "scores": {} if right is None else {"top1": right / of},
         "metrics": {"top1": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}},
-        "outcome": {"status": "nonfinite" if right is None else "completed", "reason": "", "step": 9},
+        "outcome": ended("nonfinite" if right is None else "completed", 9),
         "cost": {"device_hours": 2.0},
         "environment": environment | given.pop("environment", {}),
         **given,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs import ended
 from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of, shown_table
 from transfer.published.rows import PublishedTable, paper_names, read_paper
 from transfer.records.run_set import RunSet
@@ -133,7 +134,7 @@ def test_a_cell_in_doubt_is_never_compared(tmp_path: Path) -> None:
         if (cell.label, cell.step.name, cell.dataset) == (label, "reid", "msmt17")
     )
     run = run_of(cell, tmp_path, None, weights_id="sha256:dd")
-    done = replace(run.record, outcome={"status": "completed", "reason": "", "step": 1}, scores={"rank1": 0.5})
+    done = replace(run.record, outcome=ended("completed", 1), scores={"rank1": 0.5})
     lines = {line["metric"]: line for line in lines_of([dino, Run(run.folder, done)], "4", label) if line["own"]}
     assert lines["rank1"]["published"] == "88.6 (in doubt)"
     assert (lines["rank1"]["own"], lines["rank1"]["verdict"], lines["rank1"]["difference"]) == ("50.0", "", "")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from backbones.errors import UsageError, UserError
+from tests.runs import ended
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
 from transfer.comparison.paired_intervals import Bootstrap, mean_score
@@ -45,7 +46,7 @@ def made(root: Path, stem: str, attention: str = "softmax", seed: int = 0, level
         "run_id": folder.name, "task": "knn", "backbone": backbone, "options": {"lr": lr}, "seed": seed,
         "weights_id": weights_id, "primary": "top1",
         "scores": {} if broke else {"top1": float((rank < 1).mean()), "top5": float((rank < 5).mean())},
-        "outcome": {"status": "diverged" if broke else "completed", "reason": "", "step": 1},
+        "outcome": ended("diverged" if broke else "completed", 1),
     }  # fmt: skip
     return Run(folder, record(run_key, **{**values, **given}))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.runs import ended
 from tests.transfer.records.recorded import made, trained
 from tests.transfer.records.test_store import CONTENT, record
 from tests.transfer.report.tables.of_records import each_run_of, over_datasets_of, said, summary_of, texts
@@ -36,7 +37,7 @@ def runs() -> list[Record]:
                     seed=seed,
                     options={"lr": lr, "epochs": 3, "device": str(seed)},
                     scores={} if score is None else {"mAP": score, "rank1": 0.9},
-                    outcome={"status": status, "reason": "", "step": 1},
+                    outcome=ended(status, 1),
                 )
             )
     return rows
@@ -103,7 +104,7 @@ def probes(*scores: float | None, **given: Any) -> list[Record]:
                 primary="accuracy_10shot",
                 scores={} if score is None else {"accuracy_10shot": score, "accuracy_1shot": score / 2},
                 metrics={"accuracy_10shot": {"averaged": True}},
-                outcome={"status": "collapsed" if score is None else "completed", "reason": "", "step": 0},
+                outcome=ended("collapsed" if score is None else "completed", 0),
                 details={} if score is None else {"accuracy_10shot": {"standard_error": 0.03}},
             )
         )
