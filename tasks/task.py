@@ -139,9 +139,9 @@ class Task:
         try:
             return self.run(spec, dataset, options, context)
         except NotFinite as broken:
-            context.record_not_finite(broken)
+            context.record_unscorable("nonfinite", broken)
         except NotVaried as equal:
-            context.record_collapsed(equal)
+            context.record_unscorable("collapsed", equal)
         return {}, {}
 
     def rescore(self, outcomes: Outcomes) -> Scores:

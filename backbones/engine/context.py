@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,7 @@ from backbones.checkpoints.exports import EXPORT, PRETRAIN
 from backbones.data.loading.loader import RunLoader
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.cost import Cost
-from backbones.engine.outcome import Outcome
+from backbones.engine.outcome import Outcome, Status
 from backbones.errors import Stopped, UsageError, UserError, shortened, visible_lines
 from backbones.runtime import dist
 from backbones.runtime.files import write_error
@@ -200,17 +200,12 @@ class Context:
             raise UsageError(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
         return images
 
-    def record_not_finite(self, reason: object) -> None:
-        """Set the outcome of a run whose network gives numbers that are not finite; `reason` is a `NotFinite` or a
-        text.
+    def record_unscorable(self, status: Status, reason: object) -> None:
+        """Set the outcome of a run whose network gives numbers that are not finite, or features that do not tell images
+        apart, where it is scored.
         """
-        self.outcome = Outcome("nonfinite", str(reason), self.outcome.step)
-        self.say(f"nonfinite: {reason}")
-
-    def record_collapsed(self, reason: object) -> None:
-        """Set the outcome of a run whose features do not tell images apart; its scores would be those of chance."""
-        self.outcome = Outcome("collapsed", str(reason), self.outcome.step)
-        self.say(f"collapsed: {reason}")
+        self.outcome = replace(self.outcome, status=status, reason=str(reason), signs=None, windows={})
+        self.say(f"{status}: {reason}")
 
     def note(self, text: str) -> None:
         """Add a note to the record, and print it on stderr."""

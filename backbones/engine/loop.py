@@ -171,8 +171,6 @@ class _Run:
             reason = "a parameter or a batch-norm statistic was not finite after the last step"
             verdict = replace(self.monitor.final(self.progress.step), status="nonfinite", reason=reason)
         self.outcome = verdict or self.monitor.final(self.progress.step)
-        if self.outcome.status == "not_judged":
-            self.context.say(f"not judged: {self.outcome.reason}")
         self.save()
 
     def validate(self, validate: Validate | None, clock: float) -> float:

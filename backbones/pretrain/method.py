@@ -105,7 +105,7 @@ class Method:
         try:
             outcomes = validate(backbone, data, options, context)
         except NotFinite as broken:
-            context.record_not_finite(broken)
+            context.record_unscorable("nonfinite", broken)
             return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start

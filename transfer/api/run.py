@@ -44,8 +44,8 @@ class Run(store.Run):
 
     @property
     def outcome(self) -> str:
-        """How the training ended: completed, nonfinite, diverged, collapsed or at_chance."""
-        return str(self.record.outcome["status"])
+        """How the training ended: completed, nonfinite, diverged, collapsed, at_chance or not_judged."""
+        return self.record.status
 
     @property
     def weights(self) -> Path:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from backbones.checkpoints.exports import CONFIG, EXPORT
+from backbones.engine.outcome import SCORED
 from backbones.errors import MissingInput, UserError, reason_of
 from backbones.runtime.files import parse_json
 
@@ -33,7 +34,7 @@ def weights_of_run(weights: str, out: Path) -> str:
         raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({reason_of(error)})") from None
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
-    if status != "completed":
+    if status not in SCORED:
         reason = f"its training ended as {status}, so it left no weights"
     else:
         reason = "it left no weights: its task trains no backbone, or it was made with --save-weights none"

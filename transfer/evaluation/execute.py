@@ -1,5 +1,6 @@
 """Executes a parsed command: prints what it would do, or evaluates it and prints the table of its records."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from backbones.errors import tell
@@ -44,4 +45,7 @@ def execute(
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:
         tell(run_table(evaluation.records))
+        for record in evaluation.records:
+            if record.not_judged:
+                tell(f"{record.run_id}: not judged: {record.reason}", file=sys.stderr)
     return evaluation.exit_status, evaluation.records if evaluation.first_rank else []

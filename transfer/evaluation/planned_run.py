@@ -8,6 +8,7 @@ from typing import Any
 from backbones import user_code
 from backbones.data.spec import manifest_digest, resolve_dataset
 from backbones.data.splits.manifest import named_files
+from backbones.engine.outcome import RULE
 from backbones.runtime.needs import added_values, conditions, idle_options
 from backbones.settings import plain, write_yaml
 from backbones.weights import head_digest
@@ -90,7 +91,7 @@ class PlannedRun:
         untrained = options.get("epochs") == 0  # then nothing of the training is counted
         not_counted = {*idle_options(conditions(kind), options)} if untrained else set()
         not_counted |= {name for name, value in added_values(kind).items() if options[name] == value}
-        precision = {"precision": self.precision} if self.trains else {}
+        training = {"precision": self.precision, "outcome_rule": RULE} if self.trains else {}
         content = self.task.content(dataset, self.command.options)
         head = head_digest(self.inputs.spec.weights) if untrained else ""
         digests = {part: code["sha256"] for part, code in self.user_code.items()}
@@ -108,7 +109,7 @@ class PlannedRun:
                 **({"head": head} if head else {}),
                 "dataset": {"name": dataset.name, "version": dataset.version, "digest": dataset.digest},
                 "options": options,
-                **precision,
+                **training,
                 "eval_precision": self.eval_precision,
                 "seed": self.seed,
                 "smoke": run.smoke,

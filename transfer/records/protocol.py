@@ -41,6 +41,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     The flat dict has: task and version; name, version, contents and unreadable images of the data set; the options of
     the task; the resolved precisions of training and of scoring; smoke and subset. Options that do not act (see
     `backbones.runtime.needs`) and options of execution are left out. A file that an option names counts by its content.
+    The rule by which a training was judged stands for its constants by its version.
 
     The number of processes (`world_size`; those that share the tokens of an image count as one) belongs to it if each
     process computes something from its own part of the batch, see `transfer.records.per_process`. The kind
@@ -63,6 +64,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
+        **({"outcome_rule": record.outcome.get("rule")} if record.options.get("epochs") else {}),
         **_processes(record, without),
         **_options(record, without),
     }

@@ -74,7 +74,7 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
         **{name: value and value_label(value) for name, value in parts.items()},
         "weights_id": record.weights_id,
         "seed": record.seed,
-        "outcome": record.outcome["status"],
+        "outcome": record.status,
         "smoke": record.smoke,
         "subset": record.subset,
         "dirty": record.dirty,

@@ -200,12 +200,12 @@ def _precedence(run: Run) -> tuple[bool, str, bool]:
 
 def same_result(first: Record, second: Record) -> bool:
     """Return whether two records of one run key have the same outcome and, to the bit, the same scores."""
-    return first.outcome["status"] == second.outcome["status"] and first.scores == second.scores
+    return first.status == second.status and first.scores == second.scores
 
 
 def difference_text(first: Run, second: Run) -> str:
     """Return a sentence that names two records of one run key and their different results."""
-    ours, theirs = ({"outcome": run.record.outcome["status"], **run.record.scores} for run in (first, second))
+    ours, theirs = ({"outcome": run.record.status, **run.record.scores} for run in (first, second))
     differing = [
         f"{name} {ours.get(name)} and {theirs.get(name)}"
         for name in {**ours, **theirs}

@@ -110,7 +110,7 @@ def _model(record: Record, weights: str) -> str:
 
 
 def _pretraining(record: Record) -> str:
-    outcome = ": ".join(filter(None, (record.outcome["status"], record.outcome.get("reason"))))
+    outcome = ": ".join(filter(None, (record.status, record.reason)))
     recipe = {name: record.options.get(name) for name in _RECIPE}
     counts = record.dataset.get("counts", {}).items()
     splits = ", ".join(f"{name} {part['images']}" for name, part in counts if isinstance(part, dict))

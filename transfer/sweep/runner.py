@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backbones.engine.outcome import SCORED
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, lock
 from transfer.launch.base import Job, Launcher, ProcessSpec
@@ -119,7 +120,7 @@ class Sweeper:
 
     def _block_or_reuse(self, progress: Progress) -> None:
         parent = self._parent(progress)
-        if parent is not None and parent.ended and parent.status != "completed":
+        if parent is not None and parent.ended and parent.status not in SCORED:
             ending = f"broke down ({parent.status})" if parent.training_failed else parent.status
             self._end(progress, "blocked", f"{parent.job.name} {ending}")
         elif parent is None or parent.ended:
@@ -147,7 +148,7 @@ class Sweeper:
 
     def _ready(self, progress: Progress) -> bool:
         parent = self._parent(progress)
-        return progress.status == "waiting" and (parent is None or parent.status == "completed")
+        return progress.status == "waiting" and (parent is None or parent.status in SCORED)
 
     def _files_unchanged(self, progress: Progress) -> bool:
         """Return whether the user's files of a job are those of the sweep's begin; else it has failed.
@@ -207,7 +208,7 @@ class Sweeper:
 
     def _record(self, progress: Progress, record: Record) -> None:
         progress.record = record
-        self._end(progress, record.outcome["status"], record.outcome["reason"])
+        self._end(progress, record.status, record.reason)
 
     def _end(self, progress: Progress, status: str, reason: str = "") -> None:
         progress.status, progress.reason = status, reason
@@ -246,4 +247,4 @@ def _ending(progress: Progress) -> str:
     if record.training_failed:
         return f"broke down, {progress.status} at step {record.outcome['step']} ({seconds}){reason}"
     score = f", {record.primary} {record.shown(record.primary):.2f}" if record.primary in record.scores else ""
-    return f"completed{score} ({seconds})"
+    return f"{progress.status}{score} ({seconds}){reason}"

@@ -1,8 +1,8 @@
 """`python -m transfer.verify RUN...` checks that runs were not changed, and that their results give their scores.
 
 The checks of each run: the record's own digest, the sha256 of its files, its key, its scores (recomputed to the bit
-from the per-sample results), and the weights that it started from if they are here. `--recompute` evaluates again.
-Nothing is trained, and nothing is written.
+from the per-sample results), and the weights that it started from if they are here. `--recompute` evaluates again;
+`--rejudge` judges trainings by today's rule instead. Nothing is trained, and nothing is written.
 """
 
 import sys
@@ -15,8 +15,9 @@ from backbones.errors import UsageError, UserError, reason_of, tell
 from backbones.settings import Positional, parse
 from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.command import exit_on_user_error
-from transfer.records.store import RECORD, Run, Store, Unfinished, has_record, merged, store_in
+from transfer.records.store import RECORD, Record, Run, Store, Unfinished, has_record, merged, store_in
 from transfer.verify.recompute import recompute
+from transfer.verify.rejudge import rejudged
 from transfer.verify.verification import Verdict, verify
 
 
@@ -33,6 +34,9 @@ class VerifyOptions:
     metrics (tasks/reference), with the record."""
     data: Path | None = None
     """The folder with the data sets for --recompute; by default where the runs found them."""
+    rejudge: bool = False
+    """Say how each training ended by today's rule, from its history, beside the recorded status; nothing else is
+    verified."""
     code: tuple[str, ...] = ()
     """Metrics, tasks, methods, readers and parts of models in files, FILE.py:NAME, that may run, from now on; read them
     first. What you have run yourself, and is unchanged, need not be named."""
@@ -40,6 +44,8 @@ class VerifyOptions:
     def __post_init__(self) -> None:
         if self.data is not None and not self.recompute:
             raise UsageError("--data belongs to --recompute")
+        if self.rejudge and self.recompute:
+            raise UsageError("--rejudge reads histories alone: give it without --recompute")
 
 
 def main(argv: list[str]) -> int:
@@ -53,6 +59,8 @@ def _main(argv: list[str]) -> int:
         if not is_in_file(part):
             raise UsageError(f"--code {part}: name a file and what is in it, as my_metric.py:NAME")
         allow(locate(part))
+    if options.rejudge:
+        return _rejudge(options.runs)
     verdicts, unfinished = [], list[Unfinished]()
     with ExitStack() as opened:
         for folder, name in _folders(options.runs, opened, unfinished):
@@ -73,6 +81,20 @@ def _main(argv: list[str]) -> int:
     if missing:
         tell(f"{len(missing)} of {len(verdicts)} runs were not recomputed")
     return int(bool(wrong or disputes or missing or lacking))
+
+
+def _rejudge(paths: tuple[Path, ...]) -> int:
+    """Print the recorded status of each run and today's; return 1 if any differ."""
+    same = []
+    with ExitStack() as opened:
+        for folder, name in _folders(paths, opened, []):
+            record = Record.read(folder / RECORD)
+            recorded, today = record.outcome["status"], rejudged(folder, record)
+            same.append(recorded == today.status)
+            reason = f": {today.reason}" if today.reason else ""
+            tell(f"{'same' if same[-1] else 'DIFFERS'}  {name}: {recorded} in the record, {today.status} today{reason}")
+    tell(f"{sum(same)} of {len(same)} runs keep their status")
+    return int(not all(same))
 
 
 def add_recomputed(verdict: Verdict, weights: Path | None, data: Path | None) -> None:

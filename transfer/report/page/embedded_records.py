@@ -15,7 +15,7 @@ PATHS = ("data", "out", "features", "config", "weights_to")
 def marks_of(record: Record) -> list[str]:
     """Return the marks shown beside every number of a run: smoke, dirty, subset, those of its weights, breakdown."""
     subset = [f"subset {record.subset}"] if record.subset is not None else []
-    broken = [record.outcome["status"]] if record.training_failed else []
+    broken = [record.status] if record.status != "completed" else []
     marks = ["smoke"] * record.smoke + ["dirty"] * record.dirty + subset
     return marks + [f"pretraining {mark}" for mark in record.origin_marks if mark not in marks] + broken
 
