@@ -4,6 +4,7 @@ The vocabulary is the suite's own definition of what papers call a crash: comple
 at_chance, and not_judged for what the rule cannot tell.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,7 +26,7 @@ SPREAD_SHARE, SPREAD_FLOOR = 0.01, 0.01  # collapsed features: share of the firs
 EQUAL_SPREAD = 1e-6  # spread under which a batch counts as one point
 HOPELESS, HOPELESS_STEPS = 10.0, 100  # times the start's loss, and steps in a row there, from which nothing recovers
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
-TENTHS = 3  # tenths of a run in a row that must look failed where it is stopped early
+TENTHS = 5  # tenths of a run in a row that must look failed where it is stopped early
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class Outcome:
 class _Window(NamedTuple):
     mean: float
     error: float
-    """Standard error of the mean; a trend within the window widens it."""
+    """Standard error of the mean, from differences of neighbours, which a trend hardly widens (von Neumann 1941)."""
 
 
 def window_steps(steps: int) -> int:
@@ -86,12 +87,18 @@ def _windows(column: Sequence[float]) -> tuple[_Window, _Window]:
 
 
 def _window(values: Sequence[float]) -> _Window:
-    mean = math.fsum(values) / len(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return _Window(mean, math.sqrt(squares / max(len(values) - 1, 1) / len(values)))
+    squares = math.fsum((after - before) ** 2 for before, after in itertools.pairwise(values))
+    return _Window(math.fsum(values) / len(values), math.sqrt(squares / 2 / (len(values) - 1) / len(values)))
 
 
-def judge(columns: Mapping[str, Sequence[float]], signs: Signs, step: int, score: float | None = None) -> Outcome:
+def judge(
+    columns: Mapping[str, Sequence[float]],
+    signs: Signs,
+    step: int,
+    score: float | None = None,
+    *,
+    errors: float = ERRORS,
+) -> Outcome:
     """Return how a training ended that made no number that is not finite.
 
     Args:
@@ -99,13 +106,14 @@ def judge(columns: Mapping[str, Sequence[float]], signs: Signs, step: int, score
         signs: what to look for in them.
         step: the number of the last step.
         score: the last one that `signs.validation` names.
+        errors: standard errors that a mean must be away from its level.
     """
     made, rates = len(columns.get("loss", ())), columns.get("lr", ())
     windows = {}
     if made >= FEWEST:
         seen = ("loss", signs.statistic, "spread", *signs.bounds)
         windows = {name: _windows(columns[name]) for name in seen if len(columns.get(name, ())) == made}
-    status, reason = _verdict(made, windows, signs, score)
+    status, reason = _verdict(made, windows, signs, score, errors)
     if hopeless(columns.get(signs.statistic, ()), signs):
         limit = HOPELESS * _start(columns[signs.statistic], signs)
         status, reason = "diverged", f"{signs.statistic} was above {limit:.4g} for {HOPELESS_STEPS} steps"
@@ -114,7 +122,7 @@ def judge(columns: Mapping[str, Sequence[float]], signs: Signs, step: int, score
 
 
 def _verdict(
-    made: int, windows: Mapping[str, tuple[_Window, _Window]], signs: Signs, score: float | None
+    made: int, windows: Mapping[str, tuple[_Window, _Window]], signs: Signs, score: float | None, errors: float
 ) -> tuple[Status, str]:
     name, level = signs.statistic, signs.chance
     if made < FEWEST:
@@ -127,7 +135,7 @@ def _verdict(
         return "not_judged", f"no validation gave {signs.validation[0]}"
     first, last = windows[name]
     start = first if level is None else _Window(level, 0.0)
-    margin = max(MARGIN * abs(start.mean), ERRORS * math.hypot(start.error, last.error))
+    margin = max(MARGIN * abs(start.mean), errors * math.hypot(start.error, last.error))
     left = last.mean < start.mean - margin
     if (left and level is not None) or (signs.validation and score is not None and _above_chance(score, signs)):
         return "completed", ""
@@ -217,11 +225,13 @@ class OutcomeMonitor:
         return replace(self.final(step), status="nonfinite", reason=reason)
 
     def _early(self, step: int, before: float) -> Outcome | None:
-        """Return the outcome where the training has looked failed at the end of several tenths past the warm-up."""
+        """Return the outcome where the training has looked failed, all doubt in its favour, at the end of several
+        tenths past the warm-up.
+        """
         then, now = (int(10 * time / self.options.epochs + 1e-9) for time in (before, self.time))
         if now == then or self.time <= self.options.warmup_epochs:
             return None
-        found = self.final(step)
+        found = judge(self.columns, self.signs, step, self.score, errors=0.0)
         self.failing = self.failing + 1 if found.training_failed else 0
         return found if self.failing == TENTHS else None
 
@@ -236,7 +246,8 @@ class OutcomeMonitor:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        return {name: value for name, value in vars(self).items() if name not in ("options", "signs")}
+        kept = {name: value for name, value in vars(self).items() if name not in ("options", "signs", "columns")}
+        return {**kept, "columns": {name: [*column] for name, column in self.columns.items()}}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore a state that `state` returned."""

@@ -44,8 +44,8 @@ def test_features_are_the_class_tokens_of_the_last_blocks_behind_the_final_norm(
 
 
 def test_chance_is_the_entropy_of_the_labels() -> None:
-    assert learner([0, 1, 2]).chance() == ("loss", pytest.approx(math.log(3)))
-    assert learner([0, 0, 0, 1]).chance() == ("loss", pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4)))
+    assert learner([0, 1, 2]).signs().chance == pytest.approx(math.log(3))
+    assert learner([0, 0, 0, 1]).signs().chance == pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4))
 
 
 def test_the_best_validation_is_kept_beside_the_last_and_in_the_state() -> None:

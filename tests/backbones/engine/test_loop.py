@@ -14,7 +14,6 @@ from backbones.engine.checkpoint import STATE, History
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch
 from backbones.engine.loop import fit
-from backbones.engine.outcome import Outcome
 from backbones.engine.step import Stepper
 from backbones.errors import Stopped, UserError
 from tests.backbones.runtime.test_files import files_of_at_most
@@ -79,7 +78,7 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one_to_the_bit(
     finish(tmp_path / "pieces", stops, options)
     whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
-    assert whole["watch"] == pieces["watch"]
+    assert whole["monitor"] == pieces["monitor"]
     assert history(tmp_path / "whole") == history(tmp_path / "pieces")
     places = [(line["step"], line["epoch"]) for line in history(tmp_path / "whole")]
     assert places == [(step, round(step / 3, 6)) for step in range(1, 10)]
@@ -140,14 +139,15 @@ def test_accumulation_without_batch_statistics_is_the_whole_batch() -> None:
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
-    finish(tmp_path / "run", [], {})
+    found = finish(tmp_path / "run", [], {}).outcome
+    assert (found.status, found.step) == ("not_judged", 9)
     before = (tmp_path / "run" / STATE).read_bytes()
 
     class Forbidden(Classifier):
         def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
             raise AssertionError("trained again")
 
-    assert fit(Forbidden(), loader(), fit_options(), context(tmp_path / "run")) == Outcome("completed", "", 9)
+    assert fit(Forbidden(), loader(), fit_options(), context(tmp_path / "run")) == found
     assert (tmp_path / "run" / STATE).read_bytes() == before
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from backbones.engine.learner import Batch
-from backbones.engine.outcome import DivergenceMonitor
 from backbones.engine.step import Stepper
 from backbones.engine.weight_average import WeightAverage
 from tests.support import Classifier, context, fit_options, tensors
@@ -62,12 +61,3 @@ def test_nothing_moves(broken: str, given: dict[str, Any]) -> None:
     after = state(trained)
     assert not same(before, after)
     assert all(tensor.isfinite().all() for tensor in after if tensor.is_floating_point())
-
-
-def test_numbers_of_a_skipped_step_enter_no_mean() -> None:
-    watch = DivergenceMonitor(fit_options(), ("loss", 1.0))
-    watch.update(1, 0.1, {"loss": 2.0, "grad_norm": 1.0})
-    before = watch.state()
-    watch.update(2, 0.2, {"loss": 9.0, "grad_norm": math.inf}, skipped=True)
-    assert {**watch.state(), "skips": 0} == before
-    assert watch.means["grad_norm"].value == 1.0

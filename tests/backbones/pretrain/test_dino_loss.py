@@ -7,7 +7,6 @@ from torch import Tensor
 
 from backbones.pretrain.dino_loss import (
     cross_view_loss,
-    describe_collapse,
     entropy,
     teacher_log_probabilities,
     teacher_temperature,
@@ -96,20 +95,3 @@ def test_the_center_is_an_exponential_mean() -> None:
 def test_the_temperature_warms_up_as_linspace_then_stays(warmup: int) -> None:
     ours = [teacher_temperature(epoch, start=0.04, end=0.07, warmup_epochs=warmup) for epoch in range(40)]
     assert np.allclose(ours, [*np.linspace(0.04, 0.07, warmup), *[0.07] * (40 - warmup)], atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("loss", "teacher_entropy", "says"),
-    [
-        (6.0, 6.90, "uniform"),
-        (6.0, 0.01, "constant"),
-        (6.909, 5.0, "loss stays at ln K"),
-        (6.0, 5.0, ""),
-        (6.95, 6.8, ""),
-        (6.0, 0.1, ""),
-    ],
-)
-def test_both_collapses_and_a_stuck_loss_are_told_apart(loss: float, teacher_entropy: float, says: str) -> None:
-    found = describe_collapse(loss, teacher_entropy, math.log(1000))
-    assert says in found
-    assert bool(found) == bool(says)

@@ -19,6 +19,7 @@ from backbones.data.classification import ClassificationData, open_classificatio
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.manifest import named_files
 from backbones.engine.loop import fit
+from backbones.engine.outcome import Signs
 from backbones.engine.step import Stepper
 from backbones.errors import Stopped, UsageError, UserError
 from backbones.pretrain.accuracy import accuracies, top_k
@@ -126,7 +127,7 @@ def test_a_classifier_at_its_best_constant_has_the_loss_of_chance(loss: str, lev
     model = learner(loss=loss, head_bias=math.log(0.5))  # sigmoid(ln 1/2) = 1/3
     model.backbone.model.head.weight.data.zero_()
     images, labels = batch(9)
-    assert model.chance() == ("loss", pytest.approx(level))
+    assert model.signs() == Signs(chance=pytest.approx(level))
     assert model((images, labels), 1)["loss"].item() == pytest.approx(level, rel=1e-5)
 
 
