@@ -17,7 +17,7 @@ from tests.support import context
 from tests.tasks.support import digits, run_task, smoke_options
 
 IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-QUICK = ["--epochs", "4", "--judge-after", "1000"]
+QUICK = ["--epochs", "4"]
 
 
 def learner(labels: list[int] | None = None) -> LinearLearner:

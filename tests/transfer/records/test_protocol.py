@@ -3,6 +3,8 @@ from typing import Any
 
 import pytest
 
+from backbones.engine.outcome import RULE
+from tests.runs import ended
 from tests.transfer.records.recorded import ASIDE, OPTIONS, made, trained
 from transfer.records.protocol import (
     NOT_RECORDED,
@@ -24,6 +26,7 @@ CHANGES: dict[str, Any] = {
     "task_version": 2,
     "smoke": True,
     "subset": 8,
+    "outcome": ended() | {"rule": RULE + 1},
 }
 
 

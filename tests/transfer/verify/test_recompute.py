@@ -19,7 +19,7 @@ from transfer.verify.checks import task_of
 from transfer.verify.verification import verify
 
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
-SHORT = ["--epochs", "1", "--warmup-epochs", "0", "--judge-after", "1000"]
+SHORT = ["--epochs", "1", "--warmup-epochs", "0"]
 SMALL = ["--subset", "10"]
 WORDS: dict[str, list[str]] = {
     "reid": [*SHORT, "--subset", "16", "--flip-test", "--feature", "after"],
