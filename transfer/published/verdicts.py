@@ -47,12 +47,14 @@ class Counts:
         broken: number of these runs that broke down.
         pretrainings: number of own pretrainings that the runs start from, including lost ones.
         lost: number of pretrainings that broke down, so that no run of the cell starts from them.
+        not_judged: number of the runs of which nothing says whether they broke down.
     """
 
     runs: int
     broken: int = 0
     pretrainings: int = 0
     lost: int = 0
+    not_judged: int = 0
 
     @property
     def scored(self) -> int:
@@ -112,7 +114,8 @@ def judged(
         kind = PublishedKind.BOTH_BREAK_DOWN if value.crash else PublishedKind.BREAKS_DOWN_HERE_ONLY
         return PublishedVerdict(kind, counts)
     if value.crash:
-        return PublishedVerdict(PublishedKind.BREAKS_DOWN_IN_SOME if counts.broken else PublishedKind.NOT_HERE, counts)
+        alive = PublishedKind.CANNOT_TELL if counts.not_judged else PublishedKind.NOT_HERE
+        return PublishedVerdict(PublishedKind.BREAKS_DOWN_IN_SOME if counts.broken else alive, counts)
     if estimate is None or value.percent is None:
         return PublishedVerdict(PublishedKind.NO_INTERVAL, counts)
     difference, slack = _difference(estimate, value.percent), value.rounding

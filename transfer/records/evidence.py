@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from backbones.engine.outcome import SCORED
 from transfer.records.per_process import FROZEN
 from transfer.records.protocol import by_export, configurations, lineage
 from transfer.records.record import Record
 
 RANDOM = "random"
+SCORE_AT_CHANCE = "score_at_chance"
+"""What maps and searches call a training that completed with a score that is not above chance."""
+ABOVE_CHANCE = 0.001
+"""The probability of the score by guessing below which it is above chance."""
 Unit = tuple[str, Any]
 """The source of randomness that dependent runs share: ("seed", 0), ("pretraining", 0) or ("weights", id)."""
 
@@ -54,10 +59,26 @@ class Arm:
         return sum(not runs for runs in self.units.values())
 
     @property
-    def breakdowns(self) -> tuple[int, int]:
-        """The number that broke down and the total: of units, or of trainings if a unit has both kinds."""
-        partly = {label for label in self.absent if self.units[label]}
-        return (len(self.absent), len(self.records) + len(self.lost)) if partly else (self.broken, len(self.units))
+    def statuses(self) -> tuple[list[str], list[str]]:
+        """How the runs ended, and the lost pretrainings."""
+        return [record.status for record in self.records], [record.status for record in self.lost]
+
+    @property
+    def alive(self) -> bool:
+        """Whether a training of the arm may have left chance."""
+        return any(ending(record) in SCORED for record in self.records)
+
+    @property
+    def breakdowns(self) -> tuple[int, int, int]:
+        """How many broke down, how many were judged, and how many were not.
+
+        They are units, or trainings if a unit has both some that broke down and some that did not.
+        """
+        if any(self.units[label] for label in self.absent):
+            unjudged = sum(record.not_judged for record in self.records)
+            return len(self.absent), len(self.records) + len(self.lost) - unjudged, unjudged
+        unjudged = sum(bool(runs) and all(run.not_judged for run in runs) for runs in self.units.values())
+        return self.broken, len(self.units) - unjudged, unjudged
 
     def values(self, name: str) -> list[float]:
         """Return the score of each unit in the unit that tables print: the mean over its runs."""
@@ -161,6 +182,28 @@ def is_seeded(record: Record) -> bool:
     return record.task not in FROZEN or record.weights_id == RANDOM or bool(record.untrained)
 
 
+def ending(record: Record) -> str:
+    """Return how maps and searches count a training: its status, or `SCORE_AT_CHANCE` for one that completed so."""
+    return SCORE_AT_CHANCE if record.status == "completed" and above_chance(record) is False else record.status
+
+
+def above_chance(record: Record) -> bool | None:
+    """Return whether the primary score is above that of guessing, by a one-sided binomial test at 99.9 %.
+
+    The number of trials is that of the test images; where it is not recorded the scores alone are compared. None where
+    there is no score, or none of guessing (mAP, a single class).
+    """
+    from scipy.special import betainc
+
+    level, score = chance(record, record.primary, record.metrics), record.scores.get(record.primary)
+    if score is None or not level or level >= 1:
+        return None
+    if not (images := _test_set(record).get("images")) or score <= level:
+        return score > level
+    hits = round(score * images)
+    return bool(betainc(hits, images - hits + 1, level) < ABOVE_CHANCE)  # P(at least so many hits by guessing)
+
+
 def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> float | None:
     """Return the score of guessing among the classes, for a training that broke down; 0 if that is not known.
 
@@ -174,7 +217,12 @@ def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> flo
     metric = metrics.get(name, {})
     if metric.get("unit", "fraction") != "fraction" or metric.get("direction", "higher") != "higher":
         return None
-    counts = (record.dataset.get("counts") or {}).values()
-    classes = [split["classes"] for split in counts if isinstance(split, dict) and split.get("classes")]
+    classes = _test_set(record).get("classes")
     top = re.fullmatch(r"(?:best_|knn_)?top(\d+)(?:_k\d+)?|accuracy_\w+", name)
-    return min(int(top[1] or 1) / classes[-1], 1.0) if top and classes else 0.0
+    return min(int(top[1] or 1) / classes, 1.0) if top and classes else 0.0
+
+
+def _test_set(record: Record) -> dict[str, int]:
+    """Return the recorded numbers of images and classes of the last split with classes; empty if there is none."""
+    splits = (record.dataset.get("counts") or {}).values()
+    return next((split for split in reversed(splits) if isinstance(split, dict) and split.get("classes")), {})

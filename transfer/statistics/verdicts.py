@@ -34,11 +34,17 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Breakdowns:
-    """How many seeds of an arm have no score, since their own training or one before it broke down."""
+    """How many seeds of an arm broke down, so that they have no score, of those judged; how many were not judged."""
 
     arm: str
     broken: int
     of: int
+    not_judged: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The three numbers."""
+        return self.broken, self.of, self.not_judged
 
 
 @dataclass(frozen=True)

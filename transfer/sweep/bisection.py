@@ -1,9 +1,9 @@
 """Searches the largest rate at which a training is stable, with a budget of runs. Imports no torch.
 
-A rate is stable when the training at it does not fail. The search first assumes that all rates below a stable one are
-stable, which finds a single limit in the fewest runs. If that leads to no stable rate it looks everywhere between its
-ends, because a training also fails at too small a rate (at chance). Results that contradict a single limit are
-reported.
+A rate is stable when the training at it does not fail and its score is above chance. The search first assumes that all
+rates below a stable one are stable, which finds a single limit in the fewest runs. If that leads to no stable rate it
+looks everywhere between its ends, because a training also fails at too small a rate (at chance). Results that
+contradict a single limit are reported.
 """
 
 import itertools

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backbones.errors import UsageError, errors_naming
+from transfer.records.evidence import SCORE_AT_CHANCE, ending
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.bisection import Search, SearchResult
 from transfer.sweep.definition.grid import SweepJob, expand, make_job
@@ -25,7 +26,7 @@ class _RunningSearch:
     failed: str = ""
     """The reason why the search cannot go on; empty if it can."""
     endings: list[str] = field(default_factory=list)
-    """The status of each training that failed."""
+    """How each training ended."""
 
 
 @dataclass
@@ -71,9 +72,13 @@ class Searches:
         if progress.record is None:
             group.failed = f"{progress.job.name} {progress.status}: {progress.reason}"
             return ()
-        group.endings += [progress.status] * progress.training_failed
+        ended = ending(progress.record)
+        if ended == "not_judged":
+            group.failed = f"whether {progress.job.name} is stable cannot be decided: {progress.record.reason}"
+            return ()
+        group.endings.append(ended)
         try:
-            return [self._job(group, group.plan.send(not progress.training_failed))]
+            return [self._job(group, group.plan.send(ended == "completed"))]
         except StopIteration as end:
             group.result = end.value
             return ()
@@ -90,7 +95,8 @@ class Searches:
         if result is None:
             return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
         low, high = result.interval
-        missing, chance = group.search.seeds[len(result.brackets) :], group.endings.count("at_chance")
+        missing = group.search.seeds[len(result.brackets) :]
+        chance = group.endings.count("at_chance") + group.endings.count(SCORE_AT_CHANCE)
         notes = [f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"] * bool(missing)
         notes += [f"{chance} ended at chance, as a rate that is too small does, too"] * bool(chance)
         notes += result.violations

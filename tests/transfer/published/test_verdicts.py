@@ -65,6 +65,7 @@ def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estima
             "breaks down here only: 2 of 2 pretrainings broke down",
         ),
         (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), PublishedKind.NOT_HERE, "not here"),
+        (CRASH, Counts(3, not_judged=2), None, PublishedKind.CANNOT_TELL, "cannot tell: 2 of 3 not judged"),
         (CRASH, Counts(3, broken=3), None, PublishedKind.BOTH_BREAK_DOWN, "both break down"),
         (CRASH, Counts(3, broken=1), None, PublishedKind.BREAKS_DOWN_IN_SOME, "breaks down in 1 of 3 here"),
         (

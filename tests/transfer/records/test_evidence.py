@@ -11,7 +11,7 @@ from tests.transfer.records.recorded import broken, made, trained
 from transfer.comparison.compare_arms import compared_arms, judge
 from transfer.comparison.paired_intervals import Bootstrap
 from transfer.comparison.pairing import MatchedRuns
-from transfer.records.evidence import Arm, Evidence, chance, is_seeded
+from transfer.records.evidence import Arm, Evidence, above_chance, chance, ending, is_seeded
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -58,7 +58,7 @@ def test_seeds_that_change_nothing_are_one() -> None:
 def test_pretrainings_that_broke_down_count_where_their_weights_are_missing() -> None:
     runs = [tuned(f"sha256:patchify{seed}", 0, 0.5 + 0.1 * seed) for seed in (0, 1)]
     arm = arm_of(runs, pretrainings(2, 3))
-    assert arm.breakdowns == (3, 5)
+    assert arm.breakdowns == (3, 5, 0)
     assert arm.values("mAP") == pytest.approx([50.0, 60.0])
     assert sorted(arm.with_breakdowns("mAP")) == pytest.approx([0, 0, 0, 50.0, 60.0])
 
@@ -67,7 +67,7 @@ def test_fine_tunings_that_broke_down_count_though_their_pretraining_has_a_score
     """Three pretrainings, four fine-tunings of each, of which one lasts."""
     runs = [tuned(f"sha256:patchify{seed}", again, None if again else 0.8) for seed in range(3) for again in range(4)]
     arm = arm_of(runs, pretrainings(3, 0))
-    assert (arm.broken, arm.breakdowns) == (0, (9, 12))
+    assert (arm.broken, arm.breakdowns) == (0, (9, 12, 0))
     assert arm.with_breakdowns("mAP") == pytest.approx([20.0] * 3)
 
 
@@ -99,6 +99,40 @@ def test_seeds_of_a_pretraining_elsewhere_are_known_by_what_its_export_says() ->
     runs = [tuned(f"sha256:{seed}", 0, origin={"training": "p", "seed": seed}) for seed in (0, 1, 2)]
     assert arm_of(runs).labels == [("pretraining", seed) for seed in (0, 1, 2)]
     assert len(RunSet.of_records(runs).grouping.groups) == 1
+
+
+def test_trainings_that_were_not_judged_are_neither_alive_nor_dead() -> None:
+    """Three seeds with a score of an older rule, and two of three fine-tunings of one pretraining that broke down."""
+    runs = [made(seed=seed) for seed in range(5)]
+    for run in runs[:3]:
+        run.outcome = ended("at_chance") | {"rule": 1}
+    assert arm_of([*runs, broken(seed=5)]).breakdowns == (1, 3, 3)
+    assert len(arm_of(runs).values("mAP")) == 5
+    tunings = [tuned("sha256:patchify0", seed, 0.5 if seed < 2 else None) for seed in range(4)]
+    tunings[0].outcome["status"] = "not_judged"
+    assert arm_of([*tunings, tuned("sha256:patchify1")], pretrainings(2, 0)).breakdowns == (2, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("score", "images", "above"),
+    [
+        (0.1, 1000, False), (0.129, 1000, False), (0.131, 1000, True), (0.129, 0, True), (0.1, 0, False),
+        (0.11, 10_000, True),
+    ],
+)  # fmt: skip
+def test_above_chance_is_what_guessing_hardly_ever_reaches(score: float, images: int, above: bool) -> None:
+    """P(X >= 129) is 0.0018 and P(X >= 131) is 0.0010 for 1,000 draws at 0.1 (scipy.stats.binom)."""
+    record = made("knn", dataset={"counts": {"val": {"classes": 10, "images": images}}}, primary="top1", metrics={})
+    record.scores = {"top1": score}
+    assert above_chance(record) is above
+    assert ending(record) == ("completed" if above else "score_at_chance")
+
+
+def test_where_chance_is_not_known_the_outcome_alone_decides() -> None:
+    assert above_chance(made(scores={"mAP": 0.001})) is None
+    assert ending(made(scores={"mAP": 0.001})) == "completed"
+    counts = {"val": {"classes": 1, "images": 9}}
+    assert above_chance(made("knn", dataset={"counts": counts}, primary="top1", scores={"top1": 1.0})) is None
 
 
 def test_chance_is_that_of_guessing_a_class() -> None:

@@ -7,8 +7,10 @@ import pytest
 
 from backbones.errors import UsageError
 from backbones.settings import write_yaml
+from tests.runs import ended
 from tests.transfer.records.recorded import broken, made
 from tests.transfer.sweep.test_runner import PRETRAIN, QUICK
+from transfer.records.record import Record
 from transfer.sweep.definition.sweep_file import read_sweep
 from transfer.sweep.lr_search import Searches
 from transfer.sweep.runner import Progress
@@ -57,3 +59,30 @@ def test_a_rate_that_trains_between_rates_at_chance_and_rates_that_diverge_is_fo
     (row,) = found.table().to_frame().to_dict("records")
     assert 0.06 <= float(row["largest stable lr"]) <= 0.11
     assert row["runs"] <= 12
+
+
+def classifier(rate: float, hits: int, **given: Any) -> Record:
+    """A training at ten classes whose statistics are healthy, with so many of 1,000 test images right."""
+    data = {"counts": {"val": {"classes": 10, "images": 1000}}}
+    return made(lr=rate, primary="top1", scores={"top1": hits / 1000}, metrics={"top1": {}}, dataset=data, **given)
+
+
+def test_a_rate_whose_score_is_at_chance_is_not_stable(tmp_path: Path) -> None:
+    found = searches(tmp_path, low=1e-3, high=1, ratio=1.5, budget=12)
+    asked = found.start()
+    while asked:
+        record = classifier(rate := asked[0].options["lr"], 300 if rate < 0.05 else 100)
+        asked = [*found.next_jobs(Progress(asked[0], status="completed", record=record))]
+    (row,) = found.table().to_frame().to_dict("records")
+    assert 0.03 <= float(row["largest stable lr"]) <= 0.07
+    assert "ended at chance" in row["note"]
+
+
+def test_a_training_that_was_not_judged_leaves_a_search_undecided(tmp_path: Path) -> None:
+    found = searches(tmp_path)
+    (asked,) = found.start()
+    outcome = ended("not_judged", 12, "12 steps, and fewer than 20 are not judged")
+    progress = Progress(asked, status="not_judged", record=classifier(1.0, 900, outcome=outcome))
+    assert found.next_jobs(progress) == ()
+    (row,) = found.table().to_frame().to_dict("records")
+    assert "cannot be decided: 12 steps, and fewer than 20 are not judged" in row["note"]

@@ -1,55 +1,68 @@
-"""Up to which rates the arms of a comparison train, in a sentence for each task. Imports no torch."""
+"""Up to which rates arms train, in a sentence for each task or map. Imports no torch."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from backbones.errors import UsageError
 from transfer.comparison.compare_arms import Comparison
-from transfer.comparison.selection import Selection
 from transfer.records.run_set import RunSet
 from transfer.report.answer.naming import arm_name
 from transfer.report.tables.largest_stable import largest_stable
-from transfer.report.tables.stability_map import stability_map
-from transfer.report.tables.table import is_missing
+from transfer.report.tables.stability_map import StabilityMap, stability_map
+from transfer.report.tables.table import is_missing, is_number
 
 AXES = ("lr", "warmup_epochs")
 
 
 def rate_sentences(comparison: Comparison, runs: RunSet) -> Iterator[str]:
-    """Yield a sentence for each task in which both arms were trained at several rates and some training broke down."""
+    """Yield a sentence for each task of which an arm has trainings at several rates."""
     for task in runs.tasks:
-        edges = [_edge(arm, runs, task) for arm in comparison.arms]
-        if None in edges or all(edge and edge[1] == math.inf for edge in edges):
-            continue
-        told = [
-            f"{arm_name(arm.text)} {_text(*edge)}" for arm, edge in zip(comparison.arms, edges, strict=True) if edge
-        ]
-        yield f"{task} trains at rates up to: {'; '.join(told)} (median over seeds)."
+        maps = []
+        for arm in comparison.arms:
+            try:
+                of_arm = stability_map(runs.select(run for run in arm.runs if run.record.task == task), *AXES)
+            except UsageError:  # a task without rates, or an arm without the task
+                break
+            maps.append((arm_name(arm.text), of_arm))
+        if len(maps) == len(comparison.arms) and any(len({*rows[AXES[0]]}) > 1 for _, rows in maps):
+            yield f"{task}: {_sentence(maps)}"
 
 
-def _edge(arm: Selection, runs: RunSet, task: str) -> tuple[float, float] | None:
-    """Return the largest rate at which an arm trains, and the first at which it breaks down (infinite if none does).
+def map_sentence(rows: StabilityMap) -> str:
+    """Return up to which `x`, a number, each panel of a map trains; empty for any other `x`."""
+    return _sentence(rows.panels()) if all(map(is_number, rows[rows.x])) else ""
 
-    Of several warm-ups and settings the best counts. None where fewer than two rates were tried.
+
+def _sentence(maps: Sequence[tuple[str, StabilityMap]]) -> str:
+    """Return the sentence on maps with their names."""
+    seeds = max(max(rows["seeds"]) for _, rows in maps)
+    return f"{'; '.join(f'{name} {_limit(rows)}' for name, rows in maps)}{' (medians over seeds)' * (seeds > 1)}."
+
+
+def _limit(rows: StabilityMap) -> str:
+    """Return at which `x` a map's trainings train, of several `y` and panels where they train furthest.
+
+    Those that were not judged count neither as training nor as not.
     """
-    of_arm = runs.select(run for run in arm.runs if run.record.task == task)
-    if len({record.options.get(AXES[0]) for record in of_arm.records} - {None}) < 2:
-        return None
-    try:
-        rows = largest_stable(stability_map(of_arm, *AXES)).rows
-    except UsageError:
-        return None
-    edges = [
-        (
-            -math.inf if is_missing(row["largest"]) else row["largest"],
-            math.inf if is_missing(row["broken"]) else row["broken"],
-        )
-        for row in rows
-    ]
-    return max(edges, default=None)
+    tried, rates = sorted({*rows[rows.x]}), "rates" if rows.x == "lr" else f"values of {rows.x}"
+    seeds, unjudged = sum(rows["seeds"]), sum(rate.not_judged for rate in rows["broke down"])
+    aside = f" ({unjudged} of {seeds} trainings not judged)" if unjudged else ""
+    limits = [row for row in largest_stable(rows).rows if row["seeds"]]
+    if not limits:
+        return f"cannot be told to train or not: none of its {seeds} trainings was judged"
+    best = max(limits, key=lambda row: (_or(row["largest_stable"], -1), _or(row["smallest_failed"], float("inf"))))
+    start, largest, failed = (best[name] for name in ("smallest_stable", "largest_stable", "smallest_failed"))
+    at = f" with {rows.y} {best[rows.y]:g}" if len({*rows[rows.y]}) > 1 and is_number(best[rows.y]) else ""
+    above = sorted({value for violation in best["violations"] for value in violation.trained})
+    if is_missing(largest):
+        if above:
+            return f"trains at {above[-1]:g}{at}, but not at {failed:g} below it{aside}"
+        return f"trains at none of the {len(tried)} {rates} tried, {tried[0]:g} to {tried[-1]:g}{aside}"
+    span = "up to" if is_missing(start) else "at" if start == largest else f"from {start:g} to"
+    if not is_missing(failed):
+        return f"trains {span} {largest:g}{at}, not at {failed:g}{', though at some above it' * bool(above)}{aside}"
+    every = f"at all {best['tried']} {rates} tried, up to" if is_missing(start) else span
+    return f"trains {every} {largest:g}{at}{'' if is_missing(start) else ', the largest tried'}{aside}"
 
 
-def _text(largest: float, broken: float) -> str:
-    if largest == -math.inf:
-        return f"none (breaks down at {broken:g}, the smallest tried)"
-    return f"{largest:g} (the largest tried)" if broken == math.inf else f"{largest:g} (breaks down at {broken:g})"
+def _or(value: float, missing: float) -> float:
+    return missing if is_missing(value) else value

@@ -8,16 +8,18 @@ from transfer.records.fields import order
 from transfer.report.figures.svg import INK, Mark, Plot, canvas, note_omitted, plain, plot_of
 from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.stability_map import StabilityMap
-from transfer.report.tables.table import Row
+from transfer.report.tables.stability_map import BREAKDOWNS, StabilityMap
+from transfer.report.tables.table import is_missing
 
 ENDINGS = {
     "nonfinite": ("#d55e00", "xx", "not finite"),
     "diverged": ("#e69f00", "//", "diverged"),
     "collapsed": ("#cc79a7", "..", "collapsed"),
     "at_chance": ("#a6a6a6", "--", "at chance"),
+    "score_at_chance": ("#d9d9d9", "||", "score at chance"),
+    "not_judged": ("#ffffff", "", "not judged"),
 }
-"""Colour, hatch and label of each kind of breakdown, any two of which distinguish it."""
+"""Colour, hatch and label of each outcome but `completed`, any two of which distinguish it."""
 LOW, HIGH = (0.87, 0.92, 0.97), (0.03, 0.27, 0.52)
 """Colours of the lowest and the highest score: red, green and blue in [0, 1]."""
 UNIT_X, UNIT_Y = 1.02, 0.52
@@ -37,12 +39,12 @@ def _shade(score: float, scores: Range) -> tuple[float, ...]:
 def heat_map(rows: StabilityMap) -> Plot:
     """Draw a stability map.
 
-    A completed cell has the colour and the text of its score in percent; a cell that broke down has the colour, hatch
-    and label of its outcome. If some seeds completed and others broke down, a second line counts the latter. In a cell
-    that completed a band shows the commonest breakdown, with the share of broken seeds as its height. Cells that were
-    not run stay empty.
+    A completed cell has the colour and the text of its score in percent; any other cell has the colour, hatch and label
+    of its outcome, below its score if it has one. If some seeds completed and others broke down, a second line counts
+    the latter. In a cell that completed a band shows the commonest breakdown, with the share of broken seeds as its
+    height. Cells that were not run stay empty.
     """
-    all_groups = _groups(rows)
+    all_groups = rows.panels()
     groups = all_groups[:PANELS]
     values = {axis: _ordered([_value(value) for value in rows[axis]]) for axis in (rows.x, rows.y)}
     across = max(min(len(groups), int(11 / (UNIT_X * len(values[rows.x]) + 1))), 1)
@@ -51,11 +53,10 @@ def heat_map(rows: StabilityMap) -> Plot:
     scales = _scales(rows)
     with canvas(width, height, max(len(groups), 1), across) as (figure, axes):
         marks: list[Mark] = []
-        for number, (axis, (title, cells)) in enumerate(zip(axes, groups)):
-            marks += _panel(axis, number, cells, (rows.x, rows.y), values, scales)
+        for number, (axis, (title, panel)) in enumerate(zip(axes, groups)):
+            marks += _panel(axis, number, panel.rows, (rows.x, rows.y), values, scales)
             axis.set_title(plain(title, int(width / across * 11)))
-        breakdowns = (_commonest_breakdown(cell) for _, cells in groups for cell in cells)
-        _legend(figure, {*rows["outcome"], *filter(None, breakdowns)})
+        _legend(figure, rows)
         note_omitted(figure, len(groups), len(all_groups), "maps")
         name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
         return plot_of(figure, name, csv(rows), marks)
@@ -68,25 +69,6 @@ def _scales(rows: StabilityMap) -> dict[str, Range]:
         if row["outcome"] == "completed" and _value(row["score"]) is not None:
             scores.setdefault(row["metric"], []).append(row["score"])
     return {metric: (min(values), max(values)) for metric, values in scores.items()}
-
-
-def _groups(rows: StabilityMap) -> list[tuple[str, list[Row]]]:
-    """Return (title, cells) of each panel, titled with the fields in which panels differ, or its names if alone."""
-    differing = [name for name in rows.panel if len({*map(cell_text, rows[name])}) > 1]
-    panels: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows.rows:
-        panels.setdefault(tuple(cell_text(row[name]) for name in differing), []).append(row)
-    if not differing:
-        titles = [str(rows[name][0]) for name in ("task", "dataset", "backbone")] if len(rows) else []
-        return [(" · ".join(titles), cells) for cells in panels.values()]
-    unnamed = {"task", "dataset", "backbone", "pretraining"}  # columns whose values need no name
-    return [
-        (
-            " · ".join(value if name in unnamed else f"{name} {value}" for name, value in zip(differing, key)),
-            cells,
-        )
-        for key, cells in panels.items()
-    ]
 
 
 def _ordered(values: Sequence[Any]) -> list[Any]:
@@ -109,10 +91,10 @@ def _panel(
         gid = f"cell-{number}-{column}-{row}"
         _cell(axes, (column, row), gid, cell, scales)
         score = _value(cell["score"])
-        ending = cell["outcome"] if score is None else f"{cell['metric']} {score:.2f}"
-        told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {ending}, {cell['completed']} of {cell['seeds']} seeds"
+        told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {cell_text(cell['outcomes'])}"
+        told += "" if score is None else f", {cell['metric']} {score:.2f}"
         runs = cell.get("run") or ()
-        yield Mark(gid, f"{told} completed", runs[0] if runs else "")
+        yield Mark(gid, told, runs[0] if runs else "")
     for name, put, limit in ((x, axes.set_xticks, axes.set_xlim), (y, axes.set_yticks, axes.set_ylim)):
         put(range(len(values[name])), [plain(_label(value), 14) for value in values[name]])
         limit(-0.5, len(values[name]) - 0.5)
@@ -134,8 +116,8 @@ def _label(value: Any) -> str:
 
 def _commonest_breakdown(cell: dict[str, Any]) -> str | None:
     """Return the commonest breakdown among the seeds of a completed cell; None without any."""
-    kinds = [kind for kind in ENDINGS if cell.get(kind)]
-    return max(kinds, key=lambda kind: cell[kind]) if kinds and cell["outcome"] == "completed" else None
+    kinds = [kind for kind, _ in cell["outcomes"].runs if kind in BREAKDOWNS]
+    return kinds[0] if kinds and cell["outcome"] == "completed" else None
 
 
 def _band(axes: Any, corner: tuple[float, float], share: float, gid: str, ending: str) -> None:
@@ -153,8 +135,7 @@ def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], sca
     from matplotlib.patches import Rectangle
 
     corner = (place[0] - 0.47, place[1] - 0.46)
-    ending, seeds = cell["outcome"], int(cell["seeds"])
-    broken = seeds - int(cell["completed"])
+    ending, broken, judged = cell["outcome"], cell["broke down"].broken, cell["broke down"].total
     score = _value(cell["score"])
     if ending == "completed":
         colour = LOW if score is None else _shade(score, scales[cell["metric"]])
@@ -162,31 +143,36 @@ def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], sca
         ink = "#ffffff" if sum(colour) < 1.5 else "#0b2239"
         word = "completed" if score is None else f"{score:.1f}"
     else:
-        back, hatch, word = ENDINGS.get(ending, ("#a6a6a6", "++", ending))
+        back, hatch, word = ENDINGS[ending]
+        word = word if score is None else f"{score:.1f}\n{word.removeprefix('score ')}"
         patch = Rectangle(corner, 0.94, 0.92, facecolor=back, edgecolor="#00000055", hatch=hatch, linewidth=0)
         ink = "#000000"
     patch.set_gid(gid)
     axes.add_patch(patch)
     breakdown = _commonest_breakdown(cell)
     if breakdown:
-        _band(axes, corner, broken / seeds, gid.replace("cell", "band"), breakdown)
-    mixed = f"\n{broken} of {seeds} broke" if 0 < broken < seeds else ""
-    shown = axes.text(*place, plain(word, 14) + mixed, ha="center", va="center", color=ink, fontsize=8.5)
+        _band(axes, corner, broken / judged, gid.replace("cell", "band"), breakdown)
+    if 0 < broken < judged:
+        word = f"{word.partition(chr(10))[0]}\n{broken} of {judged} broke"
+    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=8.5)
     if ending != "completed" or breakdown:
         shown.set_bbox({"facecolor": patch.get_facecolor(), "edgecolor": "none", "pad": 1.2})
 
 
-def _legend(figure: Any, endings: set[str]) -> None:
+def _legend(figure: Any, rows: StabilityMap) -> None:
     """Draw the legend of the outcomes that the map shows."""
     from matplotlib.patches import Patch
 
+    endings = {*rows["outcome"], *filter(None, map(_commonest_breakdown, rows.rows))}
     shown = [
         Patch(facecolor=colour, hatch=hatch, edgecolor="#00000055", label=word)
         for ending, (colour, hatch, word) in ENDINGS.items()
         if ending in endings
     ]
-    if "completed" in endings:
-        shown.insert(0, Patch(facecolor=HIGH, label="score in percent"))
+    if not all(map(is_missing, rows["score"])):
+        levels = sorted({f"{level:.3g}" for level in rows["chance"] if not is_missing(level)})
+        chance = f" (chance {', '.join(levels)})" * bool(levels)
+        shown.insert(0, Patch(facecolor=HIGH, label=f"score in percent{chance}"))
     if shown:
         columns = max(int(figure.get_figwidth() / 1.6), 1)
         figure.legend(handles=shown, loc="outside lower left", ncols=columns, fontsize=8.5, labelcolor=INK)

@@ -14,7 +14,7 @@ from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_coloured
 from transfer.report.page.section_types import Section
 from transfer.report.render.text import note_text
-from transfer.report.tables.table import Note, is_missing, is_number
+from transfer.report.tables.table import Note, is_missing
 
 if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
@@ -29,7 +29,8 @@ READING = {
     "forest": "A square is the difference of two arms on the same samples, its line the 95 % interval; it is filled "
     "where the corrected test excludes 0. Right of 0 the first arm is better.",
     "cost": "Further up is better, further left cheaper. Ringed points are beaten by none that is comparable.",
-    "map": "A cell is a setting of the training. Its mark says how the trainings there ended, its number their score.",
+    "map": "A cell is a setting of the training. Its mark says how the trainings there ended, its number their score; "
+    "at chance is what does not score above guessing, whatever its training statistics say.",
 }
 """How the parts of a page are read."""
 
@@ -251,18 +252,17 @@ def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) 
 
 
 def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> Iterator[Section]:
+    from transfer.report.answer.stability import map_sentence
     from transfer.report.figures.stability_map import heat_map
     from transfer.report.tables.largest_stable import largest_stable
     from transfer.report.tables.stability_map import stability_map
 
     rows = stability_map(runs, *axes, by)
-    plot = heat_map(rows)
-    numbers = all(map(is_number, rows[axes[0]]))
-    if not (numbers and rows.has_breakdowns):
-        why = "as no training broke down" if numbers else "which is not a number in every run"
-        rows.notes.append(Note(f"no largest stable {axes[0]}, {why}"))
-    yield Section(title=title, table=rows.without_empty(), plot=plot, reading=READING["map"])
-    if numbers and rows.has_breakdowns:
+    plot, told = heat_map(rows), map_sentence(rows)
+    if not told:
+        rows.notes.append(Note(f"no largest stable {axes[0]}, which is not a number in every run"))
+    yield Section(title=title, table=rows.without_empty(), plot=plot, note=told, reading=READING["map"])
+    if told:
         yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())
 
 

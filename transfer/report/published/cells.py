@@ -128,6 +128,7 @@ def _counts(arm: Arm, pretrained: bool) -> Counts:
         broken=sum(record.training_failed for record in arm.records),
         pretrainings=len(arm.lost) + len({record.weights_id for record in arm.records}) * pretrained,
         lost=len(arm.lost),
+        not_judged=sum(record.not_judged for record in arm.records),
     )
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from backbones.engine.outcome import SCORED
 from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of
 from transfer.report.tables.cell_values import Endings
@@ -113,7 +114,7 @@ def _colour(value: object) -> int:
     if isinstance(value, Verdict):
         return _COLOURS.get(value.kind, 0)
     if isinstance(value, Endings):
-        return RED if any(status != "completed" for status, _ in (*value.runs, *value.pretraining)) else 0
+        return RED if any(status not in SCORED for status, _ in (*value.runs, *value.pretraining)) else 0
     return 0
 
 

@@ -59,7 +59,7 @@ def _(value: Endings) -> str:
 @cell_text.register
 def _(value: BreakdownRate) -> str:
     interval = f" ({100 * value.low:.0f} to {100 * value.high:.0f} %)" if value.total > 1 else ""
-    return f"{value.broken} of {value.total}{interval}"
+    return f"{value.broken} of {value.total}{interval}" + f", {value.not_judged} not judged" * bool(value.not_judged)
 
 
 @cell_text.register

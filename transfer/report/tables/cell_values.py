@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from transfer.records.record import Record
 from transfer.statistics.intervals import wilson
 
 
@@ -21,26 +20,29 @@ class Endings:
     pretraining: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def from_records(cls, runs: Iterable[Record], lost: Iterable[Record]) -> "Endings":
+    def from_statuses(cls, runs: Iterable[str], lost: Iterable[str]) -> "Endings":
         """Count the statuses of a row's runs and of the `lost` pretrainings, which left no weights."""
-        counts = (Counter(record.outcome["status"] for record in records) for records in (runs, lost))
-        return cls(*(tuple(of_status.most_common()) for of_status in counts))
+        return cls(tuple(Counter(runs).most_common()), tuple(Counter(lost).most_common()))
 
 
 @dataclass(frozen=True)
 class BreakdownRate:
-    """Number of trainings that broke down out of a total, with the 95 % Wilson interval of the rate as a fraction."""
+    """Number of trainings that broke down out of those judged, with the 95 % Wilson interval of the rate as a fraction.
+
+    `not_judged` trainings are in neither number.
+    """
 
     broken: int
     total: int
+    not_judged: int
     low: float
     high: float
 
     @classmethod
-    def from_counts(cls, broken: int, total: int) -> "BreakdownRate":
+    def from_counts(cls, broken: int, total: int, not_judged: int = 0) -> "BreakdownRate":
         """Return the rate with its interval."""
         interval = wilson(broken, total)
-        return cls(broken, total, interval.low, interval.high)
+        return cls(broken, total, not_judged, interval.low, interval.high)
 
 
 @dataclass(frozen=True)

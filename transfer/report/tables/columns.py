@@ -30,6 +30,14 @@ def grouping_notes(grouping: Grouping) -> list[Note]:
     return [Note("equal in", group=group) for group in grouping.comparability.groups]
 
 
+def unjudged_note(records: Sequence[Record]) -> list[Note]:
+    """Return the note on trainings that were not judged, with the reasons; empty without any."""
+    reasons = dict.fromkeys(record.reason for record in records if record.not_judged)
+    text = f"counted neither as trained nor as broken down: {'; '.join(reasons)}"
+    count = sum(record.not_judged for record in records)
+    return [Note(text, f"{count} of {len(records)} trainings not judged")] if reasons else []
+
+
 def score_columns(records: Sequence[Record]) -> list[Column]:
     """Return the columns of the records' scores, their standard deviations and standard errors."""
     columns = []

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from transfer.comparison.compare_arms import ComparedMatch, ComparedScore, Comparison, NoInterval
 from transfer.comparison.exclusions import (
@@ -15,6 +16,7 @@ from transfer.comparison.exclusions import (
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, Unit
 from transfer.records.labels import content_label
+from transfer.report.tables.columns import unjudged_note
 from transfer.report.tables.table import Note
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.cluster_scores import common_seeds
@@ -31,6 +33,7 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     notes = [Note(text, about, rows) for text in _unshared(match)]
     notes += [Note(_no_interval(cause), about, rows) for cause in match.without_interval]
     notes += [Note(text, about, rows) for text in _few_clusters(match)]
+    notes += [replace(note, rows=rows) for note in unjudged_note(match.matched.records)]
     return notes + [Note(text, about, rows) for text in _seeds(match)]
 
 

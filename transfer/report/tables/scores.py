@@ -6,7 +6,7 @@ from typing import Any
 from transfer.records.grouping import dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, without_unused
+from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, unjudged_note, without_unused
 from transfer.report.tables.table import Column, Note, Table
 
 TRAIN_SECONDS = Column("train_seconds", "seconds", "lower")
@@ -31,14 +31,15 @@ def each_run(runs: RunSet) -> Table:
                 "pretraining": group.pretraining,
                 "protocol": group.protocol,
                 "seed": record.seed,
-                "outcome": record.outcome["status"],
+                "outcome": record.status,
                 **{name: values.get(name) for name in scores},
                 TRAIN_SECONDS.name: record.cost.get("train_seconds"),
                 **run_ids([record]),
             }
         )
     columns = [*score_columns(runs.records), TRAIN_SECONDS]
-    notes = grouping_notes(grouping) + few_image_notes([[record] for record in runs.records])
+    notes = grouping_notes(grouping) + unjudged_note(runs.records)
+    notes += few_image_notes([[record] for record in runs.records])
     return without_unused(Table.from_rows(rows, columns, notes))
 
 

@@ -4,27 +4,33 @@ A map is a table with a row for each cell that was run; `transfer.report.figures
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from backbones.engine.outcome import SCORED
 from backbones.errors import UsageError
 from transfer.records.comparability import Comparability
-from transfer.records.evidence import Arm, Evidence, Unit
+from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Evidence, Unit, chance, ending
 from transfer.records.fields import check_fields, order, value_of
 from transfer.records.grouping import Group
 from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import history
-from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.cell_values import BreakdownRate, Endings
+from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit, unjudged_note
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
-from transfer.statistics.intervals import mean_and_deviation, wilson
+from transfer.statistics.intervals import mean_and_deviation
 
+BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in SCORED), SCORE_AT_CHANCE)
+"""Outcomes of trainings that did not train, the worst first."""
 PANEL = ("task", "dataset", "backbone", "pretraining", "protocol")
 """Columns that, with those of `by`, identify the map that a cell belongs to."""
-_LAST = ("last_loss", "last_grad_norm")
+_NAMELESS = ("task", "dataset", "backbone", "pretraining")
+"""Columns of a panel whose values need no name."""
 
 
 @dataclass
@@ -47,10 +53,18 @@ class StabilityMap(Table):
         """Columns that identify the map that a cell belongs to."""
         return (*PANEL, *self.by)
 
-    @property
-    def has_breakdowns(self) -> bool:
-        """Whether any training broke down."""
-        return any(self["breakdown_rate"])
+    def panels(self) -> list["tuple[str, StabilityMap]"]:
+        """Return each single map under its title: the columns in which maps differ, or its names if it is alone."""
+        differing = [name for name in self.panel if len({*map(cell_text, self[name])}) > 1]
+        rows: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.rows:
+            rows.setdefault(tuple(cell_text(row[name]) for name in self.panel), []).append(row)
+        titles = []
+        for cells in rows.values():
+            shown = differing or [name for name in _NAMELESS if name != "pretraining"]
+            texts = {name: cell_text(cells[0][name]) for name in shown}
+            titles.append(" · ".join(text if name in _NAMELESS else f"{name} {text}" for name, text in texts.items()))
+        return [(title, replace(self, rows=cells)) for title, cells in zip(titles, rows.values(), strict=True)]
 
 
 def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Sequence[str] = ()) -> StabilityMap:
@@ -60,19 +74,17 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
 
     Columns:
         those of `PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
-        `seeds`: number of seeds, as `transfer.records.evidence.Evidence.arm` counts them;
-        `completed nonfinite diverged collapsed at_chance`: number of seeds that ended in each status;
-        `lost`: number of seeds without a run, since their pretraining broke down; if an axis is a field of that
-        pretraining they count in the statuses instead;
-        `outcome`: the commonest breakdown if at least half of the seeds broke down, otherwise `completed`; of equally
-        common ones the worst;
-        `first_bad_step`: earliest step at which a run was judged broken;
-        `breakdown_rate breakdown_low breakdown_high`: fraction of the seeds with its 95 % Wilson interval;
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over the seeds with a score;
-        `last_loss last_grad_norm`: mean over the runs of the last finite values in their histories;
+        `chance`: score of guessing in percent, where it is known;
+        `outcome`: see `commonest`; `score_at_chance` where trainings completed with a score that is not above chance;
+        `seeds`: number of seeds, as `transfer.records.evidence.Evidence.arm` counts them;
+        `outcomes`: how many seeds ended in each way, and how many have no run, since their pretraining broke down; if
+        an axis is a field of that pretraining these count as seeds of the cell instead;
+        `broke down`: number of the seeds judged that broke down or are at chance, with the 95 % Wilson interval;
+        `last_loss`: mean over the runs of the last finite loss in their histories;
         `run`: ids of the runs.
 
-    The status of a seed with several runs, fine-tunings of one pretraining, follows from theirs as `outcome` does.
+    The outcome of a seed with several runs, fine-tunings of one pretraining, follows from theirs as `outcome` does.
 
     Args:
         runs: runs of tasks or of pretraining.
@@ -100,7 +112,7 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
             rows.append(_row(group, names, values, arm, ended, runs.folders))
             endings[rows[-1][RUN]] = ended
     rows.sort(key=lambda row: [order(_sortable(row[name])) for name in (*PANEL, *by, y, x)])
-    notes = grouping_notes(grouping) + _notes(rows, len(runs) - len(placed), (x, y))
+    notes = grouping_notes(grouping) + _notes(rows, len(runs) - len(placed), (x, y)) + unjudged_note(placed)
     table = Table.from_rows(rows, _columns(names, placed), notes)
     return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings)
 
@@ -110,20 +122,19 @@ def _sortable(value: Any) -> Any:
 
 
 def _columns(names: Sequence[str], records: Sequence[Record]) -> list[Column]:
-    shown = [*names, "first_bad_step", *_LAST]
-    columns = [Column(name, significant_digits=SIGNIFICANT) for name in shown]
-    for name in ("breakdown_rate", "breakdown_low", "breakdown_high"):
-        columns.append(Column(name, "fraction", "lower", significant_digits=SIGNIFICANT))
-    return columns + [Column(name, score_unit(records)) for name in ("score", "score_sd")]
+    columns = [Column(name, significant_digits=SIGNIFICANT) for name in names]
+    columns += [Column("last_loss", significant_digits=SIGNIFICANT, detail=1), Column("outcomes", detail=2)]
+    columns += [Column("broke down", detail=3), Column("score_sd", score_unit(records), detail=2)]
+    return columns + [Column(name, score_unit(records)) for name in ("score", "chance")]
 
 
 def _notes(rows: Sequence[Row], left_out: int, axes: tuple[str, str]) -> list[Note]:
     notes = []
     if left_out:
         notes.append(Note(f"runs without {axes[0]} or {axes[1]}, left out: {left_out}"))
-    if any(row["lost"] for row in rows):
-        text = "seeds whose training before broke down, so that there was nothing to start from"
-        notes.append(Note(text, "lost"))
+    if any(SCORE_AT_CHANCE in dict(row["outcomes"].runs) for row in rows):
+        text = "completed with a score that is not above guessing by a one-sided binomial test at 99.9 %"
+        notes.append(Note(text, SCORE_AT_CHANCE))
     return notes
 
 
@@ -138,7 +149,9 @@ def _row(
     shown = [_displayed(group.first, name, value) for name, value in zip(names, values, strict=True)]
     panel: Row = {"task": group.first.task, **group_cells(group)}
     axes = dict(zip([*names[2:], *names[:2]], [*shown[2:], *shown[:2]], strict=True))
-    return panel | axes | _counts(arm, endings) | _score(arm) | _last(arm.records, folders) | run_ids(arm.records)
+    last = [loss for record in arm.records if (loss := last_loss(folders.get(record.run_id))) is not None]
+    outcome = _score(arm) | _counts(arm, endings) | {"last_loss": mean_and_deviation(last)[0]}
+    return panel | axes | outcome | run_ids(arm.records)
 
 
 def _cells(
@@ -159,21 +172,24 @@ def _cells(
 
 
 def _endings(arm: Arm, lost: bool) -> dict[Unit, str]:
-    """Return the status of each seed, with `lost` also of those whose pretraining broke down."""
-    statuses: dict[Unit, list[str]] = {}
-    for record, label in zip(arm.records, arm.labels, strict=True):
-        statuses.setdefault(label, []).append(record.outcome["status"])
-    for record, label in zip(arm.lost, arm.lost_labels, strict=True) if lost else ():
-        statuses.setdefault(label, []).append(record.outcome["status"])
-    return {label: ending(of_label) for label, of_label in statuses.items()}
+    """Return how each seed ended, with `lost` also those whose pretraining broke down."""
+    endings: dict[Unit, list[str]] = {}
+    for record, label in zip(arm.records + arm.lost * lost, arm.labels + arm.lost_labels * lost, strict=True):
+        endings.setdefault(label, []).append(ending(record))
+    return {label: commonest(of_label) for label, of_label in endings.items()}
 
 
-def ending(statuses: Sequence[str]) -> str:
-    """Return the commonest breakdown if at least half broke down, otherwise completed; of equals the worst."""
-    counts = Counter(statuses)
-    if 2 * counts["completed"] > len(statuses):
+def commonest(endings: Iterable[str]) -> str:
+    """Return the commonest breakdown if at least half of the trainings judged broke down, otherwise `completed`.
+
+    Of equally common ones it is the worst. `not_judged` if none was judged.
+    """
+    counts = Counter(endings)
+    if not (judged := counts.total() - counts["not_judged"]):
+        return "not_judged"
+    if 2 * counts["completed"] > judged:
         return "completed"
-    return max((status for status in STATUSES if status != "completed"), key=lambda status: counts[status])
+    return max(BREAKDOWNS, key=lambda kind: counts[kind])
 
 
 def _displayed(record: Record, name: str, value: Any) -> Any:
@@ -184,39 +200,26 @@ def _displayed(record: Record, name: str, value: Any) -> Any:
 
 
 def _counts(arm: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
-    counts, seeds = Counter(endings.values()), len(endings)
-    broken = seeds - counts["completed"]
-    interval = wilson(broken, seeds)
-    steps = [record.outcome.get("step") for record in arm.records if record.training_failed]
+    counts = Counter(endings.values())
+    judged = counts.total() - counts["not_judged"]
+    lost = [record for record, label in zip(arm.lost, arm.lost_labels, strict=True) if label not in endings]
     return {
-        "seeds": seeds,
-        **{status: counts[status] for status in STATUSES},
-        "lost": sum(label not in endings for label in arm.lost_labels),
-        "outcome": ending([*endings.values()]),
-        "first_bad_step": min((step for step in steps if step is not None), default=None),
-        "breakdown_rate": broken / seeds,
-        "breakdown_low": interval.low,
-        "breakdown_high": interval.high,
+        "outcome": commonest(endings.values()),
+        "seeds": len(endings),
+        "outcomes": Endings.from_statuses(endings.values(), map(ending, lost)),
+        "broke down": BreakdownRate.from_counts(judged - counts["completed"], judged, counts["not_judged"]),
     }
 
 
 def _score(arm: Arm) -> dict[str, Any]:
-    metric = arm.records[0].primary
-    mean, deviation = mean_and_deviation(arm.values(metric))
-    return {"metric": metric, "score": mean, "score_sd": deviation}
+    first = arm.records[0]
+    mean, deviation = mean_and_deviation(arm.values(first.primary))
+    guessing = chance(first, first.primary, first.metrics)
+    level = first.scale(first.primary) * guessing if guessing else None
+    return {"metric": first.primary, "score": mean, "score_sd": deviation, "chance": level}
 
 
-def _last(records: Sequence[Record], folders: Mapping[str, Path]) -> dict[str, float]:
-    finals = [last_statistics(folders[record.run_id]) for record in records if record.run_id in folders]
-    return {
-        column: mean_and_deviation([last[name] for last in finals if (name := column.removeprefix("last_")) in last])[0]
-        for column in _LAST
-    }
-
-
-def last_statistics(folder: Path) -> dict[str, float]:
-    """Return the last finite `loss` and `grad_norm` in a run's history; empty without one, as for probes."""
-    last: dict[str, float] = {}
-    for entry in history(folder):
-        last |= {name: entry[name] for name in ("loss", "grad_norm") if entry.get(name) is not None}
-    return last
+def last_loss(folder: Path | None) -> float | None:
+    """Return the last finite loss in a run's history; None without one, as for probes."""
+    losses = [entry["loss"] for entry in history(folder) if entry.get("loss") is not None] if folder else []
+    return losses[-1] if losses else None

@@ -13,6 +13,7 @@ from transfer.report.tables.columns import (
     grouping_notes,
     run_ids,
     score_columns,
+    unjudged_note,
     without_unused,
 )
 from transfer.report.tables.scores import few_image_notes, standard_error
@@ -34,7 +35,7 @@ def summary(runs: RunSet) -> Table:
     scores = list(dict.fromkeys(name for record in records for name in record.scores))
     rates = any(len(arm.units) > 1 for arm in arms) and any(arm.absent for arm in arms)
     rows = [_row(group, arm, scores, rates) for group, arm in zip(grouping.groups, arms, strict=True)]
-    notes = grouping_notes(grouping) + _unit_notes(grouping.groups, arms, rates)
+    notes = grouping_notes(grouping) + _unit_notes(grouping.groups, arms, rates) + unjudged_note(records)
     notes += few_image_notes([group.records for group in grouping.groups])
     return without_unused(Table.from_rows(rows, score_columns(records), notes))
 
@@ -61,7 +62,7 @@ def _why(arm: Arm) -> str:
 
 def _row(group: Group, arm: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"task": group.first.task, **group_cells(group)}
-    row |= {"seeds": len(arm.units), "outcomes": Endings.from_records(group.records, arm.lost)}
+    row |= {"seeds": len(arm.units), "outcomes": Endings.from_statuses(*arm.statuses)}
     if rates:
         row["broke down"] = BreakdownRate.from_counts(*arm.breakdowns)
         counted = arm.with_breakdowns(group.first.primary)

@@ -98,6 +98,8 @@ def _published_details(verdict: PublishedVerdict) -> list[str]:
     counts, details = verdict.counts, []
     if verdict.excluded is not None:
         details.append(f"differences up to {verdict.excluded:.1f} points not excluded")
+    if counts.not_judged:
+        details.append(f"{counts.not_judged} of {counts.runs} not judged")
     if counts.lost:
         details.append(f"{counts.lost} of {counts.pretrainings} pretrainings broke down")
     if counts.broken and counts.scored and verdict.kind is not PublishedKind.BREAKS_DOWN_IN_SOME:

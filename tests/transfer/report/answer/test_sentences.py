@@ -141,17 +141,18 @@ def test_arms_are_named_without_folders() -> None:
     assert arm_name("tiny") == "tiny"
 
 
-def test_rates_at_which_arms_train_are_told_where_some_break_down(tmp_path: Path) -> None:
+def test_rates_at_which_arms_train_are_told_also_where_none_breaks_down(tmp_path: Path) -> None:
     def at(stem: str, lr: float, broke: bool = False) -> list[Run]:
         options = {"lr": lr, "warmup_epochs": 5.0}
         return [made(tmp_path, stem, seed=seed, lr=lr, broke=broke, options=options) for seed in range(2)]
 
     runs = [*at("conv", 0.1), *at("conv", 0.2), *at("patchify", 0.1), *at("patchify", 0.2, broke=True)]
     told = answer(compared(runs, "stem=conv", "stem=patchify", draws=300), RunSet.of(runs))
-    expected = "stem conv 0.2 (the largest tried); stem patchify 0.1 (breaks down at 0.2)"
-    assert told.rates == (f"knn trains at rates up to: {expected} (median over seeds).",)
+    expected = "stem conv trains at all 2 rates tried, up to 0.2; stem patchify trains up to 0.1, not at 0.2"
+    assert told.rates == (f"knn: {expected} (medians over seeds).",)
     assert told.rates[0] in str(told)
     fine = [*at("conv", 0.3), *at("conv", 0.4), *at("patchify", 0.3), *at("patchify", 0.4)]
-    assert answer(compared(fine, "stem=conv", "stem=patchify", draws=300), RunSet.of(fine)).rates == ()
+    (told_fine,) = answer(compared(fine, "stem=conv", "stem=patchify", draws=300), RunSet.of(fine)).rates
+    assert told_fine.count("trains at all 2 rates tried, up to 0.4") == 2
     once = [*at("conv", 0.5), *at("patchify", 0.5, broke=True)]
     assert answer(compared(once, "stem=conv", "stem=patchify", draws=300), RunSet.of(once)).rates == ()

@@ -13,10 +13,17 @@ def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
     assert set(found) == {f"{panel}-{column}-{row}" for panel in (0, 1) for column in range(3) for row in range(2)}
     text = words(plot)
     assert {"stem patchify", "stem conv", "lr", "warmup epochs", "0.0001", "0.001", "0.01", "0", "5"} <= {*text}
-    for ending in ("diverged", "nonfinite", "at_chance", "collapsed"):
+    for ending in ("diverged", "nonfinite", "at_chance", "collapsed", "score_at_chance"):
         assert ENDINGS[ending][2] in text
+    assert "score in percent (chance 9)" in text
     # patchify: rates go right, warm-ups go up
-    fills = {"0-0-1": "diverged", "0-1-0": "nonfinite", "0-2-0": "at_chance", "0-2-1": "collapsed"}
+    fills = {
+        "0-0-1": "diverged",
+        "0-1-0": "nonfinite",
+        "0-1-1": "score_at_chance",
+        "0-2-0": "at_chance",
+        "0-2-1": "collapsed",
+    }
     for place, ending in fills.items():
         hatched = found[place]
         assert "url(#" in hatched, "broken-down cells are hatched"

@@ -11,6 +11,7 @@ from PIL import Image
 from tasks.ranking.galleries import RANKED, RankedLists, save_pictures
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.store import Run, RunKey
+from transfer.report.tables.cell_values import BreakdownRate, Endings
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Table
 
@@ -38,18 +39,20 @@ def table_of(columns: Mapping[str, Iterable[Any]]) -> Table:
 
 def stability_rows() -> StabilityMap:
     """A map of two stems, three rates and two warm-ups, with a cell of each ending and a mixed one."""
-    endings = ["completed", "diverged", "nonfinite", "completed", "at_chance", "collapsed"]
+    endings = ["completed", "diverged", "nonfinite", "score_at_chance", "at_chance", "collapsed"]
     rows = []
     for stem in ("patchify", "conv"):
         for place, (lr, warmup) in enumerate((lr, warmup) for lr in (1e-4, 1e-3, 1e-2) for warmup in (0.0, 5.0)):
             ending = endings[place] if stem == "patchify" else "completed"
             mixed = stem == "conv" and place == 5
-            completed = 0 if ending != "completed" else 2 if mixed else 3
+            statuses = [ending, ending, "diverged" if mixed else ending]
+            failed = sum(status != "completed" for status in statuses)
             rows.append(
                 {"task": "reid", "dataset": "toy_market", "backbone": "tiny", "pretraining": "", "protocol": None}
-                | {"stem": stem, "lr": lr, "warmup_epochs": warmup, "seeds": 3, "completed": completed}
-                | {"outcome": ending, "metric": "mAP", "score": 10.0 * place if completed else None}
-                | {"score_sd": 1.0, "run": ("one", "two", "three")}
+                | {"stem": stem, "lr": lr, "warmup_epochs": warmup, "seeds": 3, "chance": 9.0, "metric": "top1"}
+                | {"outcome": ending, "outcomes": Endings.from_statuses(statuses, ())}
+                | {"score": 10.0 * place if ending in ("completed", "score_at_chance") else None, "score_sd": 1.0}
+                | {"broke down": BreakdownRate.from_counts(failed, 3), "run": ("one", "two", "three")}
             )
     return StabilityMap(Table.from_rows(rows).columns, rows, x="lr", y="warmup_epochs", by=("stem",))
 

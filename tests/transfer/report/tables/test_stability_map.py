@@ -1,17 +1,21 @@
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from backbones.errors import UsageError
+from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import map_of, said
-from transfer.records.record import STATUSES, Record
+from transfer.records.record import Record
+from transfer.report.answer.stability import map_sentence
+from transfer.report.render.terminal import WIDTH, terminal
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.cell_values import Violation
+from transfer.report.tables.cell_values import BreakdownRate, Violation
 from transfer.report.tables.largest_stable import largest_stable
-from transfer.report.tables.stability_map import last_statistics
-from transfer.statistics.intervals import wilson
+from transfer.report.tables.stability_map import commonest, last_loss
 
 
 def grid(trains: dict[float, list[bool]], **given: object) -> list[Record]:
@@ -27,11 +31,9 @@ def test_a_cell_counts_each_way_of_ending() -> None:
     runs = [made(scores={"mAP": 0.2}), made(seed=1, scores={"mAP": 0.4})]
     runs += [broken("nonfinite", 9, seed=2), broken("at_chance", 4, seed=3), broken("at_chance", 7, seed=4)]
     (row,) = map_of(runs).rows
-    assert [row[status] for status in STATUSES] == [2, 1, 0, 0, 2]
-    assert (row["seeds"], row["first_bad_step"], row["outcome"]) == (5, 4, "at_chance")
-    interval = wilson(3, 5)
-    assert row["breakdown_rate"] == pytest.approx(0.6)
-    assert (row["breakdown_low"], row["breakdown_high"]) == (interval.low, interval.high)
+    assert cell_text(row["outcomes"]) == "2 completed, 2 at_chance, 1 nonfinite"
+    assert (row["seeds"], row["outcome"], row["chance"]) == (5, "at_chance", None)
+    assert row["broke down"] == BreakdownRate.from_counts(3, 5)
     assert (row["metric"], row["score"]) == ("mAP", pytest.approx(30.0))
     assert row["score_sd"] == pytest.approx(np.std([20, 40], ddof=1))
     assert row["run"] == tuple(run.run_id for run in runs)
@@ -44,16 +46,86 @@ def test_a_cell_counts_each_way_of_ending() -> None:
         (["completed", "at_chance", "at_chance", "completed", "diverged", "completed"], "at_chance"),
         (["completed", "diverged", "completed"], "completed"),
         (["nonfinite", "diverged"], "nonfinite"),
+        (["completed", "not_judged", "not_judged"], "completed"),
+        (["not_judged", "not_judged", "score_at_chance", "not_judged"], "score_at_chance"),
+        (["not_judged", "not_judged"], "not_judged"),
     ],
 )
 def test_a_cell_of_which_half_broke_down_is_not_called_completed(endings: list[str], outcome: str) -> None:
-    runs = [
-        made(seed=seed, scores={"mAP": 0.5}) if status == "completed" else broken(status, seed=seed)
-        for seed, status in enumerate(endings)
-    ]
-    (row,) = map_of(runs).rows
-    assert row["outcome"] == outcome
-    assert row["completed"] == endings.count("completed")
+    assert commonest(endings) == outcome
+
+
+def classifier(stem: str, lr: float, hits: int, status: str = "completed", **given: Any) -> Record:
+    """A supervised training on ten classes with so many of 1,000 test images right; no score if it failed."""
+    scores = {"top1": hits / 1000} if status in ("completed", "not_judged") else {}
+    counts = {"train": {"images": 4000, "classes": 10}, "val": {"images": 1000, "classes": 10}}
+    given |= {"dataset": {"name": "cifar10", "counts": counts}, "metrics": {"top1": {}}, "primary": "top1"}
+    outcome = ended(status, reason="12 steps, and fewer than 20 are not judged" if status == "not_judged" else "")
+    return made("pretrain-supervised", stem=stem, lr=lr, scores=scores, outcome=outcome, **given)
+
+
+TWELVE = [
+    *(("patchify", 1e-3, 312, "completed"), ("patchify", 5e-2, 100, "completed"), ("patchify", 0.65, 100, "at_chance")),
+    *(("conv", 1e-3, 405, "completed"), ("conv", 5e-2, 150, "completed"), ("conv", 0.65, 129, "completed")),
+]
+"""Two stems at three rates; what has 100 of 1,000 right guesses, and 129 are not significantly more."""
+
+
+def test_a_map_of_dead_trainings_says_so_in_100_columns_and_up_to_which_rate_each_stem_trains() -> None:
+    runs = [classifier(*cell, warmup_epochs=warmup) for cell in TWELVE for warmup in (0.0, 1.0)]
+    rows = map_of(runs, by=["stem"])
+    found = {(row["stem"], row["lr"]): row["outcome"] for row in rows.rows}
+    assert [outcome for (stem, _), outcome in sorted(found.items()) if stem == "patchify"] == [
+        "completed", "score_at_chance", "at_chance",
+    ]  # fmt: skip
+    assert [outcome for (stem, _), outcome in sorted(found.items()) if stem == "conv"][:2] == ["completed"] * 2
+    assert found["conv", 0.65] == "score_at_chance"
+    assert {*rows["chance"]} == {10.0}
+    shown = terminal(rows.without("run"))
+    assert max(map(len, shown.splitlines())) <= WIDTH
+    for name in ("stem", "lr", "warmup_epochs", "score", "chance", "outcome"):
+        assert re.search(rf"\b{name}\b", shown.partition("Not shown")[0]), name
+    assert map_sentence(rows) == (
+        "stem conv trains up to 0.05 with warmup_epochs 0, not at 0.65; "
+        "stem patchify trains up to 0.001 with warmup_epochs 0, not at 0.05."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ([(0.01, 300, "completed"), (0.65, 300, "completed")], "trains at all 2 rates tried, up to 0.65"),
+        ([(0.01, 100, "completed"), (0.65, 0, "at_chance")], "trains at none of the 2 rates tried, 0.01 to 0.65"),
+        (
+            [(1e-6, 0, "at_chance"), (1e-3, 300, "completed"), (0.1, 0, "diverged")],
+            "trains at 0.001, not at 0.1",
+        ),
+        ([(1e-6, 0, "diverged"), (1e-3, 300, "completed")], "trains at 0.001, but not at 1e-06 below it"),
+        (
+            [(0.01, 300, "not_judged"), (0.65, 100, "not_judged")],
+            "cannot be told to train or not: none of its 2 trainings was judged",
+        ),
+        (
+            [(0.01, 300, "completed"), (0.1, 300, "not_judged"), (0.65, 0, "diverged")],
+            "trains up to 0.01, not at 0.65 (1 of 3 trainings not judged)",
+        ),
+    ],
+)
+def test_a_sentence_says_where_a_panel_trains(cells: list[tuple[float, int, str]], told: str) -> None:
+    rows = map_of([classifier("conv", *cell) for cell in cells])
+    assert map_sentence(rows) == f"pretrain-supervised · cifar10 (version 1) · tiny {told}."
+
+
+def test_trainings_that_were_not_judged_count_apart() -> None:
+    runs = [classifier("conv", 0.1, 400, "not_judged", seed=seed) for seed in range(2)]
+    runs += [classifier("conv", 0.1, 400, seed=2), classifier("conv", 0.1, 0, "diverged", seed=3)]
+    older = classifier("conv", 0.1, 0, "at_chance", seed=4)
+    del older.outcome["rule"]
+    (row,) = (table := map_of([*runs, older])).rows
+    assert cell_text(row["broke down"]) == "1 of 2 (9 to 91 %), 3 not judged"
+    (note,) = (note for note in said(table) if "not judged" in note)
+    assert note.startswith("3 of 5 trainings not judged: counted neither as trained nor as broken down: 12 steps, and ")
+    assert note.endswith("--rejudge` judges its history")
 
 
 def test_seeds_of_a_map_are_those_of_pretraining() -> None:
@@ -65,13 +137,12 @@ def test_seeds_of_a_map_are_those_of_pretraining() -> None:
     runs.append(made(weights_id="sha256:1", scores={"mAP": 0.6}))
     table = map_of(runs, known=[*runs, *parents, *lost])
     (row,) = table.rows
-    assert (row["seeds"], row["completed"], row["lost"], row["outcome"]) == (2, 2, 3, "completed")
-    assert row["score"] == pytest.approx(45.0)
-    assert any(note.startswith("lost: seeds whose training before broke down") for note in said(table))
+    assert (row["seeds"], cell_text(row["outcomes"])) == (2, "2 completed, 3 nonfinite in pretraining")
+    assert (row["outcome"], row["score"]) == ("completed", pytest.approx(45.0))
     over = map_of(runs, "pretraining.lr", "lr", known=[*runs, *parents, *lost])
     (row,) = over.rows
-    assert (row["seeds"], row["nonfinite"], row["lost"], row["outcome"]) == (5, 3, 0, "nonfinite")
-    assert row["breakdown_rate"] == pytest.approx(0.6)
+    assert (row["seeds"], cell_text(row["outcomes"]), row["outcome"]) == (5, "3 nonfinite, 2 completed", "nonfinite")
+    assert row["broke down"] == BreakdownRate.from_counts(3, 5)
 
 
 def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
@@ -95,15 +166,15 @@ def test_wrong_axes_are_said(words: tuple[str, str], message: str) -> None:
         map_of([made()], *words)
 
 
-def test_the_history_gives_the_last_finite_statistics(tmp_path: Path) -> None:
+def test_the_history_gives_the_last_finite_loss(tmp_path: Path) -> None:
     run = made()
     lines = ['{"step": 1, "loss": 2.0, "grad_norm": 3.0}', '{"step": 2, "loss": 1.5, "grad_norm": null}']
     lines += ['{"step": 2, "epoch": 1, "mAP": 0.5}', '{"step": 3, "loss": null, "grad']
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    assert last_statistics(tmp_path) == {"loss": 1.5, "grad_norm": 3.0}
+    assert last_loss(tmp_path) == 1.5
     (row,) = map_of([run], folders={run.run_id: tmp_path}).rows
-    assert (row["last_loss"], row["last_grad_norm"]) == (1.5, 3.0)
-    assert last_statistics(tmp_path / "nothing") == {}
+    assert row["last_loss"] == 1.5
+    assert last_loss(tmp_path / "nothing") is None
     (row,) = map_of([run], folders={}).rows
     assert np.isnan(row["last_loss"])
 
@@ -115,23 +186,24 @@ def edges(trains: dict[float, list[bool]]) -> dict[str, object]:
 
 def test_the_largest_stable_rate_is_the_one_below_the_first_break_down() -> None:
     row = edges({0.01: [True, True], 0.1: [True, True], 0.05: [True, True], 1.0: [False, False]})
-    assert (row["largest"], row["broken"], row["cells"], row["seeds"], row["violations"]) == (0.1, 1.0, 4, 2, ())
-    assert edges({0.1: [True, False, True], 1.0: [False] * 3})["largest"] == 0.1
+    assert (row["largest_stable"], row["smallest_failed"]) == (0.1, 1.0)
+    assert (row["cells"], row["seeds"], row["violations"]) == (4, 2, ())
+    assert edges({0.1: [True, False, True], 1.0: [False] * 3})["largest_stable"] == 0.1
 
 
 def test_each_seed_has_its_own_largest_rate_and_the_median_is_given() -> None:
     (row,) = largest_stable(map_of(grid({0.01: [True] * 3, 0.1: [True, False, True], 1.0: [False, False, True]}))).rows
-    assert (row["largest"], row["broken"], row["seeds"]) == (0.1, 1.0, 3)
+    assert (row["largest_stable"], row["smallest_failed"], row["seeds"]) == (0.1, 1.0, 3)
     assert (row["largest_low"], row["largest_high"]) == (0.01, 1.0)
     two = map_of(grid({0.01: [True] * 2, 1.0: [True, False], 2.0: [False, True]}))
     (row,) = largest_stable(two).rows
-    assert row["largest"] == pytest.approx(0.1)
+    assert row["largest_stable"] == pytest.approx(0.1)
     assert row["violations"] == (Violation(("seed", 1), (2.0,), 1.0),)
     assert cell_text(row["violations"]) == "seed 1: 2 trained above 1, which did not"
 
 
 def test_the_ends_of_a_map_are_said() -> None:
-    assert np.isnan(edges({0.1: [False], 1.0: [False]})["largest"])
+    assert np.isnan(edges({0.1: [False], 1.0: [False]})["largest_stable"])
     row = edges({0.1: [True], 1.0: [True]})
-    assert row["largest"] == 1.0
-    assert np.isnan(row["broken"])
+    assert row["largest_stable"] == 1.0
+    assert np.isnan(row["smallest_failed"])
