@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from backbones.errors import UsageError
 from transfer.comparison.compare_arms import Comparison
+from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.answer.naming import arm_name
 from transfer.report.tables.largest_stable import largest_stable
@@ -49,9 +50,10 @@ def _limit(rows: StabilityMap) -> str:
     limits = [row for row in largest_stable(rows).rows if row["seeds"]]
     if not limits:
         return f"cannot be told to train or not: none of its {seeds} trainings was judged"
-    best = max(limits, key=lambda row: (_or(row["largest_stable"], -1), _or(row["smallest_failed"], float("inf"))))
+    edges = [(_or(row["largest_stable"], -1), _or(row["smallest_failed"], float("inf"))) for row in limits]
+    best = limits[edges.index(max(edges))]
     start, largest, failed = (best[name] for name in ("smallest_stable", "largest_stable", "smallest_failed"))
-    at = f" with {rows.y} {best[rows.y]:g}" if len({*rows[rows.y]}) > 1 and is_number(best[rows.y]) else ""
+    at = f" with {rows.y} {value_label(best[rows.y])}" if len({*edges}) > 1 else ""
     above = sorted({value for violation in best["violations"] for value in violation.trained})
     if is_missing(largest):
         if above:
@@ -60,7 +62,7 @@ def _limit(rows: StabilityMap) -> str:
     span = "up to" if is_missing(start) else "at" if start == largest else f"from {start:g} to"
     if not is_missing(failed):
         return f"trains {span} {largest:g}{at}, not at {failed:g}{', though at some above it' * bool(above)}{aside}"
-    every = f"at all {best['tried']} {rates} tried, up to" if is_missing(start) else span
+    every = f"at all {best['cells']} {rates} tried, up to" if is_missing(start) else span
     return f"trains {every} {largest:g}{at}{'' if is_missing(start) else ', the largest tried'}{aside}"
 
 

@@ -30,8 +30,7 @@ def largest_stable(rows: StabilityMap) -> Table:
         `largest_low`, `largest_high`: range of `largest_stable` over the seeds, nan likewise;
         `smallest_failed`: median of the first `x` that breaks down; nan where half of the seeds never broke down, so
         that `largest_stable` is only the largest `x` tried;
-        `cells`: number of the cells, `tried`: of those with a seed that was judged;
-        `seeds`: number of the seeds that were judged anywhere;
+        `cells`, `seeds`: their numbers, without those that were not judged;
         `violations`: a `Violation` for each seed that trained above its first breakdown;
         `run`: ids of the runs.
     """
@@ -64,8 +63,7 @@ def _edges(cells: Sequence[Row], x: str, endings: Mapping[tuple[str, ...], Mappi
         "largest_low": _finite(min(lows, default=math.nan)),
         "largest_high": _finite(max(lows, default=math.nan)),
         "smallest_failed": _median(highs),
-        "cells": len(cells),
-        "tried": len({value for points in seeds.values() for value, _ in points}),
+        "cells": len({value for points in seeds.values() for value, _ in points}),
         "seeds": len(edges),
         "violations": tuple(_violations(seeds, edges)),
         RUN: tuple(run for cell in cells for run in cell[RUN]),

@@ -86,8 +86,7 @@ def test_a_map_of_dead_trainings_says_so_in_100_columns_and_up_to_which_rate_eac
     for name in ("stem", "lr", "warmup_epochs", "score", "chance", "outcome"):
         assert re.search(rf"\b{name}\b", shown.partition("Not shown")[0]), name
     assert map_sentence(rows) == (
-        "stem conv trains up to 0.05 with warmup_epochs 0, not at 0.65; "
-        "stem patchify trains up to 0.001 with warmup_epochs 0, not at 0.05."
+        "stem conv trains up to 0.05, not at 0.65; stem patchify trains up to 0.001, not at 0.05."
     )
 
 
