@@ -198,11 +198,15 @@ class Comparison:
 
 
 def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Bootstrap) -> ComparedMatch:
-    """Return a match with a row for each score of two arms; one row without numbers if an arm has no scores."""
+    """Return a match with a row for each score of two arms; one row without numbers if an arm has no scores.
+
+    So it is if both arms have only trainings that broke down or score at chance, whose differences mean nothing.
+    """
     match = ComparedMatch.of(matched, evidence)
     breakdowns = match.breakdowns(ARMS)
-    if not all(arm.runs for arm in match.units):
-        verdict = broken_down(*(not arm.runs for arm in match.units))
+    dead = [not (arm.runs and arm.arm.alive) for arm in match.units]
+    if all(dead) or not all(arm.runs for arm in match.units):
+        verdict = broken_down(*dead)
         match.rows = [ComparedScore(matched, matched.first.primary, verdict, breakdowns=breakdowns)]
         return match
     match.estimate(DIFFERENCE, options)

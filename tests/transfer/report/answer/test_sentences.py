@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.runs import ended
 from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
@@ -29,6 +30,7 @@ def seeds(count: int, level: float, first: int = 0, **given: Any) -> list[dict[s
 
 
 BROKEN = {"broke": True}
+TEN_CLASSES = {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}
 OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "better": (
         lambda root: arms(root, seeds(3, 0.8), seeds(3, 0.5)),
@@ -66,6 +68,21 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         [
             rf"^{HEAD}: stem patchify broke down \(1 score of 1 task\)\.",
             "^stem patchify broke down in 2 of 2 trainings",
+        ],
+    ),
+    "both are at chance, and significantly different": (
+        lambda root: arms(root, seeds(3, 0.05), seeds(3, 0.12), dataset=TEN_CLASSES),
+        [rf"^{HEAD}: both broke down \(1 score of 1 task\)\."],
+    ),
+    "one is at chance": (
+        lambda root: arms(root, seeds(3, 0.5), seeds(3, 0.12), dataset=TEN_CLASSES),
+        [rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\."],
+    ),
+    "not judged": (
+        lambda root: arms(root, seeds(3, 0.8), seeds(3, 0.5, outcome=ended("not_judged"))),
+        [
+            rf"^{HEAD}: better \(",
+            "^Whether 3 trainings of stem patchify for knn on toy_market left chance was not judged",
         ],
     ),
     "outcomes are gone": (
