@@ -63,8 +63,6 @@ def cost_rows() -> Table:
 def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
     """Every plot with these names wherever a name can stand."""
     cells_of = [row | {"stem": name} for name in names for row in stability_rows().rows[:3]]
-    for row, name in zip(cells_of[::3], names, strict=True):
-        row["outcome"] = name
     table = replace(stability_rows(), rows=cells_of)
     runs = [make_run(0, folder, backbone={"name": name}, run_id=name) for name in names]
     for run in runs:
