@@ -80,23 +80,21 @@ class Arm:
         unjudged = sum(bool(runs) and all(run.not_judged for run in runs) for runs in self.units.values())
         return self.broken, len(self.units) - unjudged, unjudged
 
-    def values(self, name: str) -> list[float]:
-        """Return the score of each unit in the unit that tables print: the mean over its runs."""
-        by_unit = ([run.shown(name) for run in runs if name in run.scores] for runs in self.units.values())
-        return [math.fsum(scores) / len(scores) for scores in by_unit if scores]
+    def values(self, name: str, of_absent: Sequence[float] = ()) -> list[float]:
+        """Return the score of each unit in the unit that tables print: the mean over its runs.
+
+        Args:
+            of_absent: score of a training that broke down, as in `absent`; empty to leave these out.
+        """
+        scores = {label: [run.shown(name) for run in runs if name in run.scores] for label, runs in self.units.items()}
+        for label in self.absent:
+            scores[label] += of_absent
+        return [math.fsum(of_unit) / len(of_unit) for of_unit in scores.values() if of_unit]
 
     def with_breakdowns(self, name: str) -> list[float]:
         """Return `values` with trainings that broke down scored at chance; empty if the chance level is not known."""
         level = chance(self.records[0], name, next((run.metrics for run in self.records if run.scores), {}))
-        if level is None:
-            return []
-        by_unit: dict[Unit, list[float]] = {label: [] for label in self.units}
-        scale = self.records[0].scale(name)
-        for label, runs in self.units.items():
-            by_unit[label] += [run.shown(name) for run in runs if name in run.scores]
-        for label in self.absent:
-            by_unit[label].append(scale * level)
-        return [math.fsum(scores) / len(scores) for scores in by_unit.values() if scores]
+        return [] if level is None else self.values(name, [self.records[0].scale(name) * level])
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,6 @@ class Breakdowns:
     of: int
     not_judged: int = 0
 
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """The three numbers."""
-        return self.broken, self.of, self.not_judged
-
 
 @dataclass(frozen=True)
 class Verdict:

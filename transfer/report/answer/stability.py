@@ -1,5 +1,6 @@
 """Up to which rates arms train, in a sentence for each task or map. Imports no torch."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from backbones.errors import UsageError
@@ -50,21 +51,18 @@ def _limit(rows: StabilityMap) -> str:
     limits = [row for row in largest_stable(rows).rows if row["seeds"]]
     if not limits:
         return f"cannot be told to train or not: none of its {seeds} trainings was judged"
-    edges = [(_or(row["largest_stable"], -1), _or(row["smallest_failed"], float("inf"))) for row in limits]
-    best = limits[edges.index(max(edges))]
-    start, largest, failed = (best[name] for name in ("smallest_stable", "largest_stable", "smallest_failed"))
+    names = {"largest_stable": -math.inf, "smallest_failed": math.inf, "smallest_stable": -math.inf}
+    edges = [tuple(other if is_missing(row[name]) else row[name] for name, other in names.items()) for row in limits]
+    largest, failed, start = max(edges)
+    best = limits[edges.index((largest, failed, start))]
     at = f" with {rows.y} {value_label(best[rows.y])}" if len({*edges}) > 1 else ""
     above = sorted({value for violation in best["violations"] for value in violation.trained})
-    if is_missing(largest):
+    if largest == -math.inf:
         if above:
             return f"trains at {above[-1]:g}{at}, but not at {failed:g} below it{aside}"
         return f"trains at none of the {len(tried)} {rates} tried, {tried[0]:g} to {tried[-1]:g}{aside}"
-    span = "up to" if is_missing(start) else "at" if start == largest else f"from {start:g} to"
-    if not is_missing(failed):
+    span = "up to" if start == -math.inf else "at" if start == largest else f"from {start:g} to"
+    if failed < math.inf:
         return f"trains {span} {largest:g}{at}, not at {failed:g}{', though at some above it' * bool(above)}{aside}"
-    every = f"at all {best['cells']} {rates} tried, up to" if is_missing(start) else span
-    return f"trains {every} {largest:g}{at}{'' if is_missing(start) else ', the largest tried'}{aside}"
-
-
-def _or(value: float, missing: float) -> float:
-    return missing if is_missing(value) else value
+    every = f"at all {best['cells']} {rates} tried, up to" if start == -math.inf else span
+    return f"trains {every} {largest:g}{at}{', the largest tried' * (start > -math.inf)}{aside}"

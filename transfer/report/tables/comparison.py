@@ -4,7 +4,7 @@ Scores that are fractions are shown in percent, all others in their own unit.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import pairwise
 from typing import Any
 
@@ -219,14 +219,14 @@ def _head(matched: MatchedRuns, runs: RunSet) -> Row:
 def _difference(row: ComparedScore) -> Row:
     """Return the cells of a row of two arms."""
     means = {name: row.scale * mean for name, mean in zip("ab", row.means, strict=False)}
-    rates = {f"{BROKE_DOWN} {arm.arm}": BreakdownRate.from_counts(*arm.counts) for arm in row.breakdowns}
+    rates = {f"{BROKE_DOWN} {arm.arm}": BreakdownRate.from_counts(*astuple(arm)[1:]) for arm in row.breakdowns}
     return {"score": row.score, **means, **_numbers(row), **rates}
 
 
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = Means(tuple(row.scale * mean for mean in row.means))
-    rate = BreakdownRate.from_counts(*map(sum, zip(*(arm.counts for arm in row.breakdowns), strict=True)))
+    rate = BreakdownRate.from_counts(*map(sum, zip(*(astuple(arm)[1:] for arm in row.breakdowns), strict=True)))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), BROKE_DOWN: rate}
 

@@ -1,7 +1,7 @@
 """Largest stable values of a stability map: for each row of the map the largest `x` below the first breakdown."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median_high, median_low
 from typing import Any
 
@@ -65,7 +65,11 @@ def _edges(cells: Sequence[Row], x: str, endings: Mapping[tuple[str, ...], Mappi
         "smallest_failed": _median(highs),
         "cells": len({value for points in seeds.values() for value, _ in points}),
         "seeds": len(edges),
-        "violations": tuple(_violations(seeds, edges)),
+        "violations": tuple(
+            Violation(label if len(seeds) > 1 else None, above, edges[label][2])
+            for label, points in seeds.items()
+            if (above := tuple(value for value, status in points if status == "completed" and value > edges[label][2]))
+        ),
         RUN: tuple(run for cell in cells for run in cell[RUN]),
     }
 
@@ -84,15 +88,6 @@ def _edge(points: Sequence[Point]) -> tuple[float, float, float]:
     start = trains[0] if trains and low == trains[0] > points[0][0] else -math.inf
     failed = next((value for value, status in points if status != "completed" and value >= start), math.inf)
     return start, max((value for value in trains if value < failed), default=-math.inf), failed
-
-
-def _violations(
-    seeds: Mapping[Unit, Sequence[Point]], edges: Mapping[Unit, tuple[float, float, float]]
-) -> Iterator[Violation]:
-    for label, points in seeds.items():
-        failed = edges[label][2]
-        if above := tuple(value for value, status in points if status == "completed" and value > failed):
-            yield Violation(label if len(seeds) > 1 else None, above, failed)
 
 
 def _median(values: Sequence[float]) -> float:
