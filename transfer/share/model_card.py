@@ -1,6 +1,7 @@
 """Writes the model card of a run's weights from records. The card calls unknown what no record says."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ CARD = """\
 
 ## Scores
 
-In percent: the mean over the seeds that completed, and their standard deviation.
+In percent: the mean over the seeds with a score, and their standard deviation.
 
 {scores}
 
@@ -121,8 +122,8 @@ def _pretraining(record: Record) -> str:
 def _scores(group: list[Record]) -> list[tuple[object, ...]]:
     """Return a row for each score that all runs of a protocol have."""
     trained = [record for record in group if not record.training_failed]
-    broken, rows = len(group) - len(trained), list[tuple[object, ...]]()
-    ended = f"{len(trained)} completed" + (f", {broken} broke down" if broken else "")
+    rows = list[tuple[object, ...]]()
+    ended = ", ".join(f"{count} {status}" for status, count in Counter(record.status for record in group).most_common())
     for name in trained[0].scores if trained else ():
         if not all(name in record.scores for record in trained):
             continue

@@ -35,7 +35,7 @@ def training_curves(runs: RunSet) -> Plot:
             if not curve:
                 continue
             record, style = run.record, looks.of(runs.backbone_names[run.record.run_id], number)
-            status = f", {record.outcome['status']}" if record.training_failed else ""
+            status = f", {record.status}" if record.status != "completed" else ""
             backbone = plain(runs.backbone_names[record.run_id], 48)
             label = f"{backbone} seed {record.seed}{status} {record.run_id[-6:]}"
             gid = f"curve-{number}"
@@ -53,7 +53,7 @@ def training_curves(runs: RunSet) -> Plot:
         note_omitted(figure, len(curves), len(runs), "runs")
         finish(figure, [axes])
         rows = [
-            {"run": run.record.run_id, "status": run.record.outcome["status"], "step": step, "loss": value}
+            {"run": run.record.run_id, "status": run.record.status, "step": step, "loss": value}
             for run, curve in curves
             for step, value in curve
         ]
