@@ -25,6 +25,7 @@ ERRORS = 4.0  # standard errors that it must be away besides
 SPREAD_SHARE, SPREAD_FLOOR = 0.01, 0.01  # collapsed features: share of the first window's spread; no more than this
 EQUAL_SPREAD = 1e-6  # spread under which a batch counts as one point
 HOPELESS, HOPELESS_STEPS = 10.0, 100  # times the start's loss, and steps in a row there, from which nothing recovers
+BY_GUESSING = 0.001  # probability of a score by guessing, below which it is above chance
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
 TENTHS = 5  # tenths of a run in a row that must look failed where it is stopped early
 
@@ -137,7 +138,7 @@ def _verdict(
     start = first if level is None else _Window(level, 0.0)
     margin = max(MARGIN * abs(start.mean), errors * math.hypot(start.error, last.error))
     left = last.mean < start.mean - margin
-    if (left and level is not None) or (signs.validation and score is not None and _above_chance(score, signs)):
+    if (left and level is not None) or (signs.validation and above_chance(score or 0.0, *signs.validation[1:])):
         return "completed", ""
     if why := _collapsed(windows, signs):
         return "collapsed", why
@@ -150,10 +151,12 @@ def _verdict(
     return "at_chance", f"{text} is not below the {start.mean:.4g} {of} by {margin:.2g}"
 
 
-def _above_chance(score: float, signs: Signs) -> bool:
-    assert signs.validation
-    _, level, samples = signs.validation
-    return score > level + ERRORS * math.sqrt(level * (1 - level) / samples)
+def above_chance(score: float, level: float, samples: int) -> bool:
+    """Return whether a share of right samples is above that of guessing, by a one-sided exact binomial test."""
+    from scipy.special import betainc
+
+    hits = round(score * samples)  # betainc is P(at least so many hits by guessing)
+    return hits > level * samples and bool(betainc(hits, samples - hits + 1, level) < BY_GUESSING)
 
 
 def _collapsed(windows: Mapping[str, tuple[_Window, _Window]], signs: Signs) -> str:

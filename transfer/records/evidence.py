@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from backbones.engine.outcome import SCORED
+from backbones.engine import outcome
 from transfer.records.per_process import FROZEN
 from transfer.records.protocol import by_export, configurations, lineage
 from transfer.records.record import Record
@@ -18,8 +18,6 @@ from transfer.records.record import Record
 RANDOM = "random"
 SCORE_AT_CHANCE = "score_at_chance"
 """What maps and searches call a training that completed with a score that is not above chance."""
-ABOVE_CHANCE = 0.001
-"""The probability of the score by guessing below which it is above chance."""
 Unit = tuple[str, Any]
 """The source of randomness that dependent runs share: ("seed", 0), ("pretraining", 0) or ("weights", id)."""
 
@@ -66,7 +64,7 @@ class Arm:
     @property
     def alive(self) -> bool:
         """Whether a training of the arm may have left chance."""
-        return any(ending(record) in SCORED for record in self.records)
+        return any(ending(record) in outcome.SCORED for record in self.records)
 
     @property
     def breakdowns(self) -> tuple[int, int, int]:
@@ -186,20 +184,16 @@ def ending(record: Record) -> str:
 
 
 def above_chance(record: Record) -> bool | None:
-    """Return whether the primary score is above that of guessing, by a one-sided binomial test at 99.9 %.
+    """Return whether the primary score is above that of guessing, see `backbones.engine.outcome.above_chance`.
 
-    The number of trials is that of the test images; where it is not recorded the scores alone are compared. None where
-    there is no score, or none of guessing (mAP, a single class).
+    Where the number of test images is not recorded the scores alone are compared. None where there is no score, or none
+    of guessing (mAP, a single class).
     """
-    from scipy.special import betainc
-
     level, score = chance(record, record.primary, record.metrics), record.scores.get(record.primary)
     if score is None or not level or level >= 1:
         return None
-    if not (images := _test_set(record).get("images")) or score <= level:
-        return score > level
-    hits = round(score * images)
-    return bool(betainc(hits, images - hits + 1, level) < ABOVE_CHANCE)  # P(at least so many hits by guessing)
+    images = _test_set(record).get("images")
+    return outcome.above_chance(score, level, images) if images else score > level
 
 
 def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> float | None:
