@@ -44,7 +44,7 @@ def test_a_sweep_ends_in_a_table_and_a_page(
     path.write_text(write_yaml({"about": "two rates", "steps": steps, "report": report}))
     assert main([str(path), "--out", str(out)]) == 3, "a training broke down"
     said = capsys.readouterr()
-    assert "4 cells: 2 completed, 1 nonfinite, 1 blocked" in said.out
+    assert "4 cells: 1 not_judged, 1 nonfinite, 1 completed, 1 blocked" in said.out
     assert "Stability map" in said.out
     assert "not shown: " in said.out, "what cannot be compared is said and stops nothing"
     page = (out / "report.html").read_text()

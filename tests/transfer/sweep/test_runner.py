@@ -97,7 +97,7 @@ def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
     jobs, out = jobs_of(tmp_path, pretrain=broken, classify=CLASSIFY), tmp_path / "out"
     sweeper, launcher = swept(out, jobs)
     statuses = {name: progress.status for name, progress in sweeper.jobs.items()}
-    assert [statuses[job.name] for job in jobs] == ["completed", "nonfinite", "completed", "blocked"]
+    assert [statuses[job.name] for job in jobs] == ["not_judged", "nonfinite", "completed", "blocked"]
     assert len(launcher.words) == 3
     assert "nonfinite" in sweeper.jobs[jobs[3].name].reason
     said = capsys.readouterr().err
@@ -129,7 +129,7 @@ def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
     assert failed.status == "failed"
     assert failed.attempts == 2
     assert "market1501" in failed.reason
-    assert [progress.status for progress in others] == ["completed", "completed"]
+    assert [progress.status for progress in others] == ["not_judged", "completed"]
     assert "is tried again" in capsys.readouterr().err
     assert len(launcher.words) == 5
 
@@ -192,7 +192,7 @@ def test_a_file_edited_after_the_sweep_began_stops_its_cells(tmp_path: Path) -> 
     assert (stopped.status, launcher.words) == ("failed", [])
     assert stopped.reason == f"{stem}:Stem changed since the sweep began; start the sweep again"
     again, _ = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
-    assert [progress.status for progress in again.jobs.values()] == ["completed"]
+    assert [progress.status for progress in again.jobs.values()] == ["not_judged"]
 
 
 def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:
