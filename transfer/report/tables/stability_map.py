@@ -74,14 +74,15 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
 
     Columns:
         those of `PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
-        `metric`, `score`, `score_sd`: mean and standard deviation in percent over the seeds with a score;
+        `metric`, `score`, `score_sd`: mean and standard deviation in percent over the seeds with a score, or where none
+        has one over the last validations in their histories;
         `chance`: score of guessing in percent, where it is known;
+        `last_loss`: mean over the runs of the last finite loss in their histories;
         `outcome`: see `commonest`; `score_at_chance` where trainings completed with a score that is not above chance;
         `seeds`: number of seeds, as `transfer.records.evidence.Evidence.arm` counts them;
         `outcomes`: how many seeds ended in each way, and how many have no run, since their pretraining broke down; if
         an axis is a field of that pretraining these count as seeds of the cell instead;
         `broke down`: number of the seeds judged that broke down or are at chance, with the 95 % Wilson interval;
-        `last_loss`: mean over the runs of the last finite loss in their histories;
         `run`: ids of the runs.
 
     The outcome of a seed with several runs, fine-tunings of one pretraining, follows from theirs as `outcome` does.
@@ -149,9 +150,7 @@ def _row(
     shown = [_displayed(group.first, name, value) for name, value in zip(names, values, strict=True)]
     panel: Row = {"task": group.first.task, **group_cells(group)}
     axes = dict(zip([*names[2:], *names[:2]], [*shown[2:], *shown[:2]], strict=True))
-    last = [loss for record in arm.records if (loss := last_loss(folders.get(record.run_id))) is not None]
-    outcome = _score(arm) | _counts(arm, endings) | {"last_loss": mean_and_deviation(last)[0]}
-    return panel | axes | outcome | run_ids(arm.records)
+    return panel | axes | _score(arm, folders) | _counts(arm, endings) | run_ids(arm.records)
 
 
 def _cells(
@@ -211,15 +210,16 @@ def _counts(arm: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     }
 
 
-def _score(arm: Arm) -> dict[str, Any]:
-    first = arm.records[0]
-    mean, deviation = mean_and_deviation(arm.values(first.primary))
-    guessing = chance(first, first.primary, first.metrics)
-    level = first.scale(first.primary) * guessing if guessing else None
-    return {"metric": first.primary, "score": mean, "score_sd": deviation, "chance": level}
+def _score(arm: Arm, folders: Mapping[str, Path]) -> dict[str, Any]:
+    first, metric = arm.records[0], arm.records[0].primary
+    scores, guessing, scale = arm.values(metric), chance(first, metric, first.metrics), first.scale(metric)
+    last = [last_values(folders[record.run_id]) for record in arm.records if record.run_id in folders]
+    mean, deviation = mean_and_deviation(scores or [scale * values[metric] for values in last if metric in values])
+    level = scale * guessing if guessing else None
+    loss, _ = mean_and_deviation([values["loss"] for values in last if "loss" in values])
+    return {"metric": metric, "score": mean, "score_sd": deviation, "chance": level, "last_loss": loss}
 
 
-def last_loss(folder: Path | None) -> float | None:
-    """Return the last finite loss in a run's history; None without one, as for probes."""
-    losses = [entry["loss"] for entry in history(folder) if entry.get("loss") is not None] if folder else []
-    return losses[-1] if losses else None
+def last_values(folder: Path) -> dict[str, float]:
+    """Return the last finite value of each name in a run's history; empty without one, as for probes."""
+    return {name: value for entry in history(folder) for name, value in entry.items() if value is not None}

@@ -15,7 +15,7 @@ from transfer.report.render.terminal import WIDTH, terminal
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import BreakdownRate, Violation
 from transfer.report.tables.largest_stable import largest_stable
-from transfer.report.tables.stability_map import commonest, last_loss
+from transfer.report.tables.stability_map import commonest, last_values
 
 
 def grid(trains: dict[float, list[bool]], **given: object) -> list[Record]:
@@ -167,15 +167,19 @@ def test_wrong_axes_are_said(words: tuple[str, str], message: str) -> None:
         map_of([made()], *words)
 
 
-def test_the_history_gives_the_last_finite_loss(tmp_path: Path) -> None:
+def test_the_history_gives_the_last_finite_loss_and_the_last_validation(tmp_path: Path) -> None:
     run = made()
     lines = ['{"step": 1, "loss": 2.0, "grad_norm": 3.0}', '{"step": 2, "loss": 1.5, "grad_norm": null}']
-    lines += ['{"step": 2, "epoch": 1, "mAP": 0.5}', '{"step": 3, "loss": null, "grad']
+    lines += ['{"step": 2, "epoch": 1, "mAP": 0.25}', '{"step": 3, "loss": null, "grad']
     (tmp_path / "history.jsonl").write_text("\n".join(lines))
-    assert last_loss(tmp_path) == 1.5
+    assert last_values(tmp_path) == {"step": 2, "loss": 1.5, "grad_norm": 3.0, "epoch": 1, "mAP": 0.25}
     (row,) = map_of([run], folders={run.run_id: tmp_path}).rows
     assert row["last_loss"] == 1.5
-    assert last_loss(tmp_path / "nothing") is None
+    assert row["score"] == 50.0
+    failed = broken("at_chance")
+    (row,) = map_of([failed], folders={failed.run_id: tmp_path}).rows
+    assert (row["outcome"], row["score"]) == ("at_chance", 25.0), "of the last validation"
+    assert last_values(tmp_path / "nothing") == {}
     (row,) = map_of([run], folders={}).rows
     assert np.isnan(row["last_loss"])
 
