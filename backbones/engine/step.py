@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from backbones.engine.context import Context
+from backbones.engine.drop_path import Draws
 from backbones.engine.frozen_batch_norm import frozen_batch_norms
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.optim import build_optimizer, freeze_others
@@ -32,6 +33,8 @@ class Stepper:
         freeze_others(learner, options.trainable)
         if context.ranks.token_ranks > 1:
             self._share_tokens()
+        self.draws = Draws(context.ranks.data, context.device)
+        self.draws.replace_layers(learner)
         if options.compile:
             learner.compile()  # in place, so that names stay
         self.model: nn.Module = learner
@@ -123,6 +126,7 @@ class Stepper:
         for index, part in enumerate(parts):
             # All chance within a step comes from this key, so resuming needs no generator states.
             seed_torch(self.context.seed, number, index, self.context.ranks.data.rank)
+            self.draws.begin(self.learner.batch_size(part), self.context.seed, number, index)
             own = not (over_ranks and index == len(parts) - 1)  # each rank keeps its gradients
             with self.model.no_sync() if own and isinstance(self.model, DistributedDataParallel) else nullcontext():
                 with self.context.autocast():

@@ -89,12 +89,16 @@ class Method:
         if data.val is None:
             context.note(f"{data.name} has no validation split: nothing is scored")
 
+        last: Outcomes = {}
+
         def scores_after(epoch: int) -> dict[str, Any]:
             learner.eval()
             outcomes: Outcomes = {}
             try:
                 if options.validates(epoch):
                     outcomes = validate(backbone, data, options, context)
+                if epoch + 1 == options.epochs:
+                    last.update(outcomes)
             except NotFinite as broken:
                 context.note(f"epoch {epoch + 1} has no scores: {broken}")
             return context.observe(backbone, epoch) | self.rescore(outcomes)
@@ -103,7 +107,7 @@ class Method:
             return {}, {}
         start = time.monotonic()
         try:
-            outcomes = validate(backbone, data, options, context)
+            outcomes = last or validate(backbone, data, options, context)
         except NotFinite as broken:
             context.record_unscorable("nonfinite", broken)
             return {}, {}

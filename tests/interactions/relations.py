@@ -21,7 +21,7 @@ FIRST, LAST = 2e-4, 2e-2
 """Relative difference of a loss in the first step, and in any: rounding grows with the steps."""
 FLIPPED = 0.2
 """Share of the samples whose place may differ where features differ by rounding: ties of so few images."""
-FOR_A_BATCH = ("mixup", "cutmix", "drop_path")
+FOR_A_BATCH = ("mixup", "cutmix")
 """Options of which a rank draws numbers for its own part of a batch."""
 
 

@@ -18,7 +18,7 @@ def per_process(task: str, options: Mapping[str, Any], backbone: Mapping[str, An
 
     The list is empty if the number of processes changes nothing. Computations that do not depend on how a batch is
     shared are not in it: mining and the neck of `reid`, which see the features of all processes; stochastic depth and
-    augmentation, whose draws have the same distribution; DINO's center.
+    augmentation, whose draws are functions of the sample; DINO's center.
     """
     if task in FROZEN or options.get("epochs") == 0:
         return []
@@ -30,19 +30,26 @@ def per_process(task: str, options: Mapping[str, Any], backbone: Mapping[str, An
         "the mixing of tokens": options.get("dense_weight"),
         "the perturbation of SAM": options.get("sam", "none") != "none" and options.get("sam_sync") is False,
         "regions and their number": task == "detect",
+        "the draws of its model": backbone and task != "linear" and not _is_known(backbone),
         "what the record does not say": "sync_bn" not in options,
     }
     return [computation for computation, holds in found.items() if holds]
 
 
+def _is_known(backbone: Mapping[str, Any]) -> bool:
+    """Return whether it is known what a backbone computes and draws: not of users' parts and most timm models."""
+    arch = str(backbone.get("arch") or "")
+    users = any(is_user_part(str(backbone.get(name) or "")) for name in ("arch", "stem", "attention", "ffn"))
+    return not users and (arch in ARCHS or arch.split(".")[0] in plain_vits())
+
+
 def _has_batch_norm(backbone: Mapping[str, Any]) -> bool | None:
-    """Return whether a backbone has batch norm; None if it is not known, as for users' parts and most timm models."""
-    arch, stem, attention, ffn = (str(backbone.get(name) or "") for name in ("arch", "stem", "attention", "ffn"))
-    if not arch or any(map(is_user_part, (arch, stem, attention, ffn))):
+    """Return whether a backbone has batch norm; None if it is not known."""
+    if not _is_known(backbone):
         return None
-    if arch not in ARCHS:
-        return False if arch.split(".")[0] in plain_vits() else None
-    return True if ffn == "conv1d_bn" else _in_stem(stem)
+    if backbone["arch"] not in ARCHS:
+        return False
+    return True if backbone.get("ffn") == "conv1d_bn" else _in_stem(str(backbone.get("stem") or ""))
 
 
 @lru_cache

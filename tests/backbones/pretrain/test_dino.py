@@ -113,7 +113,7 @@ def test_a_breakdown_leaves_no_export(tmp_path: Path, digits: ClassificationData
 
 
 def train(ranks: Ranks) -> dict[str, Any]:
-    options = dino_options(epochs=2, sync_bn=True, grad_accum_steps=2, freeze_last_layer=1)
+    options = dino_options(epochs=2, sync_bn=True, grad_accum_steps=2, freeze_last_layer=1, drop_path=0.5)
     learner = make(options, stem="conv")
     folder_less = context(ranks=ranks)
     losses: list[float] = []

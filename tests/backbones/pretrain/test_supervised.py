@@ -22,6 +22,7 @@ from backbones.engine.loop import fit
 from backbones.engine.outcome import Signs
 from backbones.engine.step import Stepper
 from backbones.errors import Stopped, UsageError, UserError
+from backbones.pretrain import supervised
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform
 from backbones.pretrain.mixup import mix
@@ -201,7 +202,7 @@ def test_resumed_equals_uninterrupted_to_the_bit(
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole["state"]), tensors(parts["state"]), strict=True))
 
 
-TWO = {"sync_bn": True, "ema": 0.9, "validate_at": (1,)}
+TWO = {"sync_bn": True, "ema": 0.9, "validate_at": (1,), "drop_path": 0.4}
 
 
 def train_as_rank(rank: int, port: int, images: str, folder: str, given: dict[str, Any]) -> None:
@@ -235,10 +236,11 @@ def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_
     "given", [{}, {"loss": "sigmoid", "head_bias": -1.0, "ema": 0.8, "export": "ema", "repeats": 3}]
 )
 def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
-    data: ClassificationData, tmp_path: Path, given: dict[str, Any]
+    data: ClassificationData, tmp_path: Path, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = options(**{"epochs": 12, "validate_at": (6, -1), **given})
-    here = context(tmp_path)
+    here, scored = context(tmp_path), []
+    monkeypatch.setattr(supervised, "top_k", lambda *args, **named: scored.append(1) or top_k(*args, **named))
     METHOD.check(tiny(), data, chosen, here)
     scores, outcomes = METHOD.run(tiny(), data, chosen, here)
     assert here.outcome.status == "completed"
@@ -248,6 +250,7 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     assert len(outcomes["rank"]) == len(outcomes["sample"]) == 24
     validated = [line for line in map(json.loads, (tmp_path / "history.jsonl").open()) if "top1" in line]
     assert [line["epoch"] for line in validated] == [6, 12]
+    assert len(scored) == 2  # the last epoch's validation is the score
     assert validated[-1]["top1"] == scores["top1"]
     about = json.loads((tmp_path / "export/pretrain.json").read_text())
     assert about["classes"] == ["across", "down", "none"]

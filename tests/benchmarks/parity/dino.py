@@ -34,7 +34,7 @@ from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
-from tests.benchmarks.parity.checks import Check, report
+from tests.benchmarks.parity.checks import Check, draws_of_torch, report
 from tests.benchmarks.parity.dino_peer import Peer, Trace, take_weights
 from tests.support import context
 from transfer.cli.command import Command, pretraining_recipe, read_command
@@ -182,7 +182,7 @@ def train(learner: DinoLearner, options: DinoOptions, batches: Sequence[list[Ten
     for index, crops in enumerate(batches):
         stepper.model.train()
         time = stepper.schedule.clock(index // STEPS, index % STEPS, STEPS)
-        with mock.patch.object(Tensor, "bernoulli_", as_the_peer):
+        with draws_of_torch(), mock.patch.object(Tensor, "bernoulli_", as_the_peer):
             found, _, _ = stepper.step(index + 1, time, [crops, torch.zeros(BATCH)], STEPS)
         decay = max(group["weight_decay"] for group in stepper.optimizer.param_groups)
         stats.append({**found, "decay": decay})

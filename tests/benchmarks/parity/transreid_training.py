@@ -19,7 +19,7 @@ from tasks.data.reid import ReidData
 from tasks.facts.reid import ReidOptions
 from tasks.ranking.metrics import rank
 from tasks.reid import ReidLearner, ranked_features, train_loader
-from tests.benchmarks.parity.checks import Check
+from tests.benchmarks.parity.checks import Check, draws_of_torch
 from tests.benchmarks.parity.transreid_peer import Batch, Peer, Trace, Values, peer_name
 from transfer.cli.command import Command
 
@@ -58,7 +58,7 @@ class Ours:
     def train(self, epochs: Sequence[Sequence[Batch]]) -> None:
         """Trains in place, with the random numbers of stochastic depth drawn as the peer draws them."""
         self.stepper.model.train()
-        with mock.patch.object(torch.Tensor, "bernoulli_", _keep):
+        with draws_of_torch(), mock.patch.object(torch.Tensor, "bernoulli_", _keep):
             for epoch, batches in enumerate(epochs):
                 time_of_epoch = self.stepper.schedule.clock(epoch, 0, len(batches))
                 for batch in batches:

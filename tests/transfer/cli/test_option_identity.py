@@ -197,7 +197,7 @@ COUNTED = [
     ("finetune", PLAIN, {"sam": "sam"}),
     ("pretrain-dino", CONV, {"sync_bn": False}),
     ("reid", CONV, {}),
-    ("reid", resolve("resnet18", weights="random"), {}),
+    ("reid", resolve("resnet18", weights="random"), {"sync_bn": True}),  # nobody knows what it draws
 ]
 INDEPENDENT = [
     ("pretrain-supervised", CONV, {"mix_prob": 0.0, "sync_bn": True}),
