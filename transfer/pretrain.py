@@ -69,7 +69,7 @@ def _run(recipe: "Recipe", name: str, arguments: list[str]) -> int:
     from backbones.pretrain.method import load_facts
     from transfer.cli.command import read_command
     from transfer.cli.options import PretrainRunOptions
-    from transfer.evaluation.execute import execute
+    from transfer.evaluation.execute import checked_spec, execute
     from transfer.evaluation.pretraining_run import PretrainingRun
     from transfer.records import command_result
 
@@ -80,7 +80,7 @@ def _run(recipe: "Recipe", name: str, arguments: list[str]) -> int:
         from backbones.user_code import is_in_file
         from transfer.launch.single_job import launch
 
-        command.check_flags(command.resolved(from_scratch=True))
+        checked_spec(command, pretraining.task)
         named = recipe.name if is_in_file(recipe.name) else str(recipe.path)
         return launch("transfer.pretrain", [named, *arguments], command)
     status, records = execute(command, pretraining.task, pretraining.check_target)

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from backbones.errors import UsageError, tell
-from transfer.evaluation.execute import execute
+from transfer.evaluation.execute import checked_spec, execute
 
 if TYPE_CHECKING:
     from transfer.cli.command import Recipe
@@ -71,9 +71,7 @@ def _run(recipe: "Recipe", arguments: list[str]) -> int:
     if command.launch.launcher == "slurm" and not command.run.dry_run:
         from transfer.launch.single_job import launch
 
-        spec = command.resolved(task.from_scratch)
-        command.check_flags(spec)
-        task.check_words(spec, command.options)
+        checked_spec(command, task)
         return launch("transfer.run", [recipe.name, *arguments], command)
     status, records = execute(command, task)
     command_result.write(command.run.result_file, records, status)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from backbones.errors import UsageError
-from backbones.runtime.needs import Needs
+from backbones.runtime.needs import Needs, Span
 
 TRAINING = Needs(epochs=True)
 """The condition of what training alone reads: `--epochs 0` scores the weights as they are."""
@@ -46,7 +46,7 @@ class FitOptions:
     """Move the cosine with every step, or hold it per epoch."""
     schedule_offset: Annotated[int, Needs(schedule="epoch")]
     """Epochs added to the clock of `schedule: epoch`. With 1 the rate of an epoch is that of its end."""
-    warmup_epochs: Annotated[float, TRAINING]
+    warmup_epochs: Annotated[float, TRAINING, Span()]
     """Epochs of linear warm-up; the cosine's clock runs from the first epoch."""
     warmup_prefix: Annotated[bool, Needs(warmup_epochs=True)]
     """Start the cosine's clock after the warm-up."""
@@ -60,9 +60,9 @@ class FitOptions:
     """Rate at the end of the cosine; None takes min_lr_factor times lr."""
     min_lr_factor: Annotated[float, Needs(min_lr=None)]
     """The same as a multiple of lr, used if `min_lr` is None."""
-    cooldown_epochs: Annotated[float, TRAINING]
+    cooldown_epochs: Annotated[float, TRAINING, Span()]
     """Last epochs, which keep the cosine's final values. These are the rate and the weight decay."""
-    milestones: Annotated[tuple[float, ...], TRAINING]
+    milestones: Annotated[tuple[float, ...], TRAINING, Span()]
     """Epochs at which the rate falls to a tenth. They may be fractional, and take the place of the cosine."""
     clip_grad: Annotated[float | None, TRAINING]
     """Largest norm of the gradient; None does not clip."""
@@ -115,11 +115,13 @@ class FitOptions:
             raise UsageError("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
         if self.epochs == 0:
             return  # the weights are scored as they are, and what concerns training has no effect
-        apart = self.cooldown_epochs + (self.warmup_epochs if self.warmup_prefix else 0)
-        if apart >= self.epochs:
+        late = -min(self.schedule_offset, 0) if self.schedule == "epoch" and self.warmup_epochs else 0
+        if self.warmup_epochs + max(self.cooldown_epochs, late) >= self.epochs:
+            spans = {name: getattr(self, name) for name in ("warmup_epochs", "cooldown_epochs")}
+            told = " and ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in spans.items() if value)
+            behind = f" with --schedule-offset {self.schedule_offset}" if late else ""
             raise UsageError(
-                f"--warmup-epochs {self.warmup_epochs:g} and --cooldown-epochs {self.cooldown_epochs:g}: leave nothing "
-                f"of --epochs {self.epochs}"
+                f"{told}{behind}: the full rate is never reached in --epochs {self.epochs}; lower it, or raise --epochs"
             )
         if self.warmup_inclusive and self.schedule != "step":
             raise UsageError("--warmup-inclusive counts steps: it needs --schedule step")

@@ -7,7 +7,7 @@ from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
 from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import ImageOpsOptions, PretrainOptions
-from backbones.runtime.needs import Needs
+from backbones.runtime.needs import Needs, Span
 
 
 @dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Prototypes (K): outputs of the projection head."""
     norm_last_layer: bool
     """Keep the norms of the last layer's weights at 1."""
-    freeze_last_layer: int
+    freeze_last_layer: Annotated[int, Span(whole=True)]
     """First epochs in which the last layer is not trained."""
     student_temp: float
     """Temperature of the student's softmax."""
@@ -44,7 +44,7 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Temperature of the teacher's softmax after its warm-up."""
     warmup_teacher_temp: Annotated[float, Needs(warmup_teacher_temp_epochs=True)]
     """Teacher's temperature at the start of its warm-up."""
-    warmup_teacher_temp_epochs: int
+    warmup_teacher_temp_epochs: Annotated[int, Span(whole=True)]
     """Epochs in which the teacher's temperature grows linearly; held for an epoch each."""
     teacher_momentum: float
     """Share of its own that the teacher keeps in a step; grows to 1 along a cosine over all steps."""

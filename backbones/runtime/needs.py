@@ -1,7 +1,8 @@
-"""Notes on the fields of option dataclasses: the condition under which one acts, the value of one that was added later.
+"""Notes on the fields of option dataclasses: the condition under which one acts, the value of one that was added later,
+and that one is a part of the training's length.
 
 They stand in the annotation, as `momentum: Annotated[float, Needs(optimizer="sgd")]`. Refusals of flags, comparisons
-and identities of runs derive from them. Imports no torch.
+and identities of runs, and schedules of shorter trainings derive from them. Imports no torch.
 """
 
 import typing
@@ -43,6 +44,14 @@ class Added:
     value: Any
 
 
+@dataclass(frozen=True)
+class Span:
+    """A field that counts epochs from the start or the end of the training; see `transfer.cli.shorter_training`."""
+
+    whole: bool = False
+    """Whether it counts whole epochs."""
+
+
 @cache
 def _notes(kind: Any) -> list[tuple[str, Any]]:
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -57,6 +66,11 @@ def conditions(kind: Any) -> dict[str, Needs]:
 def added_values(kind: Any) -> dict[str, Any]:
     """Return the value at which each later field of a dataclass is left out of the identity."""
     return {name: note.value for name, note in _notes(kind) if isinstance(note, Added)}
+
+
+def spans_of(kind: Any) -> dict[str, Span]:
+    """Return the fields of a dataclass that are parts of the training's length."""
+    return {name: note for name, note in _notes(kind) if isinstance(note, Span)}
 
 
 def idle_options(needs: Mapping[str, Needs], values: Mapping[str, Any]) -> dict[str, Needs]:

@@ -108,12 +108,11 @@ def _execute(
 ) -> RunSet:
     from backbones.errors import Stopped
     from transfer.evaluation.cross_set import evaluate_across
+    from transfer.evaluation.execute import checked_spec
 
     if command.launch.launcher != "local":
         raise UsageError(f"launcher={command.launch.launcher!r}: Python runs here; the command line submits jobs")
-    spec = command.resolved(task.from_scratch)
-    command.check_flags(spec)
-    task.check_words(spec, command.options)
+    checked_spec(command, task, say=progress)
     try:
         evaluation = evaluate_across(command, task, check_run, progress=progress)
     except Stopped:

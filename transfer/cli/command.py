@@ -19,6 +19,7 @@ from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
 from transfer.cli.option_layers import combined_options
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
+from transfer.cli.shorter_training import fitted_schedule
 from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Command:
         launch: the options of the launcher.
         recipe_backbone: fields of the backbone that only the recipe sets, for architectures that have them.
         flags: the names of the options that the command line sets, in their order.
+        fitted: the line on what was changed in the recipe's schedule for a shorter training; usually empty.
     """
 
     task: str
@@ -49,6 +51,7 @@ class Command:
     launch: LaunchOptions = field(default_factory=LaunchOptions)
     recipe_backbone: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    fitted: str = ""
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
         """Raise UsageError for a flag that does not act beside the other values, unless it turns something off; see
@@ -75,6 +78,15 @@ class Command:
         from backbones.spec import resolve
 
         return resolve(self.run.backbone, usual=self.recipe_backbone, **(self.overrides(from_scratch) | more))
+
+    def choices(self, spec: "BackboneSpec", from_scratch: bool) -> list[str]:
+        """Return lines on what the program chose in the place of the user: a schedule, and a part of the backbone."""
+        lines = [self.fitted] if self.fitted else []
+        named = self.backbone.attention and self.backbone.qk_norm is None and spec.qk_norm
+        if named and not self.resolved(from_scratch, attention="softmax").qk_norm:
+            default = f"as --attention {spec.attention} has it by default"
+            lines.append(f"qk_norm: on, {default}; --qk-norm False for the other")
+        return lines
 
     def overrides(self, from_scratch: bool) -> dict[str, Any]:
         """Return the arguments of `backbones.resolve` besides the name; training from scratch has random weights."""
@@ -214,11 +226,14 @@ def read_command(
             missing = f"{recipe.path} has no sizes for it (there is no {recipe.smoke})"
             raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
-    parsed = combined_options(recipe.name, recipe.program, groups, layers, argv, called)
+    fitted, line = fitted_schedule(options, recipe, layers, argv)
+    parsed = combined_options(recipe.name, recipe.program, groups, [*layers, *fitted], argv, called)
     flags = names_of_flags(argv)
     users_names = {key.replace("-", "_") for layer in user_layers for key in read_yaml(layer)} | {*flags}
     recipe_backbone = _take_recipe_fields(parsed.backbone, users_names)
-    command = Command(recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, recipe_backbone, flags)
+    command = Command(
+        recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, recipe_backbone, flags, line
+    )
     command.check_flags()
     if not command.run.backbone:
         raise UsageError("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")

@@ -4,14 +4,33 @@ import sys
 from typing import TYPE_CHECKING
 
 from backbones.errors import tell
+from backbones.runtime.ranks import ranks_from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from backbones.spec import BackboneSpec
     from tasks.task import Task
     from transfer.cli.command import Command
     from transfer.evaluation.planned_run import PlannedRun
     from transfer.records.store import Record
+
+
+def checked_spec(command: "Command", task: "Task", *, say: bool = True) -> "BackboneSpec":
+    """Return the backbone of a command whose words fit each other.
+
+    Args:
+        say: whether what the program chose goes to stderr.
+
+    Raises:
+        UsageError: a flag has no effect, or the task cannot do what the words ask for.
+    """
+    spec = command.resolved(task.from_scratch)
+    command.check_flags(spec)
+    task.check_words(spec, command.options)
+    for line in command.choices(spec, task.from_scratch) if say and ranks_from_environment().first else ():
+        tell(line, file=sys.stderr)
+    return spec
 
 
 def execute(
@@ -25,9 +44,7 @@ def execute(
     Returns:
         The exit status, and the records, which only the first rank has.
     """
-    spec = command.resolved(task.from_scratch)
-    command.check_flags(spec)
-    task.check_words(spec, command.options)
+    spec = checked_spec(command, task)
     if command.run.dry_run:
         from backbones.settings import plain, write_yaml
 

@@ -1,0 +1,109 @@
+"""Trainings of fewer epochs than their recipe's: what does not fit is scaled and told, or refused where it was set."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backbones.engine.schedule import Schedule
+from backbones.errors import UsageError
+from backbones.pretrain.method import load_facts as method_facts
+from tasks.task import load_facts
+from transfer.cli.command import Command, pretraining_recipe, read_command, task_recipe
+from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe_method import method_of
+from transfer.run import main
+
+STEPS = 40
+
+
+def read(name: str, *words: str) -> Command:
+    argv = ["--backbone", "tiny", *words]
+    if name in ("reid", "finetune", "detect", "linear"):
+        return read_command(task_recipe(name), load_facts(name).options, argv)
+    recipe = pretraining_recipe(name)
+    return read_command(recipe, method_facts(method_of(recipe)).options, argv, PretrainRunOptions)
+
+
+def largest_rate(options: Any) -> float:
+    """The largest rate of a training, as a share of the peak."""
+    schedule = Schedule(options)
+    moments = [schedule.clock(epoch, step, STEPS) for epoch in range(options.epochs) for step in range(STEPS)]
+    return max(schedule.rate(moment, 1.0, STEPS) for moment in moments)
+
+
+@pytest.mark.parametrize("name", ["reid", "finetune", "detect", "linear", "deit", "volo", "dino", "bigvision_i1k"])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_short_training_of_any_recipe_reaches_its_rate(name: str, epochs: int) -> None:
+    assert largest_rate(read(name, "--epochs", str(epochs)).options) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "expected", "told"),
+    [
+        (
+            "reid",
+            "--epochs 3",
+            {"warmup_epochs": 0.125, "schedule": "step"},
+            "recipe has 120: warmup_epochs 5 -> 0.125",
+        ),
+        ("reid", "--epochs 6", {"warmup_epochs": 5, "schedule": "epoch"}, ""),
+        ("reid", "--epochs 3 --warmup-epochs 1", {"warmup_epochs": 1, "schedule": "epoch"}, ""),
+        ("reid", "--epochs 0", {"warmup_epochs": 5, "schedule": "epoch"}, ""),
+        ("reid", "--smoke --epochs 2", {"warmup_epochs": 0.7}, "recipe has 20: warmup_epochs 7 -> 0.7"),
+        ("finetune", "--epochs 6", {"warmup_epochs": 0.1}, "schedule epoch -> step"),  # its clock starts an epoch late
+        ("detect", "--epochs 12", {"milestones": (10.67, 11.56), "warmup_epochs": 0.1365}, "88.89 96.3 -> 10.67 11.56"),
+        ("detect", "--config detect_1x --epochs 6", {"milestones": (4, 5.5)}, "recipe has 12: milestones 8 11 -> 4.0"),
+        ("volo", "--epochs 25", {"warmup_epochs": 1.613, "cooldown_epochs": 0.8065}, "cooldown_epochs 10 -> 0.8065"),
+        ("dino", "--epochs 1", {"warmup_epochs": 0.1, "freeze_last_layer": 0}, "freeze_last_layer 1 -> 0"),
+    ],
+)
+def test_what_does_not_fit_is_scaled_and_told(name: str, words: str, expected: dict[str, Any], told: str) -> None:
+    command = read(name, *words.split())
+    assert {key: getattr(command.options, key) for key in expected} == expected
+    assert told in command.fitted
+    assert bool(told) == bool(command.fitted)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("reid", "--epochs 3 --warmup-epochs 5", "--warmup-epochs 5: the full rate is never reached in --epochs 3"),
+        ("finetune", "--epochs 6 --warmup-epochs 5", "--warmup-epochs 5 with --schedule-offset -1"),
+        ("volo", "--epochs 12 --cooldown-epochs 12", "--cooldown-epochs 12: the full rate"),
+        ("detect", "--epochs 6 --milestones 8 11", "--milestones"),
+        ("reid", "--epochs 3 --schedule epoch", "^--epochs 3: --warmup-epochs 0.125 with --schedule epoch"),
+    ],
+)
+def test_what_the_user_set_is_refused_with_the_flag(name: str, words: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read(name, *words.split())
+
+
+def test_files_of_the_user_count_as_flags_and_a_recipe_on_a_shipped_one_is_shorter(tmp_path: Path) -> None:
+    short, own = tmp_path / "short.yaml", tmp_path / "own.yaml"
+    short.write_text("epochs: 4\n")
+    own.write_text("recipe: deit\nepochs: 4\n")
+    assert read("reid", "--config", str(short)).options.warmup_epochs == 0.1667
+    assert read(str(own)).fitted.startswith("--epochs 4, where the recipe has 300: warmup_epochs 5 -> 0.06667")
+    short.write_text("epochs: 4\nwarmup-epochs: 5\n")
+    with pytest.raises(UsageError, match="full rate is never reached"):
+        read("reid", "--config", str(short))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--attention relu", "qk_norm: on, as --attention relu has it by default; --qk-norm False for the other"),
+        ("--attention relu --qk-norm False", ""),
+        ("--attention relu --qk-norm True", ""),
+        ("--attention softmax", ""),
+        ("--backbone bigvision_s16 --weights random --attention relu", ""),  # its file has the norm
+        ("--epochs 3", "--epochs 3, where the recipe has 120: warmup_epochs 5 -> 0.125, schedule epoch -> step"),
+    ],
+)
+def test_what_the_program_chooses_is_told(words: str, said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["reid", "--backbone", "tiny", *words.split(), "--dry-run"]) == 0
+    told = capfd.readouterr().err
+    assert told.startswith(said)
+    assert bool(told) == bool(said)
