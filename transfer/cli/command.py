@@ -226,7 +226,7 @@ def read_command(
             missing = f"{recipe.path} has no sizes for it (there is no {recipe.smoke})"
             raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
-    fitted, line = fitted_schedule(options, recipe, layers, argv)
+    fitted, line = fitted_schedule(options, layers, argv, recipe.base, recipe.smoke)
     parsed = combined_options(recipe.name, recipe.program, groups, [*layers, *fitted], argv, called)
     flags = names_of_flags(argv)
     users_names = {key.replace("-", "_") for layer in user_layers for key in read_yaml(layer)} | {*flags}

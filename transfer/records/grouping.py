@@ -26,6 +26,8 @@ from transfer.records.store import Record
 
 # Fields of a backbone that do not change its architecture.
 _NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size")
+OF_PRETRAINING = "data set of the pretraining"
+"""The mark of runs that are scored on it."""
 
 
 @dataclass
@@ -147,7 +149,8 @@ def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made
 
 
 def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]:
-    """Return the marks of runs: "smoke" and "dirty" if one of the runs is, else "pretraining smoke" and so on.
+    """Return the marks of runs: "smoke" and "dirty" if one of the runs is, else "pretraining smoke" and so on; and
+    `OF_PRETRAINING`.
 
     Marks of pretrainings that are not at hand are taken from each record's `origin`.
     """
@@ -160,11 +163,20 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
         elif any(map(is_marked, parents)) or mark in origin_marks:
             labels.append(f"pretraining {mark}")
     labels += ["weights modified"] * ("modified" in origin_marks)
+    labels += [OF_PRETRAINING] * any(scores_pretraining_data(record, exports) for record in records)
     subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
     subsets += [mark for mark in origin_marks if mark.startswith("subset")]
     if any(record.details.get("resumed") for record in records):
         labels.append("resumed otherwise")  # by other processes, threads or devices, or with a damaged history
     return labels + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
+
+
+def scores_pretraining_data(record: Record, exports: Mapping[str, Record]) -> bool:
+    """Return whether a run scores weights on the data set that they were pretrained on, which is no transfer."""
+    name, digest = record.dataset.get("name"), record.dataset.get("digest")
+    seen = [run.dataset for run in lineage(record, exports) if run.task.startswith("pretrain-")]
+    same = any(data.get("name") == name or data.get("digest") == digest for data in seen)
+    return same and not record.task.startswith("pretrain-")
 
 
 def origin_label(record: Record, chain: Sequence[Record]) -> str:

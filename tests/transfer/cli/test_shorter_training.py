@@ -52,8 +52,18 @@ def test_a_short_training_of_any_recipe_reaches_its_rate(name: str, epochs: int)
         ("reid", "--epochs 0", {"warmup_epochs": 5, "schedule": "epoch"}, ""),
         ("reid", "--smoke --epochs 2", {"warmup_epochs": 0.7}, "recipe has 20: warmup_epochs 7 -> 0.7"),
         ("finetune", "--epochs 6", {"warmup_epochs": 0.1}, "schedule epoch -> step"),  # its clock starts an epoch late
-        ("detect", "--epochs 12", {"milestones": (10.67, 11.56), "warmup_epochs": 0.1365}, "88.89 96.3 -> 10.67 11.56"),
-        ("detect", "--config detect_1x --epochs 6", {"milestones": (4, 5.5)}, "recipe has 12: milestones 8 11 -> 4.0"),
+        (
+            "detect",
+            "--epochs 12",
+            {"milestones": (10.67, 11.56), "warmup_epochs": 0.1365},
+            "[88.89, 96.3] -> [10.67, 11.56]",
+        ),
+        (
+            "detect",
+            "--config detect_1x --epochs 6",
+            {"milestones": (4, 5.5)},
+            "recipe has 12: milestones [8, 11] -> [4.0, 5.5]",
+        ),
         ("volo", "--epochs 25", {"warmup_epochs": 1.613, "cooldown_epochs": 0.8065}, "cooldown_epochs 10 -> 0.8065"),
         ("dino", "--epochs 1", {"warmup_epochs": 0.1, "freeze_last_layer": 0}, "freeze_last_layer 1 -> 0"),
     ],
@@ -72,10 +82,15 @@ def test_what_does_not_fit_is_scaled_and_told(name: str, words: str, expected: d
         ("finetune", "--epochs 6 --warmup-epochs 5", "--warmup-epochs 5 with --schedule-offset -1"),
         ("volo", "--epochs 12 --cooldown-epochs 12", "--cooldown-epochs 12: the full rate"),
         ("detect", "--epochs 6 --milestones 8 11", "--milestones"),
+        ("reid", "--epochs 3 --config wrong.yaml", "wrong.yaml: .*epochs"),
         ("reid", "--epochs 3 --schedule epoch", "^--epochs 3: --warmup-epochs 0.125 with --schedule epoch"),
     ],
 )
-def test_what_the_user_set_is_refused_with_the_flag(name: str, words: str, said: str) -> None:
+def test_what_the_user_set_is_refused_with_the_flag(
+    name: str, words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.yaml").write_text("warmup_epochs: x\nepochs: y\n")
     with pytest.raises(UsageError, match=said):
         read(name, *words.split())
 

@@ -23,7 +23,9 @@ def made(task: str = "reid", *, idle: tuple[str, ...] = tuple(IDLE), **given: An
     """
     options = {**OPTIONS, **IDLE, **{name: given.pop(name) for name in list(given) if name in {**OPTIONS, **IDLE}}}
     spec = {**SPEC, **{name: given.pop(name) for name in list(given) if name in SPEC}, **given.pop("backbone", {})}
-    data = {"name": "toy_market", "version": "1", "digest": "d" * 64, "skipped": 0, **given.pop("dataset", {})}
+    named = {"name": "toy_market", **given.pop("dataset", {})}
+    digest = ("d" if named["name"] == "toy_market" else "e") * 64
+    data = {"version": "1", "digest": digest, "skipped": 0, **named}
     values = {"seed": 0, "smoke": False, "subset": None, "weights_id": "random", "task_version": 1} | given
     content = {name: values[name] for name in ("seed", "smoke", "subset", "weights_id", "task_version")}
     by_content = {part: f"sha256:{digest}" for part, digest in spec.get("files", {}).items()}

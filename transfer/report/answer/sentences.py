@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from backbones.errors import shortened
 from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.answer.naming import arm_name
 from transfer.report.answer.stability import rate_sentences
+from transfer.report.tables.comparison_notes import verdict_rows
 from transfer.report.tables.verdict_text import verdict_number
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
@@ -64,7 +66,8 @@ def answer(comparison: Comparison, runs: RunSet) -> Answer:
         runs: among which they were compared, for the rates at which the arms train.
     """
     rates = tuple(rate_sentences(comparison, runs))
-    rows = [row for row in comparison.rows if row.primary and row.effect is None]
+    primary = {place: row for place, row in enumerate(comparison.rows) if row.primary and row.effect is None}
+    rows = [primary.pop(place) for place in verdict_rows(comparison.rows, runs.exports)]
     a, b = (arm_name(arm.text) for arm in comparison.arms)
     if not rows:
         return Answer(f"{a} against {b}: nothing can be compared.", rates=rates, limits=tuple(_excluded(comparison)))
@@ -77,12 +80,28 @@ def answer(comparison: Comparison, runs: RunSet) -> Answer:
     smoke = "Toy result of smoke runs. " if any(record.smoke for record in records) else ""
     scores = f"{_count(len(rows), 'score')} of {_count(tasks, 'task')}{_seeds(rows)}"
     told = f"{told} of {scores}" if len(rows) > 1 else f"{next(iter(by_word))} ({scores})"
-    headline = f"{smoke}{a} against {b}: {told}."
-    tests = sum(row.estimate is not None for row in rows) if comparison.options.correction != "none" else 1
+    headline = f"{smoke}{a} against {b}{_differing(comparison, rows)}: {told}."
+    tests = (
+        sum(row.estimate is not None for row in (*rows, *primary.values()))
+        if comparison.options.correction != "none"
+        else 1
+    )
     effects = [_listed(word, found, tests) for word, found in by_word.items()]
     limits = [*_marks(records), *_broken(rows, {"a": a, "b": b})]
+    if primary:
+        named = "; ".join(map(row_name, primary.values()))
+        limits.append(f"Not counted, as it is on the data set of the pretraining: {named}.")
     limits += [*_few_seeds(rows), *_advice(rows), *_excluded(comparison)]
     return Answer(headline, tuple(effects), rates, _cost(rows, a, b), tuple(limits))
+
+
+def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
+    """Return the clause on arms that differ in more than what selects them; empty if they do not."""
+    fields = dict.fromkeys(name for row in rows for name in row.matched.differing)
+    selected = {name for arm in comparison.arms for name in arm.fields}
+    if len(fields) < 2 or fields.keys() <= selected:
+        return ""
+    return f", which differ in {len(fields)} things ({shortened(fields, 4)})"
 
 
 def _word(verdict: Verdict, a: str, b: str) -> str:

@@ -184,7 +184,7 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     rows = comparison.rows
     heads = {id(matched.matched): _head(matched.matched, runs) for matched in comparison.matches}
     cells = [heads[id(row.matched)] | (_effect(row) if row.effect else _difference(row)) for row in rows]
-    more = [*adjustment_notes(comparison), *overall_notes(rows)]
+    more = [*adjustment_notes(comparison), *overall_notes(rows, runs.exports)]
     in_percent = any(row.percent for row in rows)
     table = Table.from_rows(cells, _columns(in_percent), [*notes, *more])
     better = {Kind.A_BETTER: "a", Kind.B_BETTER: "b"}

@@ -1,7 +1,7 @@
 """Notes below a comparison: its runs, what is left out, and the limits of its intervals."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from transfer.comparison.compare_arms import ComparedMatch, ComparedScore, Comparison, NoInterval
@@ -15,7 +15,9 @@ from transfer.comparison.exclusions import (
 )
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, Unit
+from transfer.records.grouping import scores_pretraining_data
 from transfer.records.labels import content_label
+from transfer.records.record import Record
 from transfer.report.tables.columns import unjudged_note
 from transfer.report.tables.table import Note
 from transfer.report.tables.verdict_text import verdict_in_short
@@ -192,15 +194,24 @@ def adjustment_notes(comparison: Comparison) -> list[Note]:
     return [Note(text, "adjusted p")]
 
 
-def overall_notes(rows: Sequence[ComparedScore]) -> list[Note]:
-    """Return one note that counts the verdicts on the primary scores; none for a table of effects."""
+def verdict_rows(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) -> list[int]:
+    """Return the places of the rows that a verdict counts: primary scores, but on the data set of a pretraining only
+    if there are no others.
+    """
+    primary = [place for place, row in enumerate(rows) if row.primary and row.effect is None]
+    known = [
+        any(scores_pretraining_data(record, exports) for record in rows[place].matched.records) for place in primary
+    ]
+    return [place for place, seen in zip(primary, known, strict=True) if not seen or all(known)]
+
+
+def overall_notes(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) -> list[Note]:
+    """Return one note that counts the verdicts of `verdict_rows`; none for a table of effects."""
     places: dict[str, list[str]] = {}
-    numbers = []
-    for number, row in enumerate(rows):
-        if row.primary and row.effect is None:
-            first = row.matched.first
-            places.setdefault(verdict_in_short(row.verdict), []).append(f"{first.task} {first.dataset.get('name')}")
-            numbers.append(number)
+    numbers = verdict_rows(rows, exports)
+    for row in map(rows.__getitem__, numbers):
+        first = row.matched.first
+        places.setdefault(verdict_in_short(row.verdict), []).append(f"{first.task} {first.dataset.get('name')}")
     counts = "; ".join(f"{verdict} in {len(where)} ({', '.join(where)})" for verdict, where in places.items())
     about = f"verdict over {len(numbers)} primary score{'s' * (len(numbers) != 1)}"
     return [Note(counts, about, tuple(numbers))] if numbers else []

@@ -25,6 +25,8 @@ from typing import Any
 
 from backbones.errors import UsageError, did_you_mean
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
+from backbones.spec import default_qk_norm
+from backbones.user_code import is_user_part
 from transfer.published.checks import check_keys, mapping
 from transfer.published.rows import table_of
 from transfer.sweep.definition.rows import read_rows
@@ -74,14 +76,21 @@ class SweepFile:
     def comparing(self, part: str, value: str, others: Sequence[str]) -> "SweepFile":
         """Return the sweep with a row for each value of a part of the backbone, and comparisons of one with the others.
 
+        Attentions are compared with query-key norm in all rows, or in none where one is the user's, unless the step
+        says more: its default differs between them.
+
         Args:
             part: stem, attention or ffn.
             value: the value that is compared with each of the others.
             others: the other values.
         """
         assert self.vary
+        step, values = self.steps[self.vary], (value, *others)
+        both: dict[str, Any] = {}
+        if part == "attention" and "qk_norm" not in {*step.options, *step.varied}:
+            both = {"qk_norm": any(map(default_qk_norm, values)) and not any(map(is_user_part, values))}
         rows = tuple(
-            {"label": item, **{step: {} for step in self.steps}, self.vary: {part: item}} for item in (value, *others)
+            {"label": item, **{name: {} for name in self.steps}, self.vary: {part: item, **both}} for item in values
         )
         pairs = [[f"{part}={value}", f"{part}={other}"] for other in others]
         return replace(self, rows=rows, report={**self.report, "compare": pairs})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.runs import ended
-from tests.transfer.report.tables.test_comparison import both, compared, made
+from tests.transfer.report.tables.test_comparison import both, compare, compared, made, notes
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -105,6 +105,44 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         [rf"^{HEAD}: better in 1, cannot tell in 1 of 2 scores of 1 task, 3 seeds\.", "^Better: ", "^Cannot tell: "],
     ),
 }
+
+
+def test_a_comparison_that_changes_two_things_says_so_in_its_first_sentence(tmp_path: Path) -> None:
+    runs = [made(tmp_path, "conv", attention, seed=0) for attention in ("relu", "softmax")]
+    told = answer(compared(runs, "attention=relu", "attention=softmax", draws=100), RunSet.of(runs))
+    assert "attention softmax, which differ in 2 things (attention, qk_norm): " in told.headline
+    one = arms(tmp_path / "one", seeds(1, 0.8), seeds(1, 0.5))
+    assert "differ in" not in str(answer(compared(one, "stem=conv", "stem=patchify", draws=100), RunSet.of(one)))
+
+
+def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_path: Path) -> None:
+    runs = []
+    for stem in ("conv", "patchify"):
+        data = {"name": "toy_digits", "digest": "d" * 64}
+        parent = made(tmp_path, stem, task="pretrain-dino", export=f"sha256:{stem}", dataset=data)
+        for name, digest in (("toy_digits", "e" * 64), ("renamed", "d" * 64), ("other", "f" * 64)):
+            runs.append(
+                made(
+                    tmp_path,
+                    stem,
+                    weights_id=f"sha256:{stem}",
+                    dataset={"name": name, "digest": digest},
+                )
+            )
+        runs.append(parent)
+    comparison, shown = compared(runs, "stem=conv", "stem=patchify", draws=100), RunSet.of(runs)
+    told = answer(comparison, shown)
+    assert "2 scores of 2 tasks" in told.headline  # of the pretraining, and of the data set that it has not seen
+    assert "Not counted, as it is on the data set of the pretraining: knn top1 on renamed; knn top1 on toy_digits." in (
+        told.limits
+    )
+    table = compare(runs, "stem=conv", "stem=patchify", draws=100)
+    marked = [str(row["dataset"]) for row in table.rows if "data set of the pretraining" in str(row["dataset"])]
+    assert {name.partition(" ")[0] for name in marked} == {"renamed", "toy_digits"}
+    assert "verdict over 2 primary scores" in notes(table)
+    alone = [run for run in runs if run.record.dataset["name"] == "renamed"]
+    only = answer(compared(alone, "stem=conv", "stem=patchify", draws=100), RunSet.of(alone, runs))
+    assert "1 score of 1 task" in only.headline
 
 
 def without_outcomes(runs: list[Run]) -> list[Run]:

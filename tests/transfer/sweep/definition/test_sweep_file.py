@@ -51,6 +51,32 @@ def test_every_shipped_sweep_expands(name: str) -> None:
         for job in jobs:
             assert job.parent is None or places[job.parent.name] < places[job.name], tier
             assert tier != "smoke" or job.options.get("smoke"), "a smoke tier marks every run"
+            probed = name != "demo" and job.parent is not None and job.step.recipe == "fewshot"
+            assert not probed or job.parent.dataset != job.dataset, "a probe of the data of the pretraining"
+
+
+@pytest.mark.parametrize("name", [name for name in sweep_names() if name != "bench"])
+def test_attentions_of_a_shipped_sweep_are_compared_with_the_same_norm(name: str) -> None:
+    for tier in ("full", *read_sweep(name, "full").tiers):
+        found: dict[str, set[Any]] = {}
+        for job in expand(read_sweep(name, tier)):
+            if job.parent is None and "attention" in job.options:
+                own = job.options.get("qk_norm", job.step.source.values().get("qk_norm", job.options["attention"]))
+                found.setdefault(job.options["attention"], set()).add(own)
+        softmax = found.pop("softmax", {*()})
+        assert not softmax or all(norms & softmax for norms in found.values()), (tier, found, softmax)
+
+
+def test_bench_gives_all_attentions_the_same_norm() -> None:
+    def norms(value: str, *others: str, settings: tuple[str, ...] = ()) -> set[Any]:
+        sweep = read_sweep("bench", "smoke", settings).comparing("attention", value, others)
+        return {job.options.get("qk_norm", "its default") for job in expand(sweep)}
+
+    assert norms("relu", "softmax") == norms("gelu", "relu") == {True}
+    assert norms("mine.py:attend", "softmax", "relu") == {False}
+    assert norms("relu", "softmax", settings=("pretrain.qk_norm=false",)) == {False}
+    stems = read_sweep("bench", "smoke").comparing("stem", "conv", ["patchify"])
+    assert not any("qk_norm" in job.options for job in expand(stems))
 
 
 @pytest.mark.parametrize(
