@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from transfer.api.run_set import RunSet
 from transfer.comparison.bootstrap import AP_DRAWS
 from transfer.comparison.paired_intervals import Bootstrap
+from transfer.records.labels import value_label
 
 if TYPE_CHECKING:
     from transfer.report.tables.table import Table
@@ -27,7 +28,7 @@ def compare(
 
     Args:
         runs: the runs of both arms, as `evaluate` and `load` return them.
-        field: "stem", "attention", "backbone", "lr", ...; see `RunSet.filter`.
+        field: "stem", "attention", "backbone", "run", "lr", ...; see `RunSet.filter`.
         a, b: the two values; the difference is a less b.
         correction: of the p values over the table: Holm, Benjamini-Hochberg, or none.
         bootstrap_samples: samples of the bootstrap, at most 1,000 for COCO's scores.
@@ -43,4 +44,4 @@ def compare(
     from transfer.report.tables.comparison import compare as compare_selected
 
     options = Bootstrap(bootstrap_samples, min(bootstrap_samples, AP_DRAWS), correction, margin=margin)
-    return compare_selected(runs, f"{field}={a}", f"{field}={b}", options)
+    return compare_selected(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", options)

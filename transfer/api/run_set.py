@@ -51,7 +51,7 @@ class RunSet(run_set.RunSet):
 
         Args:
             values: field -> value, or a list of values of which one must hold. Fields are those of `--compare`: task,
-                dataset, backbone, seed, weights, a field of the backbone (`stem="conv"`), an option (`lr=0.05`).
+                dataset, backbone, run, seed, weights, a field of the backbone (`stem="conv"`), an option (`lr=0.05`).
 
         Raises:
             UsageError: no run has a field of this name.

@@ -1,6 +1,8 @@
 """Reasons why runs that were chosen for a comparison are not compared, as values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,13 @@ class ProtocolsDiffer:
 
     Attributes:
         label: task and data set of the runs.
-        fields: names of the protocol's fields in which the runs differ; empty if an arm is missing instead.
+        runs: ids of the nearest two, one of each arm.
+        fields: fields in which these differ, with both values.
     """
 
     label: str
-    fields: tuple[str, ...]
+    runs: tuple[str, str]
+    fields: Mapping[str, tuple[Any, Any]]
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,15 @@ Imports neither torch nor pandas.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from typing import Any
 
 from transfer.comparison.exclusions import Exclusion, MixedArm, NoCounterpart, ProtocolsDiffer, UnusedRuns
 from transfer.comparison.selection import Exports, Selection
-from transfer.records.fields import value_of
+from transfer.records.comparability import setting_fields, short_value
+from transfer.records.fields import order, parts_of, value_of
 from transfer.records.labels import content_label
-from transfer.records.protocol import (
-    PRETRAINING,
-    backbone_of,
-    differences,
-    digest_of,
-    in_pretraining,
-    pretraining,
-    protocol,
-)
+from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, digest_of, displayed_fields, pretraining
 from transfer.records.store import Record, Run
 
 
@@ -35,7 +29,7 @@ class MatchedRuns:
     """
 
     arms: list[list[Run]]
-    setting: str = ""
+    setting: dict[str, Any] = field(default_factory=dict)
     differing: list[str] = field(default_factory=list)
     unshared: list[dict[str, Any]] = field(default_factory=list)
 
@@ -51,9 +45,12 @@ class MatchedRuns:
 
     @property
     def label(self) -> str:
-        """Task, data set and setting, such as "reid on market1501 (lr 0.1)"."""
-        text = task_label(self.first)
-        return f"{text} ({self.setting})" if self.setting else text
+        """Task, data set and setting, such as "reid on market1501 (lr 0.1)"; no two matches have the same."""
+        return self.with_setting(task_label(self.first))
+
+    def with_setting(self, text: str) -> str:
+        """Return a text with the setting behind it, if there is one."""
+        return f"{text} ({content_label(self.setting, self.setting)})" if self.setting else text
 
 
 @dataclass(frozen=True)
@@ -69,29 +66,69 @@ def task_label(record: Record) -> str:
     return f"{record.task} on {record.dataset.get('name')}"
 
 
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A run of an arm.
+
+    Attributes:
+        run: the run.
+        content: fields of its protocol, its backbone and its pretraining, without those chosen; one that does not act
+            has the value `NO_EFFECT`, which agrees with any other.
+        parts: those of the backbone and its pretraining, which arms need not share.
+    """
+
+    run: Run
+    content: Mapping[str, Any]
+    parts: Collection[str]
+
+    @classmethod
+    def of(cls, run: Run, chosen: Collection[str], exports: Exports) -> "_Candidate":
+        """Return a run with its fields."""
+        protocol = {name: value for name, value in displayed_fields(run.record).items() if name not in chosen}
+        facts = parts_of(run.record, chosen, exports)
+        return cls(run, facts | protocol, facts.keys() - protocol.keys())
+
+    def acting(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the fields that act, None for one that the run does not have."""
+        return {name: value for name in names if (value := self.content.get(name)) != NO_EFFECT}
+
+
+_Candidates = Sequence[Sequence[_Candidate]]
+"""Candidates of each arm."""
+
+
 def match(arms: Sequence[Selection], exports: Exports) -> Matching:
     """Return the groups of runs that can be compared, and the reasons why other runs cannot.
 
-    The protocol must be equal except for the fields of the selectors. So must every field of the backbone and of its
-    pretraining of which the arms have a value in common. A field without a common value, such as one that comes with a
-    part, is kept in `MatchedRuns.unshared` instead.
+    The protocol must be equal except for the fields of the selectors, and so must every field of the backbone and of
+    its pretraining of which the arms have a value in common. A field without a common value, such as one that comes
+    with a part, is kept in `MatchedRuns.unshared` instead. A field that does not act in one arm does not separate it
+    from another: the radius of SAM beside a run without SAM, the number of processes beside one without batch norm.
     """
     chosen = {name for arm in arms for name in arm.fields}
-    protocols: dict[str, list[list[Run]]] = {}
+    by_label: dict[str, list[list[_Candidate]]] = {}
     for index, arm in enumerate(arms):
         for run in arm.runs:
-            key = digest_of(protocol(run.record, chosen))
-            protocols.setdefault(key, [[] for _ in arms])[index].append(run)
-    matches: list[MatchedRuns] = []
-    exclusions: list[Exclusion] = [*_unmatched(len(arms), protocols, chosen)]
-    for group in protocols.values():
-        if all(group):
-            matching = _match_settings(group, arms, chosen, exports)
-            matches += matching.matches
-            exclusions += matching.exclusions
-    exclusions += _unused(arms, matches, exports)
-    matches.sort(key=lambda matched: (matched.first.task, str(matched.first.dataset.get("name")), matched.setting))
-    return Matching(matches, exclusions)
+            one = _Candidate.of(run, chosen, exports)
+            label = f"{one.content.get('task')} on {one.content.get('dataset')}"
+            by_label.setdefault(label, [[] for _ in arms])[index].append(one)
+    matching = Matching([], [])
+    for label in sorted(by_label):
+        names, unshared = _names(by_label[label])
+        parts = _agreeing(by_label[label], names)
+        if not parts and sum(map(bool, by_label[label])) > 1:
+            matching.exclusions.append(_nearest(by_label[label], names))
+        shown = setting_fields([content for content, _ in parts])
+        for content, part in sorted(parts, key=lambda found: [order(found[0].get(name)) for name in shown]):
+            matched = MatchedRuns([[one.run for one in of_arm] for of_arm in part])
+            matched.setting = {name: _shown(part, name, content[name], exports) for name in shown if name in content}
+            if mixed := _describe(matched, part, arms, unshared, chosen, exports):
+                matching.exclusions.append(mixed)
+            else:
+                matching.matches.append(matched)
+    refused = {reason.label for reason in matching.exclusions if isinstance(reason, ProtocolsDiffer)}
+    matching.exclusions.extend(one for one in _unused(arms, matching.matches, exports) if one.label not in refused)
+    return matching
 
 
 def _unused(arms: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports) -> Iterator[Exclusion]:
@@ -118,105 +155,84 @@ def _failed_trainings(arm: Selection, runs: Sequence[Run], exports: Exports) -> 
     return len(records) if failed else 0
 
 
-def _unmatched(
-    arms: int, protocols: Mapping[str, list[list[Run]]], chosen: Collection[str]
-) -> Iterator[ProtocolsDiffer]:
-    """Yield the tasks and data sets of which several arms have runs, but never under one protocol."""
-    by_label: dict[str, list[list[list[Run]]]] = {}
-    for group in protocols.values():
-        first = next(runs[0] for runs in group if runs).record
-        by_label.setdefault(task_label(first), []).append(group)
-    for label, groups in by_label.items():
-        present = [any(group[arm] for group in groups) for arm in range(arms)]
-        if any(all(group) for group in groups) or sum(present) < 2:
-            continue
-        records = [runs[0].record for group in groups for runs in group if runs]
-        yield ProtocolsDiffer(label, tuple(differences([protocol(record, chosen) for record in records])))
+def _names(candidates: _Candidates) -> tuple[list[str], list[str]]:
+    """Return the differing fields in which arms must agree, and those of parts that arms have no common value of."""
+    everyone = [one for of_arm in candidates for one in of_arm]
+    names: tuple[list[str], list[str]] = [], []
+    for name in dict.fromkeys(name for one in everyone for name in one.content):
+        values = [{repr(one.content.get(name)) for one in of_arm if one.acting([name])} for of_arm in candidates]
+        acting = [of_arm for of_arm in values if of_arm]
+        if len(set().union(*acting)) > 1:
+            is_part = any(name in one.parts for one in everyone)
+            names[is_part and len(acting) > 1 and not set.intersection(*acting)].append(name)
+    return names
 
 
-def _match_settings(
-    group: list[list[Run]], arms: Sequence[Selection], chosen: Collection[str], exports: Exports
-) -> Matching:
-    """Return the matches among the runs [arms][runs] of one protocol."""
-    facts = [[_facts(run.record, chosen, exports) for run in runs] for runs in group]
-    names = list(dict.fromkeys(name for arm_facts in facts for fact in arm_facts for name in fact))
-    values = {name: [{repr(fact.get(name)) for fact in arm_facts} for arm_facts in facts] for name in names}
-    shared = [name for name in names if set.intersection(*values[name])]
-    unshared = [name for name in names if name not in shared]
-    groups: dict[str, list[list[Run]]] = {}
-    contents: dict[str, dict[str, Any]] = {}
-    for index, (runs, arm_facts) in enumerate(zip(group, facts, strict=True)):
-        for run, fact in zip(runs, arm_facts, strict=True):
-            common = {name: fact.get(name) for name in shared}
-            key = digest_of(common)
-            contents[key] = common
-            groups.setdefault(key, [[] for _ in arms])[index].append(run)
-    complete = {key: MatchedRuns(runs) for key, runs in groups.items() if all(runs)}
-    distinguishing = _distinguishing_fields([contents[key] for key in complete])
-    matching = Matching([], [])
-    for key, matched in complete.items():
-        matched.setting = content_label(contents[key] | _recorded_fields(matched.first, distinguishing), distinguishing)
-        mixed = _describe(matched, arms, unshared, chosen, exports)
-        if mixed is None:
-            matching.matches.append(matched)
-        else:
-            matching.exclusions.append(mixed)
-    return matching
+def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[tuple[dict[str, Any], list[list[_Candidate]]]]:
+    """Return the parts of which all arms agree in what acts in several, each with the values of what acts there."""
+    found: list[tuple[dict[str, Any], list[list[_Candidate]]]] = [({}, [])]
+    for of_arm in candidates:
+        kinds: dict[str, tuple[dict[str, Any], list[_Candidate]]] = {}
+        for one in of_arm:
+            acting = one.acting(names)
+            kinds.setdefault(digest_of(acting), (acting, []))[1].append(one)
+        found = [
+            (content | acting, [*part, ones])
+            for content, part in found
+            for acting, ones in kinds.values()
+            if all(content.get(name, value) == value for name, value in acting.items())
+        ]
+    merged: dict[str, tuple[dict[str, Any], list[list[_Candidate]]]] = {}
+    for content, part in found:
+        _, whole = merged.setdefault(digest_of(content), (content, [[] for _ in candidates]))
+        for ones, more in zip(whole, part, strict=True):
+            ones += [one for one in more if one not in ones]
+    return list(merged.values())
 
 
-def _distinguishing_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the fields in which settings differ; of the pretraining only the method if that is enough."""
-    names = list(differences(contents))
-    method = f"{PRETRAINING}task"
-    short = [name for name in names if name == method or not name.startswith(PRETRAINING)]
-    enough = method in short and len({content_label(content, short) for content in contents}) == len(contents)
-    return short if enough else names
+def _nearest(candidates: _Candidates, names: Sequence[str]) -> ProtocolsDiffer:
+    """Return the two runs, one of each arm, that clash in the fewest fields; of several pairs of arms the farthest."""
+    clashes = []
+    for arms in combinations(filter(None, candidates), 2):
+        distinct = [{digest_of(one.acting(names)): one for one in of_arm}.values() for of_arm in arms]
+        clashes.append(min((_clash(a, b, names) for a, b in product(*distinct)), key=lambda clash: len(clash.fields)))
+    return max(clashes, key=lambda clash: len(clash.fields))
 
 
-def _facts(record: Record, chosen: Collection[str], exports: Exports) -> dict[str, Any]:
-    """Return the fields of a backbone and its pretraining, without weights and seed."""
-    backbone = backbone_of(record, chosen)
-    hidden = {*chosen, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
-    parts = {name: value for name, value in backbone.items() if name not in hidden}
-    return parts | _weights_source(record, chosen, exports)
+def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> ProtocolsDiffer:
+    """Return the fields that act in both runs and differ."""
+    (one, other), of_a, of_b = (a.run.record, b.run.record), a.acting(names), b.acting(names)
+    differing = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
+    values = {name: (short_value(one, name, of_a[name]), short_value(other, name, of_b[name])) for name in differing}
+    return ProtocolsDiffer(task_label(one), (one.run_id, other.run_id), values)
 
 
-def _weights_source(record: Record, chosen: Collection[str], exports: Exports) -> dict[str, Any]:
-    """Return where weights come from: the protocol of their training if its record is at hand, else their origin."""
-    parent = pretraining(record, exports)
-    if parent is None:
-        return {"weights": record.origin.get("training") or record.weights_id}
-    hidden = set(in_pretraining(chosen, record.backbone))
-    source = protocol(parent, hidden) | _weights_source(parent, hidden, exports)
-    return {"weights": "trained"} | {f"{PRETRAINING}{name}": value for name, value in source.items()}
+def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
+    """Return the value of a field for readers, which for a part is shorter than the form that it is compared by."""
+    one = next(one for of_arm in part for one in of_arm if one.content.get(name) == value)
+    record = one.run.record
+    if name in one.parts and name in record.backbone and name != "weights":
+        value = value_of(record, name, exports)
+    return short_value(record, name, value)
 
 
 def _describe(
-    matched: MatchedRuns, arms: Sequence[Selection], unshared: Sequence[str], chosen: Collection[str], exports: Exports
+    matched: MatchedRuns,
+    part: _Candidates,
+    arms: Sequence[Selection],
+    unshared: Sequence[str],
+    chosen: Collection[str],
+    exports: Exports,
 ) -> MixedArm | None:
-    """Write the differences between its arms into a match; return the reason if an arm mixes runs that differ.
-
-    Args:
-        unshared: names of the fields of which the arms have no value in common.
-    """
-    contents = []
+    """Write the differences between its arms into a match; return the reason if an arm mixes runs that differ."""
     # weights of another kind have another pretraining, which need not be listed
     unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
-    for arm, runs in zip(arms, matched.arms, strict=True):
-        facts = [{name: _facts(run.record, chosen, exports).get(name) for name in unshared} for run in runs]
-        if mixed := list(differences(facts)):
+    for arm, of_arm in zip(arms, part, strict=True):
+        if mixed := list(differences([one.acting(unshared) for one in of_arm])):
             return MixedArm(matched.label, arm.text, tuple(mixed))
-        contents.append(facts[0] | _recorded_fields(runs[0].record, unshared))
-    differing = [name for name in sorted(chosen) if len(_values(matched, name, exports)) > 1]
-    matched.differing = [*differing, *(name for name in unshared if name not in differing)]
-    matched.unshared = contents if unshared else []
+        acting = of_arm[0].acting(unshared)
+        matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})
+    values = {name: {repr(value_of(record, name, exports)) for record in matched.records} for name in sorted(chosen)}
+    matched.differing = [name for name in values if len(values[name]) > 1]
+    matched.differing += [name for name in unshared if name not in matched.differing]
     return None
-
-
-def _values(matched: MatchedRuns, name: str, exports: Exports) -> set[str]:
-    return {repr(value_of(record, name, exports)) for record in matched.records}
-
-
-def _recorded_fields(record: Record, names: Sequence[str]) -> dict[str, Any]:
-    """Return the backbone's fields as the record has them, a shorter form than the one they are compared by."""
-    return {name: record.backbone[name] for name in names if name in record.backbone and name != "weights"}

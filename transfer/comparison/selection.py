@@ -36,14 +36,15 @@ def select(text: str, runs: RunSet) -> Selection:
     """Return the runs that a selector names.
 
     Args:
-        text: a run's id or folder, the name of a backbone, or field=value[,field=value] with fields of
-            `transfer.records.fields.value_of`.
+        text: a run's folder or id, or the end of it as tables print it; the name of a backbone; or
+            field=value[,field=value] with fields of `transfer.records.fields.value_of`.
         runs: runs to choose from.
 
     Raises:
         UsageError: the selector names no run.
     """
-    if named := [run for run in runs if text.rstrip("/") == run.record.run_id or _is_folder(text, run.folder)]:
+    run_id = text.rstrip("/")
+    if named := [run for run in runs if has_value(run.record, "run", run_id, {}) or _is_folder(text, run.folder)]:
         return Selection(text, named)
     if "=" in text:
         return _by_fields(text, runs)

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from transfer.records.labels import content_label, letter
-from transfer.records.protocol import NOT_RECORDED, OF_DATA, displayed_fields, distinguishing_fields
+from transfer.records.protocol import (
+    NO_EFFECT,
+    NOT_RECORDED,
+    OF_DATA,
+    PRETRAINING,
+    differences,
+    displayed_fields,
+    distinguishing_fields,
+)
 from transfer.records.record import Record
 
 # Fields of the protocol that a row shows in its columns `task` and `dataset`.
@@ -82,7 +90,7 @@ def _group_rows(
     names = list(distinguishing_fields(contents))
     groups: dict[str, Comparability] = {}
     for row, content in zip(rows, contents, strict=True) if names else ():
-        fields = {name: _short(records[row], name, content) for name in names}
+        fields = {name: short_value(records[row], name, content.get(name, NOT_RECORDED)) for name in names}
         label = content_label(fields, names)
         if label not in groups:
             values = ((name, tuple(value) if isinstance(value, list) else value) for name, value in fields.items())
@@ -108,10 +116,31 @@ def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dic
     return [{name: value for name, value in content.items() if name not in _SHOWN} for content in contents]
 
 
-def _short(record: Record, name: str, content: Mapping[str, Any]) -> Any:
+def short_value(record: Record, name: str, value: Any) -> Any:
     """Return the value of a field; for a file its name and the start of its digest."""
-    value = content.get(name, NOT_RECORDED)
     if isinstance(value, str) and len(hexadecimal := value.removeprefix("sha256:")) == 64:
         file = Path(str(record.options.get(name) or "")).name
         return f"{file} {hexadecimal[:_SHORT]}".strip()
     return value
+
+
+def setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the fields that tell settings apart; a field that a setting does not have has no effect in it.
+
+    Pretrainings of several methods differ in most options; of these the ones are named that differ within a method.
+    What describes the contents of data is named only where settings differ in nothing else.
+    """
+    every = dict.fromkeys(name for content in contents for name in content)
+    filled = [{name: content.get(name, NO_EFFECT) for name in every} for content in contents]
+    method = f"{PRETRAINING}task"
+    of_methods = [[one for one in filled if one.get(method) == name] for name in {one.get(method) for one in filled}]
+    within = {name for of_method in of_methods for name in distinguishing_fields(of_method)} | {method}
+    names = [name for name in distinguishing_fields(filled) if name in within or not name.startswith(PRETRAINING)]
+
+    def suffices(chosen: Sequence[str]) -> bool:
+        return len({content_label(content, chosen) for content in filled}) == len(filled)
+
+    for name in [name for name in names if name.removeprefix(PRETRAINING).startswith(OF_DATA)]:
+        fewer = [other for other in names if other != name]
+        names = fewer if suffices(fewer) else names
+    return names if suffices(names) else list(differences(filled))

@@ -1,6 +1,6 @@
 """Fields of records by name, for the axes of maps and plots. Imports neither torch nor pandas."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
@@ -10,7 +10,15 @@ from backbones.stems import STEMS, StemSpec, find_stem
 from backbones.user_code import is_user_part
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
 from transfer.records.labels import value_label
-from transfer.records.protocol import PRETRAINING, backbone_of, pretraining
+from transfer.records.protocol import (
+    NO_EFFECT,
+    PRETRAINING,
+    backbone_of,
+    displayed_fields,
+    idle,
+    in_pretraining,
+    pretraining,
+)
 from transfer.records.store import Record
 
 _RUN = {item.name for item in fields(PretrainRunOptions)} | set(EXECUTION)
@@ -22,8 +30,8 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
 
     Args:
         record: the record.
-        name: task, dataset, backbone, seed, weights (their id), a field of the resolved backbone (equal stems have one
-            name), an option of the task, or one of these behind `pretraining.`.
+        name: task, dataset, backbone, run (its id), seed, weights (their id), a field of the resolved backbone (equal
+            stems have one name), an option of the task, or one of these behind `pretraining.`.
         exports: see `transfer.records.protocol.by_export`.
     """
     if name.startswith(PRETRAINING):
@@ -36,6 +44,8 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
 def _plain(record: Record, name: str) -> Any:
     if name in ("task", "seed"):
         return getattr(record, name)
+    if name == "run":
+        return record.run_id
     if name == "weights":
         return record.weights_id
     if name in ("dataset", "backbone"):
@@ -50,10 +60,15 @@ def _plain(record: Record, name: str) -> Any:
 
 
 def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]) -> str:
-    """Return a user's text for a value in the form of `value_of`: any name of a stem becomes its short name."""
+    """Return a user's text for a value in the form of `value_of`.
+
+    Any name of a stem becomes its short name, and the end of a run's id, as tables print it, the whole id.
+    """
     if name.startswith(PRETRAINING):
         parent = pretraining(record, exports)
         return text if parent is None else as_value(parent, name.removeprefix(PRETRAINING), text, {})
+    if name == "run" and text == record.run_id.rpartition("-")[2]:
+        return record.run_id
     return _stem_name(text, record.backbone.get("patch")) if name == "stem" else text
 
 
@@ -76,9 +91,34 @@ def _sized(text: str, patch: int | None) -> StemSpec | None:
         return None
 
 
+def parts_of(record: Record, without: Collection[str], exports: Mapping[str, Record]) -> dict[str, Any]:
+    """Return the fields of a backbone and its pretraining, without weights and seed; `NO_EFFECT` for what does not act.
+
+    Args:
+        record: the record.
+        without: names to leave out; see `transfer.records.protocol.configurations`.
+        exports: see `transfer.records.protocol.by_export`.
+    """
+    backbone = backbone_of(record, without)
+    backbone |= {name: NO_EFFECT for name in idle(record) if name in backbone}
+    hidden = {*without, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
+    return {name: value for name, value in backbone.items() if name not in hidden} | _source(record, without, exports)
+
+
+def _source(record: Record, without: Collection[str], exports: Mapping[str, Record]) -> dict[str, Any]:
+    """Return where weights come from: the protocol of their training if its record is at hand, else their origin."""
+    parent = pretraining(record, exports)
+    if parent is None:
+        return {"weights": record.origin.get("training") or record.weights_id}
+    hidden = in_pretraining(without, record.backbone)
+    source = {name: value for name, value in displayed_fields(parent).items() if name not in hidden}
+    source |= _source(parent, hidden, exports)
+    return {"weights": "trained"} | {f"{PRETRAINING}{name}": value for name, value in source.items()}
+
+
 def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> list[str]:
     """Return all names that `value_of` knows in any of the records."""
-    names = dict.fromkeys(("task", "dataset", "backbone", "seed"))
+    names = dict.fromkeys(("task", "dataset", "backbone", "run", "seed"))
     for record in records:
         names |= dict.fromkeys(name for name in record.options if name not in _RUN)
         names |= dict.fromkeys(name for name in record.backbone if name not in ("name", "weights", "files"))

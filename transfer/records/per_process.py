@@ -43,6 +43,16 @@ def _is_known(backbone: Mapping[str, Any]) -> bool:
     return not users and (arch in ARCHS or arch.split(".")[0] in plain_vits())
 
 
+def synchronises(task: str, options: Mapping[str, Any], backbone: Mapping[str, Any], world: int | None) -> bool:
+    """Return whether the value of `sync_bn` changes anything.
+
+    It needs a batch norm that trains; detectors have some of their own. One process computes alike without it; with
+    it, it computes what any number of processes does.
+    """
+    alone = world == 1 and options.get("sync_bn") is False
+    return task == "detect" or not (alone or task == "linear" or _has_batch_norm(backbone) is False)
+
+
 def _has_batch_norm(backbone: Mapping[str, Any]) -> bool | None:
     """Return whether a backbone has batch norm; None if it is not known."""
     if not _is_known(backbone):

@@ -17,7 +17,7 @@ from backbones.spec import BackboneSpec
 from backbones.stems import find_stem
 from backbones.user_code import is_user_part
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
-from transfer.records.per_process import per_process
+from transfer.records.per_process import per_process, synchronises
 from transfer.records.store import Record
 
 NOT_RECORDED = "not recorded"
@@ -89,10 +89,18 @@ def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
     return {name: value for name, value in values.items() if name not in names}
 
 
-def _idle(record: Record, without: Collection[str]) -> Collection[str]:
+def idle(record: Record, without: Collection[str] = ()) -> set[str]:
     """Return the options and the fields of the backbone that do not act; nothing is concluded from those `without`."""
     fields = {name: value for name, value in record.backbone.items() if value is not None}
-    return idle_options(_needs(record.task), _without({**_without(record.options, _PARTS), **fields}, without))
+    found = {*idle_options(_needs(record.task), _without({**_without(record.options, _PARTS), **fields}, without))}
+    options, backbone = (_without(values, without) for values in (record.options, record.backbone))
+    return found if synchronises(record.task, options, backbone, _world(record)) else found | {"sync_bn"}
+
+
+def _world(record: Record) -> int | None:
+    """Return the number of processes, of which those that share the tokens of an image count as one."""
+    world, sharing = (record.environment.get(name) for name in ("world_size", "sequence_parallel"))
+    return world // (sharing or 1) if isinstance(world, int) else None
 
 
 def _per_process(record: Record, without: Collection[str]) -> list[str]:
@@ -100,12 +108,12 @@ def _per_process(record: Record, without: Collection[str]) -> list[str]:
 
 
 def _processes(record: Record, without: Collection[str] = ()) -> dict[str, int]:
-    world, sharing = (record.environment.get(name) for name in ("world_size", "sequence_parallel"))
-    return {"world_size": world // (sharing or 1)} if isinstance(world, int) and _per_process(record, without) else {}
+    world = _world(record)
+    return {"world_size": world} if world is not None and _per_process(record, without) else {}
 
 
 def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
-    left_out = _LEFT_OUT.union(_idle(record, without))
+    left_out = _LEFT_OUT.union(idle(record, without))
     options = _without(record.options, left_out)
     content: dict[str, Any] = record.run_key_content.get("content", {})
     kept = _without(record.run_key_content.get("options", record.options), left_out)
@@ -172,7 +180,7 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
         without: names that take the effect from no field here; see `protocol`. No field is left out.
     """
     values = _without(record.backbone, ("weights", "files"))
-    values |= {name: _IDLE[name] for name in _idle(record, without) if name in _IDLE and name in values}
+    values |= {name: _IDLE[name] for name in idle(record, without) if name in _IDLE and name in values}
     files: dict[str, str] = record.backbone.get("files") or {}
     stem, patch = values.get("stem"), values.get("patch")
     if stem and patch and "stem" not in files and not is_user_part(stem):

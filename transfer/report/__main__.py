@@ -11,6 +11,7 @@ from backbones.runtime.files import check_writable, write_atomic
 from backbones.runtime.scratch import remove_left
 from backbones.settings import parse
 from transfer.cli.command import exit_on_user_error
+from transfer.comparison.selection import has_value
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, merged, store_in
 from transfer.report.formats import DATA, file_content, typed_frame
@@ -163,7 +164,8 @@ def _card(options: ReportOptions, known: Sequence[Run]) -> int:
     from transfer.share.model_card import model_card
 
     name = options.card
-    run = next((run for run in known if name in (run.record.run_id, str(run.folder), run.folder.name)), None)
+    named = (run for run in known if name == str(run.folder) or has_value(run.record, "run", str(name), {}))
+    run = next(named, None)
     if run is None:
         raise UserError(f"there is no run {name!r} in {', '.join(map(str, options.runs))}")
     _print(model_card(run, known).encode(), options.output)

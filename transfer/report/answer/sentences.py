@@ -120,8 +120,7 @@ def _listed(word: str, rows: Sequence[ComparedScore], tests: int) -> str:
 def row_name(row: ComparedScore) -> str:
     """Return the task, score and data of a row: "knn top1 on toy (lr 0.1)"."""
     first = row.matched.first
-    setting = f" ({row.matched.setting})" if row.matched.setting else ""
-    return f"{first.task} {row.score} on {first.dataset.get('name')}{setting}"
+    return row.matched.with_setting(f"{first.task} {row.score} on {first.dataset.get('name')}")
 
 
 def _effect(row: ComparedScore, tests: int) -> str:

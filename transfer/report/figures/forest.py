@@ -5,19 +5,22 @@ trainings that broke down.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
+from backbones.errors import visible
 from backbones.runtime.csv_text import csv_text
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.records.run_set import RunSet
 from transfer.report.answer.naming import arm_name
 from transfer.report.answer.sentences import interval_text, row_name
 from transfer.report.figures.svg import COLOURS, INK, Mark, Plot, arm_number, canvas, is_narrow, plain, plot_of
+from transfer.report.tables.table import plain_value
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind
 
-ROW = 0.34
-"""Height of a row in inches."""
+ROW, LINE = 0.34, 0.22
+"""Height of a row, and of a line of its label, in inches."""
 ROWS = 60
 """Rows that are drawn; further ones stand in the table alone."""
 DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
@@ -44,12 +47,13 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
     ]
     colours = dict(zip(DECIDED, _colours(comparison, runs), strict=True))
     a, b = (plain(arm_name(arm.text), 40) for arm in comparison.arms)
-    height = sum(ROW * len(part) for part in panels) + 1.15 * len(panels)
-    height *= 1.5 if is_narrow() else 1  # names take two lines
+    labels = {id(row): _label(row) for row in drawn}
+    height = sum(max(ROW, LINE * (1 + label.count("\n"))) for label in labels.values()) + 1.15 * len(panels)
     with canvas(8.6, height, len(panels)) as (figure, all_axes):
         marks: list[Mark] = []
         for axes, part in zip(all_axes, panels, strict=True):
             marks += _panel(axes, part, colours, {"a": a, "b": b})
+            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part])
             axes.set_xlabel("points of a percent" if part[0].percent else "the score's own unit")
             axes.set_title(f"← {b} better{chr(10) * is_narrow()}", loc="left", fontsize=9)  # a line above the other
             axes.set_title(f"{a} better →", loc="right", fontsize=9)
@@ -92,8 +96,6 @@ def _panel(
         seeds = " and ".join(map(str, dict.fromkeys(estimate.seeds)))
         told = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {verdict_in_short(row.verdict)}"
         yield Mark(gid, told, row.matched.first.run_id)
-    labels = [plain(row_name(row), 48) for row in rows]
-    axes.set_yticks(list(places), [label.replace(" on ", "\non ", 1) if is_narrow() else label for label in labels])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(True, axis="x", color=INK, alpha=0.14, linewidth=0.7)
     axes.set_axisbelow(True)
@@ -101,13 +103,21 @@ def _panel(
     axes.tick_params(axis="y", length=0)
 
 
+def _label(row: ComparedScore) -> str:
+    """Return the name of a row in lines, whole: its end is what tells rows apart."""
+    return "\n".join(wrap(visible(row_name(row)), 26 if is_narrow() else 48))
+
+
 def _csv(rows: Sequence[ComparedScore]) -> str:
-    lines: list[list[Any]] = [["task", "dataset", "score", "percent", "difference", "low", "high", "p", "verdict"]]
+    settings = list(dict.fromkeys(name for row in rows for name in row.matched.setting))
+    numbers_of = ("difference", "low", "high", "p", "verdict")
+    lines: list[list[Any]] = [["task", "dataset", *settings, "score", "percent", *numbers_of]]
     for row in rows:
         first, estimate = row.matched.first, row.estimate
         numbers: list[Any] = ["", "", "", ""]
         if estimate is not None:
             numbers = [row.scale * estimate.estimate, row.scale * estimate.low, row.scale * estimate.high, row.p]
-        head = [first.task, first.dataset.get("name"), row.score, row.percent]
+        setting = [plain_value(name, row.matched.setting.get(name, "")) for name in settings]
+        head = [first.task, first.dataset.get("name"), *setting, row.score, row.percent]
         lines.append([*head, *numbers, verdict_in_short(row.verdict)])
     return f"{csv_text(lines)}\n"

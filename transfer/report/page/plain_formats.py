@@ -17,8 +17,7 @@ def as_terminal(parts: Sequence[Section], *, ids: bool = False, colour: bool = F
             continue
         pieces = [coloured(visible(f"## {part.title}"), BOLD, colour=colour)]
         if part.table is not None:
-            table = part.narrow or part.table
-            pieces.append(terminal(table.without(*(() if ids else RUN_COLUMNS)), colour=colour))
+            pieces.append(terminal(part.table.without(*(() if ids else RUN_COLUMNS)), colour=colour))
         for number, line in enumerate(filter(str.strip, part.note.splitlines())):
             told = "\n".join(broken_lines(visible(line), WIDTH))
             pieces.append(coloured(told, BOLD, colour=colour and part.lead and not number))

@@ -43,8 +43,6 @@ class Section:
     title: str
     table: Table | None = None
     """Table whose column in `RUN_COLUMNS`, if any, is shown last."""
-    narrow: Table | None = None
-    """The table in fewer columns, for a terminal; None where the table itself is shown there."""
     note: str = ""
     """Plain text, a paragraph per line."""
     reading: str = ""

@@ -234,21 +234,18 @@ def _samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Se
 
 
 def _difference_table(comparison: "Comparison", runs: RunSet) -> Section:
-    from transfer.report.tables.comparison import comparison_table, short_comparison
+    from transfer.report.tables.comparison import comparison_table
 
     a, b = (arm.text for arm in comparison.arms)
-    table = comparison_table(comparison, runs)
-    return Section(title=f"{a} against {b}", table=table, narrow=short_comparison(comparison, table, runs))
+    return Section(title=f"{a} against {b}", table=comparison_table(comparison, runs))
 
 
 def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) -> Section:
-    from transfer.report.tables.comparison import crossed, interaction_table, short_comparison
+    from transfer.report.tables.comparison import crossed, interaction_table
 
     first, second = fields
     comparison = crossed(runs, first, second, request.bootstrap)
-    table = interaction_table(comparison, runs)
-    title = f"Interaction of {first} and {second}"
-    return Section(title=title, table=table, narrow=short_comparison(comparison, table, runs))
+    return Section(title=f"Interaction of {first} and {second}", table=interaction_table(comparison, runs))
 
 
 def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> Iterator[Section]:

@@ -13,8 +13,8 @@ from backbones.engine.outcome import SCORED
 from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of
 from transfer.report.tables.cell_values import Endings
-from transfer.report.tables.comparison_cells import ShortVerdict
 from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_number
+from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind, Verdict
 
 WIDTH = 100
@@ -94,7 +94,9 @@ def terminal(table: Table, *, width: int = WIDTH, colour: bool = False) -> str:
 
 def _cells(table: Table, column: Column) -> _Cells:
     values = table[column.name]
-    texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts_of(table, column)]
+    in_short = (verdict_in_short(value) if isinstance(value, Verdict) else "" for value in values)
+    texts = [short or text for short, text in zip(in_short, texts_of(table, column), strict=True)]
+    texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts]
     words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
     breakable = column.name not in RUN_COLUMNS and words and not any(map(is_number, values))
     return _Cells(column, visible(column.name), texts, [_colour(value) for value in values], breakable)
@@ -109,8 +111,6 @@ def _with_short_ids(cells: _Cells) -> _Cells:
 
 
 def _colour(value: object) -> int:
-    if isinstance(value, ShortVerdict):
-        value = value.verdict
     if isinstance(value, Verdict):
         return _COLOURS.get(value.kind, 0)
     if isinstance(value, Endings):

@@ -16,10 +16,10 @@ from transfer.comparison.paired_intervals import Bootstrap
 from transfer.comparison.pairing import MatchedRuns, match
 from transfer.comparison.selection import select_arms
 from transfer.comparison.two_by_two import axis, corners, effects
-from transfer.records.grouping import dataset_label, machines_of_tasks, marks
+from transfer.records.grouping import dataset_label, machines_of_tasks
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import BreakdownRate
-from transfer.report.tables.comparison_cells import Means, SeedCounts, ShortVerdict
+from transfer.report.tables.comparison_cells import Means, SeedCounts
 from transfer.report.tables.comparison_notes import (
     adjustment_notes,
     count_of_runs,
@@ -32,10 +32,14 @@ from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Ta
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind
 
+ERRORS = ("se of seeds", "se of samples")
+NUMBERS = ("difference", "low", "high")
 P_VALUES = ("p", "adjusted p")
-NUMBERS = ("difference", "low", "high", "se of seeds", "se of samples")
-LATER = (*NUMBERS, *P_VALUES, "verdict", "seeds", "clusters", "draws")
+COUNTS = ("clusters", "resamples")
+LATER = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
 """Columns to the right of those that identify the comparison; each is left out where no row has a value."""
+DETAIL = {"a": 1, "b": 1, "adjusted p": 1, "p": 2, "seeds": 3} | dict.fromkeys((*ERRORS, *COUNTS), 5)
+"""How early a narrow terminal does without a column, see `Column`."""
 BROKE_DOWN = "broke down"
 """Prefix of the names of the columns with rates of breakdowns, which stand last."""
 
@@ -134,34 +138,6 @@ def crossed(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) -> C
     return comparison
 
 
-def short_comparison(comparison: Comparison, table: Table, runs: RunSet) -> Table:
-    """Return the table of a comparison in columns that fit a terminal, the verdict first.
-
-    Args:
-        comparison: of two arms, or of a 2 x 2.
-        table: its whole table, whose notes are kept.
-        runs: among which they were compared.
-    """
-    rows = []
-    for row, whole in zip(comparison.rows, table.rows, strict=True):
-        of_runs = ", ".join(marks(row.matched.records, runs.exports))
-        name = row.matched.label + (f" ({of_runs})" if of_runs else "")
-        cells: Row = {"verdict": ShortVerdict(row.verdict), "on": name, "score": row.score}
-        cells |= {"effect": row.effect} if row.effect else {}
-        if row.estimate is not None:
-            digits = ".2f" if row.percent else f".{SIGNIFICANT}g"
-            numbers = (row.estimate.estimate, row.estimate.low, row.estimate.high)
-            difference, low, high = (row.scale * number + 0.0 for number in numbers)
-            cells["difference"] = f"{difference:+{digits}} [{low:{digits}}, {high:{digits}}]"
-        kept = ("a", "b", "seeds", *(name for name in table.names if name.startswith(BROKE_DOWN)))
-        cells |= {name: whole.get(name) for name in kept if name in table}
-        rows.append(cells | {"p": row.p})
-    columns = [replace(column, detail=1) for column in table.columns if column.name in ("a", "b")]
-    columns += [Column("p", significant_digits=2, detail=2), Column("seeds", detail=3)]
-    columns += [Column(name, detail=4) for name in table.names if name.startswith(BROKE_DOWN)]
-    return Table.from_rows(rows, columns, table.notes).without_empty()
-
-
 def _broken(matched: MatchedRuns, names: Sequence[str]) -> tuple[str, ...]:
     """Return the arms all of whose runs broke down."""
     arms = zip(names, matched.arms, strict=True)
@@ -201,11 +177,15 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
 
 def _columns(in_percent: bool) -> list[Column]:
     """Return the columns that hold numbers."""
-    numbers = ("a", "b", *NUMBERS)
     unit, digits = ("percent", None) if in_percent else ("", SIGNIFICANT)
-    columns = [Column(name, unit, significant_digits=digits) for name in numbers]
-    columns += [Column(name, significant_digits=digits) for name in ("clusters", "draws")]
-    return columns + [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
+    columns = [Column(name, unit, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS)]
+    columns += [Column(name, significant_digits=digits) for name in COUNTS]
+    columns += [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
+    columns += [Column(name) for name in ("seeds", "means")]
+    columns += [Column(f"{BROKE_DOWN}{arm}") for arm in ("", " a", " b")]
+    return [
+        replace(column, detail=DETAIL.get(column.name, 4 * column.name.startswith(BROKE_DOWN))) for column in columns
+    ]
 
 
 def _head(matched: MatchedRuns, runs: RunSet) -> Row:
@@ -213,7 +193,7 @@ def _head(matched: MatchedRuns, runs: RunSet) -> Row:
     made_on = sorted(machines_of_tasks(records)[matched.first.task])
     head: Row = {"task": matched.first.task, "dataset": dataset_label(records, runs.exports, made_on)}
     head[RUN] = tuple(record.run_id for record in records)
-    return head | ({"setting": matched.setting} if matched.setting else {})
+    return head | matched.setting
 
 
 def _difference(row: ComparedScore) -> Row:
@@ -246,5 +226,5 @@ def _numbers(row: ComparedScore) -> dict[str, Any]:
         "adjusted p": row.p,
         "seeds": SeedCounts.from_estimate(estimate),
         "clusters": estimate.clusters,
-        "draws": estimate.draws,
+        "resamples": estimate.draws,
     }

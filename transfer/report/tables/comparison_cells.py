@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 from transfer.comparison.compare_arms import Effect
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Verdict
 
 
 @dataclass(frozen=True)
@@ -28,13 +26,6 @@ class SeedCounts:
 
 
 @dataclass(frozen=True)
-class ShortVerdict:
-    """Verdict that is shown without its numbers."""
-
-    verdict: Verdict
-
-
-@dataclass(frozen=True)
 class Means:
     """Means of the corners that an effect is computed from, in percent or in the score's own unit."""
 
@@ -46,11 +37,6 @@ def _(seeds: SeedCounts) -> str:
     if seeds.paired:
         return f"{seeds.counts[0]} in pairs"
     return "1" if set(seeds.counts) == {1} else ", ".join(map(str, seeds.counts))
-
-
-@cell_text.register
-def _(short: ShortVerdict) -> str:
-    return verdict_in_short(short.verdict)
 
 
 @cell_text.register

@@ -16,7 +16,7 @@ from transfer.comparison.exclusions import (
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, Unit
 from transfer.records.grouping import scores_pretraining_data
-from transfer.records.labels import content_label
+from transfer.records.labels import content_label, value_label
 from transfer.records.record import Record
 from transfer.report.tables.columns import unjudged_note
 from transfer.report.tables.table import Note
@@ -60,11 +60,13 @@ def _exclusion_text(exclusion: Exclusion) -> str:
             count = exclusion.trainings
             return f"'{exclusion.arm}' has nothing there, since {count} of {count} trainings before it broke down"
         case ProtocolsDiffer():
-            fields = ", ".join(exclusion.fields) or "nothing, but an arm is missing"
-            return f"not compared, since the protocols differ in {fields}"
+            pairs = {name: " against ".join(map(value_label, values)) for name, values in exclusion.fields.items()}
+            fields = ", ".join(f"{name} ({values})" for name, values in pairs.items()) or "nothing, unlike the others"
+            how = "rerun one with the other's value, or add it to both arms (FIELD=VALUE,FIELD=VALUE)"
+            return f"not compared: the nearest runs, {' and '.join(exclusion.runs)}, differ in {fields}; {how}"
         case MixedArm():
-            fields = ", ".join(exclusion.fields)
-            return f"not compared, since the runs of '{exclusion.arm}' differ in {fields}; narrow it"
+            fields, how = ", ".join(exclusion.fields), "narrow it: FIELD=VALUE,FIELD=VALUE"
+            return f"not compared, since the runs of '{exclusion.arm}' differ in {fields}; {how}"
         case BrokenCorners():
             return f"no interaction, since all runs broke down with {'; with '.join(exclusion.corners)}"
     raise TypeError(exclusion)
@@ -210,8 +212,7 @@ def overall_notes(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) 
     places: dict[str, list[str]] = {}
     numbers = verdict_rows(rows, exports)
     for row in map(rows.__getitem__, numbers):
-        first = row.matched.first
-        places.setdefault(verdict_in_short(row.verdict), []).append(f"{first.task} {first.dataset.get('name')}")
+        places.setdefault(verdict_in_short(row.verdict), []).append(row.matched.label)
     counts = "; ".join(f"{verdict} in {len(where)} ({', '.join(where)})" for verdict, where in places.items())
     about = f"verdict over {len(numbers)} primary score{'s' * (len(numbers) != 1)}"
     return [Note(counts, about, tuple(numbers))] if numbers else []

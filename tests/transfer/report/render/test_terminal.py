@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 
 from transfer.report.render.terminal import WIDTH, shows_colours, terminal
-from transfer.report.tables.comparison_cells import ShortVerdict
 from transfer.report.tables.table import RUN, Column, Note, Table
 from transfer.statistics.verdicts import Kind, Verdict
 
@@ -70,7 +69,7 @@ def test_runs_are_named_in_full_below_where_their_column_is_short() -> None:
 
 
 def test_colours_stand_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = Table.from_rows([{"verdict": ShortVerdict(Verdict(kind))} for kind in (Kind.A_BETTER, Kind.CANNOT_TELL)])
+    table = Table.from_rows([{"verdict": Verdict(kind)} for kind in (Kind.A_BETTER, Kind.CANNOT_TELL)])
     plain, coloured = terminal(table), terminal(table, colour=True)
     assert "\x1b" not in plain
     assert "\x1b[32ma better" in coloured

@@ -98,7 +98,7 @@ def test_a_row_is_the_difference_of_means_in_percent(tmp_path: Path) -> None:
     assert top1["difference"] == pytest.approx(means[0] - means[1])
     assert top1["low"] < 30 < top1["high"]
     assert top1["verdict"] == "a better"
-    assert (top1["seeds"], top1["clusters"], top1["draws"]) == ("3 in pairs", IMAGES, 2000)
+    assert (top1["seeds"], top1["clusters"], top1["resamples"]) == ("3 in pairs", IMAGES, 2000)
     assert top1["broke down a"] == "0 of 3 (0 to 56 %)"
     assert row(compare(runs, "stem=patchify", "stem=conv", draws=500), score="top1")["verdict"] == "b better"
 
@@ -143,8 +143,12 @@ def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
 
 def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", lr=0.1), made(tmp_path, "patchify", lr=0.2)]
-    with pytest.raises(UserError, match="knn on toy_market: not compared, since the protocols differ in lr"):
-        compare(runs, "stem=conv", "stem=patchify")
+    nearest = " and ".join(run.record.run_id for run in runs)
+    said = rf"compared: knn on toy_market: not compared: the nearest runs, {nearest}, differ in lr \(0.1 against 0.2\); rerun"
+    with pytest.raises(UserError, match=said) as refused:
+        compare([*runs, made(tmp_path, "conv", lr=0.3, task_version=9)], "stem=conv", "stem=patchify")
+    assert "\n" not in str(refused.value)
+    assert "in no row" not in str(refused.value)
     runs += [made(tmp_path, "patchify", lr=0.1), made(tmp_path, "conv", lr=0.3, broke=True)]
     table = compare(runs, "stem=conv", "stem=patchify", draws=200)
     assert len(table) == 2
@@ -157,11 +161,11 @@ def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
 def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) -> None:
     runs = [made(tmp_path, stem, attention) for stem, attention in LEVELS]
     table = compare(runs, "stem=conv", "stem=patchify", draws=500)
-    assert list(dict.fromkeys(table["setting"])) == ["attention relu, qk_norm yes", "attention softmax, qk_norm no"]
-    differences = [row(table, score="top1", setting=one)["difference"] for one in dict.fromkeys(table["setting"])]
+    assert list(zip(table["attention"], table["qk_norm"]))[::2] == [("relu", True), ("softmax", False)]
+    differences = [row(table, score="top1", attention=one)["difference"] for one in ("relu", "softmax")]
     assert differences[0] < 15 < differences[1]
     by_attention = compare(runs, "attention=softmax", "attention=relu", draws=200)
-    assert list(dict.fromkeys(by_attention["setting"])) == ["stem conv", "stem patchify"]
+    assert by_attention["stem"][::2] == ["conv", "patchify"]
     assert "besides, the arms have qk_norm no against qk_norm yes" in notes(by_attention)
     assert "the arms differ in attention, qk_norm" in notes(by_attention)
 
@@ -303,7 +307,7 @@ def test_damaged_outcomes_leave_means_and_the_other_rows(tmp_path: Path) -> None
     assert lost["verdict"] == "no interval"
     assert lost["low"] is None
     assert str(path) in notes(table)
-    assert "no interval in 1 (knn other)" in notes(table)
+    assert "no interval in 1 (knn on other)" in notes(table)
     assert column(compare(damaged, "stem=conv", "stem=patchify"), "verdict") == ["no interval"] * 2
 
 
