@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transfer.records.fields import order
 from transfer.records.labels import content_label, letter
 from transfer.records.protocol import (
     NO_EFFECT,
@@ -49,7 +50,7 @@ class Comparabilities:
 
 
 def comparabilities(records: Sequence[Record], without: Collection[str] = ()) -> Comparabilities:
-    """Return the comparability groups of rows.
+    """Return the comparability groups of rows; their letters do not depend on the order of the rows.
 
     Args:
         records: any record of each row.
@@ -59,8 +60,8 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
     rows_of_task: dict[str, list[int]] = {}
     for row, record in enumerate(records):
         rows_of_task.setdefault(record.task, []).append(row)
-    for rows in rows_of_task.values():
-        _group_rows(result, records, rows, without)
+    for task in sorted(rows_of_task):
+        _group_rows(result, records, rows_of_task[task], without)
     return result
 
 
@@ -87,15 +88,19 @@ def _group_rows(
 ) -> None:
     """Add the groups of the rows of one task to the result."""
     contents = _comparable([records[row] for row in rows], without)
-    names = list(distinguishing_fields(contents))
-    groups: dict[str, Comparability] = {}
+    names = sorted(distinguishing_fields(contents))
+    of_label: dict[str, dict[str, Any]] = {}
+    labels = {}
     for row, content in zip(rows, contents, strict=True) if names else ():
         fields = {name: short_value(records[row], name, content.get(name, NOT_RECORDED)) for name in names}
-        label = content_label(fields, names)
-        if label not in groups:
-            values = ((name, tuple(value) if isinstance(value, list) else value) for name, value in fields.items())
-            groups[label] = Comparability(letter(len(result.groups)), tuple(values))
-            result.groups.append(groups[label])
+        labels[row] = content_label(fields, names)
+        of_label.setdefault(labels[row], fields)
+    groups = {}
+    for label, fields in sorted(of_label.items(), key=lambda item: [order(value) for value in item[1].values()]):
+        values = ((name, tuple(value) if isinstance(value, list) else value) for name, value in fields.items())
+        groups[label] = Comparability(letter(len(result.groups)), tuple(values))
+        result.groups.append(groups[label])
+    for row, label in labels.items():
         result.of_row[row] = groups[label]
 
 

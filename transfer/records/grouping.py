@@ -5,8 +5,10 @@ Imports neither torch nor pandas.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
+from transfer.cli.options import BackboneOptions
 from transfer.records.comparability import Comparabilities, Comparability, comparabilities
 from transfer.records.labels import content_label, value_label
 from transfer.records.per_process import FROZEN
@@ -24,6 +26,8 @@ from transfer.records.protocol import (
 )
 from transfer.records.store import Record
 
+# Parts that a command sets in the place of a backbone's own; of `pos_resample` the record does not say who set it.
+_SET = {item.name for item in dataclass_fields(BackboneOptions)} - {"weights", "load", "pos_resample"}
 # Fields of a backbone that do not change its architecture.
 _NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size")
 OF_PRETRAINING = "data set of the pretraining"
@@ -188,7 +192,7 @@ def origin_label(record: Record, chain: Sequence[Record]) -> str:
 
 
 def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> None:
-    """Add to a backbone's name the fields that differ between rows of that name and task."""
+    """Add to a backbone's name the fields that differ between rows of that name and task, or that a command set."""
     by_name: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         by_name.setdefault((group.first.task, group.backbone), []).append(group)
@@ -197,7 +201,9 @@ def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> 
         # Stochastic depth is an option of the task, and the size of pretraining matters only to `length: train`.
         hidden = {"name", "drop_path", *without}
         hidden |= set() if any(content.get("length") == "train" for content in contents) else {"train_size"}
-        names = [name for name in differences(contents) if name not in hidden]
+        chosen = {name for group in namesakes for name in _SET if group.first.options.get(name) is not None}
+        differing = {*differences(contents), *chosen} - hidden
+        names = [name for name in contents[0] if name in differing]
         values = {name: _shown_values(namesakes, name) for name in names}
         for row, group in enumerate(namesakes if names else ()):
             group.backbone += f", {content_label({name: shown[row] for name, shown in values.items()}, names)}"

@@ -19,7 +19,7 @@ from transfer.report.tables.table import plain_value
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind
 
-ROW, LINE = 0.34, 0.22
+ROW, LINE = 0.34, 0.26
 """Height of a row, and of a line of its label, in inches."""
 ROWS = 60
 """Rows that are drawn; further ones stand in the table alone."""
@@ -48,7 +48,8 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
     colours = dict(zip(DECIDED, _colours(comparison, runs), strict=True))
     a, b = (plain(arm_name(arm.text), 40) for arm in comparison.arms)
     labels = {id(row): _label(row) for row in drawn}
-    height = sum(max(ROW, LINE * (1 + label.count("\n"))) for label in labels.values()) + 1.15 * len(panels)
+    around = 1.7 if is_narrow() else 1.15  # titles one above the other
+    height = sum(max(ROW, LINE * (1 + label.count("\n"))) for label in labels.values()) + around * len(panels)
     with canvas(8.6, height, len(panels)) as (figure, all_axes):
         marks: list[Mark] = []
         for axes, part in zip(all_axes, panels, strict=True):
@@ -105,7 +106,7 @@ def _panel(
 
 def _label(row: ComparedScore) -> str:
     """Return the name of a row in lines, whole: its end is what tells rows apart."""
-    return "\n".join(wrap(visible(row_name(row)), 26 if is_narrow() else 48))
+    return "\n".join(wrap(visible(row_name(row)), 18 if is_narrow() else 48))
 
 
 def _csv(rows: Sequence[ComparedScore]) -> str:

@@ -18,7 +18,8 @@ from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
-from transfer.report.render.text import constant_columns, note_texts, shown_text, values
+from transfer.report.render.text import constant_columns, note_texts, values
+from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 
 CELLS = 6000
@@ -150,8 +151,11 @@ def _table(table: Table, section: Section, marks: dict[str, list[str]], most: in
     constant = constant_columns(table)
     names = sorted((name for name in table.names if name not in constant), key=lambda name: name in RUN_COLUMNS)
     numeric = [_is_numeric(table[name]) for name in names]
+    digits_of = {column.name: column.significant_digits for column in table.columns}
     columns = [
-        _numbers(table[name]) if of_numbers else [_text_cell(name, value, marks) for value in values(table, name)]
+        _numbers(table[name], digits_of[name])
+        if of_numbers
+        else [_text_cell(name, value, marks) for value in values(table, name)]
         for name, of_numbers in zip(names, numeric)
     ]
     named = [table[name] for name in names if name in RUN_COLUMNS]
@@ -193,14 +197,19 @@ def _row(cells: list[str], marks: list[str]) -> str:
     return f'<tr class="{" ".join(marks)}">{opening}>{badges}{inner}{"".join(cells[1:])}</tr>\n'
 
 
-def _numbers(values: list[Any]) -> list[str]:
-    """Return the cells of a column of numbers: whole numbers, else two decimals, or four digits if some are tiny."""
+def _numbers(values: list[Any], digits: int | None) -> list[str]:
+    """Return the cells of a column of numbers with its significant digits.
+
+    Without any these are whole numbers, else two decimals, or four digits if some are tiny.
+    """
     numbers = [None if value is None or math.isnan(value) else float(value) for value in values]
     whole = all(value is None or value.is_integer() for value in numbers)
-    tiny = any(value and abs(value) < 0.01 for value in numbers)
+    digits = digits or (4 if any(value and abs(value) < 0.01 for value in numbers) else None)
     cells = []
     for value in numbers:
-        shown = "" if value is None else f"{value:.0f}" if whole else f"{value:.4g}" if tiny else f"{value:.2f}"
+        shown = (
+            "" if value is None else f"{value:.0f}" if whole else f"{value:.{digits}g}" if digits else f"{value:.2f}"
+        )
         exact = "" if value is None else f"{value:.10g}"
         cells.append(f"<td class=n>{shown}</td>" if exact == shown else f'<td class=n data-v="{exact}">{shown}</td>')
     return cells
@@ -218,7 +227,7 @@ def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:
         return f'<td data-v="{text(" ".join(runs))}">{links}</td>'
     if value is None:
         return "<td></td>"
-    shown = shown_text(value)
+    shown = cell_text(value)
     wide = " class=w" * (len(shown) > WIDE)
     return f"<td{wide}>{text(shown)}</td>"
 

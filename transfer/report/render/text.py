@@ -87,15 +87,10 @@ def constant_columns(table: Table, least: int = 2) -> dict[str, str]:
     for name in table.names:
         if name in RUN_COLUMNS or any(is_number(value) for value in table[name]):
             continue
-        shown = {shown_text(value) for value in table[name]}
+        shown = {cell_text(value) for value in table[name]}
         if len(shown) == 1:
             constant[name] = shown.pop()
     return constant if len(constant) < len(table.names) else {}
-
-
-def shown_text(value: Any) -> str:
-    """Return the text of a cell that holds no number; "yes" or "no" for a bool."""
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else cell_text(value)
 
 
 def texts_of(table: Table, column: Column) -> list[str]:

@@ -30,6 +30,11 @@ def _(value: None) -> str:
 
 
 @cell_text.register
+def _(value: bool) -> str:
+    return value_label(value)
+
+
+@cell_text.register
 def _(value: tuple) -> str:  # type: ignore[type-arg]  # singledispatch reads the bare type
     return "; ".join(map(cell_text, value))
 

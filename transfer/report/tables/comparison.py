@@ -3,7 +3,7 @@
 Scores that are fractions are shown in percent, all others in their own unit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, replace
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ from transfer.comparison.pairing import MatchedRuns, match
 from transfer.comparison.selection import select_arms
 from transfer.comparison.two_by_two import axis, corners, effects
 from transfer.records.grouping import dataset_label, machines_of_tasks
+from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import BreakdownRate
 from transfer.report.tables.comparison_cells import Means, SeedCounts
@@ -27,6 +28,7 @@ from transfer.report.tables.comparison_notes import (
     exclusion_note,
     notes_of_match,
     overall_notes,
+    without_common_rows,
 )
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table, is_missing
 from transfer.statistics.intervals import Estimate
@@ -40,6 +42,8 @@ LATER = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
 """Columns to the right of those that identify the comparison; each is left out where no row has a value."""
 DETAIL = {"a": 1, "b": 1, "adjusted p": 1, "p": 2, "seeds": 3} | dict.fromkeys((*ERRORS, *COUNTS), 5)
 """How early a narrow terminal does without a column, see `Column`."""
+OF_OPTIONS = 12
+"""Significant digits of options, which are shown as they were given."""
 BROKE_DOWN = "broke down"
 """Prefix of the names of the columns with rates of breakdowns, which stand last."""
 
@@ -161,8 +165,9 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     heads = {id(matched.matched): _head(matched.matched, runs) for matched in comparison.matches}
     cells = [heads[id(row.matched)] | (_effect(row) if row.effect else _difference(row)) for row in rows]
     more = [*adjustment_notes(comparison), *overall_notes(rows, runs.exports)]
-    in_percent = any(row.percent for row in rows)
-    table = Table.from_rows(cells, _columns(in_percent), [*notes, *more])
+    settings = (name for row in rows for name in row.matched.setting)
+    columns = _columns(any(row.percent for row in rows), settings)
+    table = Table.from_rows(cells, columns, [*without_common_rows(notes, len(rows)), *more])
     better = {Kind.A_BETTER: "a", Kind.B_BETTER: "b"}
     shown = (
         (place, row) for place, row in enumerate(rows) if row.verdict.kind in better and not row.verdict.breakdowns
@@ -175,10 +180,11 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     return table.select([*first, *later, *last, RUN])
 
 
-def _columns(in_percent: bool) -> list[Column]:
-    """Return the columns that hold numbers."""
+def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
+    """Return the columns that hold numbers, and those that a narrow terminal does without."""
     unit, digits = ("percent", None) if in_percent else ("", SIGNIFICANT)
-    columns = [Column(name, unit, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS)]
+    columns = [Column(name, significant_digits=OF_OPTIONS) for name in settings]
+    columns += [Column(name, unit, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS)]
     columns += [Column(name, significant_digits=digits) for name in COUNTS]
     columns += [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
     columns += [Column(name) for name in ("seeds", "means")]
@@ -193,7 +199,10 @@ def _head(matched: MatchedRuns, runs: RunSet) -> Row:
     made_on = sorted(machines_of_tasks(records)[matched.first.task])
     head: Row = {"task": matched.first.task, "dataset": dataset_label(records, runs.exports, made_on)}
     head[RUN] = tuple(record.run_id for record in records)
-    return head | matched.setting
+    shown = {
+        name: value if isinstance(value, int | float) else value_label(value) for name, value in matched.setting.items()
+    }
+    return head | shown
 
 
 def _difference(row: ComparedScore) -> Row:

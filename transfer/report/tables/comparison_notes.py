@@ -183,6 +183,18 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
         yield f"{numbers}: for so unlike numbers the interval is wide, and covers 94 to 99 %"
 
 
+def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
+    """Return notes in which a text that several name, and that holds for all rows, is said once of the whole table."""
+    named: dict[str, list[Note]] = {}
+    for note in notes:
+        named.setdefault(note.text, []).append(note)
+    kept: list[Note] = []
+    for text, of_text in named.items():
+        is_common = len(of_text) > 1 and len({row for note in of_text for row in note.rows}) == rows
+        kept += [Note(text)] if is_common else of_text
+    return kept
+
+
 def adjustment_notes(comparison: Comparison) -> list[Note]:
     """Return the note on the families of tests over which p values are adjusted; empty without a correction."""
     options, families = comparison.options, []
@@ -213,6 +225,9 @@ def overall_notes(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) 
     numbers = verdict_rows(rows, exports)
     for row in map(rows.__getitem__, numbers):
         places.setdefault(verdict_in_short(row.verdict), []).append(row.matched.label)
-    counts = "; ".join(f"{verdict} in {len(where)} ({', '.join(where)})" for verdict, where in places.items())
+    counts = "; ".join(
+        f"{verdict} in {len(where)}" + (f" ({', '.join(where)})" if len(places) > 1 else "")
+        for verdict, where in places.items()
+    )
     about = f"verdict over {len(numbers)} primary score{'s' * (len(numbers) != 1)}"
     return [Note(counts, about, tuple(numbers))] if numbers else []

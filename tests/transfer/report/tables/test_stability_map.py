@@ -154,7 +154,7 @@ def test_panels_are_apart_by_parts_protocol_and_the_fields_asked_for() -> None:
     ]  # fmt: skip
     assert {*rows["backbone"]} == {"tiny"}
     other = map_of([*runs, made(stem="conv", epochs=5)], by=["stem", "optimizer"])
-    assert said(other) == ["protocol a: epochs 20", "protocol b: epochs 5"]
+    assert said(other) == ["protocol a: epochs 5", "protocol b: epochs 20"]
     assert len(other) == 5
 
 
