@@ -144,7 +144,7 @@ def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
 def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", lr=0.1), made(tmp_path, "patchify", lr=0.2)]
     nearest = " and ".join(run.record.run_id for run in runs)
-    said = rf"compared: knn on toy_market: not compared: the nearest runs, {nearest}, differ in lr \(0.1 against 0.2\); rerun"
+    said = rf"compared: knn on toy_market: not compared: the nearest runs, {nearest}, differ in lr \(0.1 against 0.2\)"
     with pytest.raises(UserError, match=said) as refused:
         compare([*runs, made(tmp_path, "conv", lr=0.3, task_version=9)], "stem=conv", "stem=patchify")
     assert "\n" not in str(refused.value)

@@ -1,0 +1,210 @@
+"""Which runs are compared with which, and what tells the rows apart, in every format of a report."""
+
+import csv
+import io
+import re
+from html import unescape
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import transfer
+from tests.transfer.records.recorded import made as recorded
+from tests.transfer.records.recorded import trained
+from tests.transfer.report.tables.test_comparison import compared, made
+from transfer.comparison.pairing import Matching, match
+from transfer.comparison.selection import select_arms
+from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.records.store import Run, Store
+from transfer.report.__main__ import main
+from transfer.report.figures.forest import forest_plot
+from transfer.report.page.html import page
+from transfer.report.page.sections import ReportRequest, sections
+
+RESNET = {"name": "resnet18", "arch": "resnet18", "stem": None}
+PARTS = {"stem": "patchify", "attention": "softmax", "ffn": "mlp", "patch": 16, "alpha": None, "length": None}
+VIT = {"name": "vit_tiny", "arch": "vit_ti", **PARTS}
+RELU = VIT | {"name": "relu", "attention": "relu", "alpha": 1.0, "length": "tokens"}
+
+
+def tuned(
+    root: Path, backbone: dict[str, Any], *, world: int = 1, seed: int = 0, level: float = 0.5, **options: Any
+) -> Run:
+    """A fine-tuning, by default in one process and with statistics of batch norm of each process."""
+    options = {"lr": 0.1, "epochs": 10, "sync_bn": False, "optimizer": "sgd", "momentum": 0.9} | options
+    environment = {"world_size": world, "precision": "fp32"}
+    return made(
+        root,
+        "conv",
+        task="finetune",
+        backbone=backbone,
+        level=level,
+        seed=seed,
+        options=options,
+        environment=environment,
+    )
+
+
+def paired(a: list[Run] | list[Record], b: list[Run] | list[Record], *texts: str, known: Any = ()) -> Matching:
+    """The matches of two arms of runs, or of those that two selectors name among them."""
+    runs = [one if isinstance(one, Run) else Run(Path(one.run_id), one) for one in (*a, *b, *known)]
+    whole = RunSet.of(runs)
+    texts = texts or (a[0].record.run_id, b[0].record.run_id)  # type: ignore[union-attr]
+    return match(select_arms(texts, whole), whole.exports)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "differs"),
+    [
+        ((RESNET, {}), (VIT, {}), ""),
+        ((RESNET, {"world": 8}), (VIT, {}), ""),
+        ((RESNET, {"world": 8, "sync_bn": True}), (VIT, {"world": 2}), ""),
+        ((RESNET, {"world": 8}), (RESNET, {"lr": 0.1}), "world_size"),
+        ((RESNET, {"world": 8, "sync_bn": True}), (RESNET, {}), ""),
+        ((RESNET, {"world": 8, "sync_bn": True}), (RESNET, {"world": 8}), "sync_bn"),
+        ((RESNET, {"sync_bn": True}), (RESNET, {"world": 8}), "sync_bn"),
+        ((RESNET, {"optimizer": "adamw", "momentum": 0.5}), (VIT, {"optimizer": "adamw"}), ""),
+        ((RESNET, {"momentum": 0.5}), (VIT, {}), "momentum"),
+        ((RELU, {}), (VIT, {}), ""),
+        ((RELU | {"alpha": 0.5}, {}), (VIT, {}), ""),
+    ],
+)
+def test_what_acts_in_one_arm_alone_does_not_separate(tmp_path: Path, a: Any, b: Any, differs: str) -> None:
+    runs = [tuned(tmp_path / name, backbone, **how) for name, (backbone, how) in (("a", a), ("b", b))]
+    matching = paired(runs[:1], runs[1:], *(str(run.folder) for run in runs))
+    assert len(matching.matches) == (not differs)
+    if differs:
+        (refusal,) = matching.exclusions
+        assert differs in refusal.fields  # type: ignore[union-attr]
+    else:
+        assert not matching.exclusions
+
+
+def test_what_acts_in_one_arm_alone_makes_a_row_for_each_of_its_values(tmp_path: Path) -> None:
+    runs = [
+        tuned(tmp_path, VIT),
+        *(tuned(tmp_path, RELU | {"alpha": alpha}, seed=seed) for alpha in (1.0, 0.5) for seed in (0, 1)),
+    ]
+    found = paired(runs, [], "attention=relu", "attention=softmax").matches
+    assert [(one.setting, len(one.arms[0])) for one in found] == [({"alpha": 0.5}, 2), ({"alpha": 1.0}, 2)]
+    several = [tuned(tmp_path / "n", RESNET, world=world) for world in (1, 8)]
+    found = paired([*several, runs[0]], [], "resnet18", "vit_tiny").matches
+    assert [one.setting for one in found] == [{"world_size": 1}, {"world_size": 8}]
+
+
+def test_settings_name_what_differs_in_the_pretraining() -> None:
+    parents = [trained("sha256:a"), trained("sha256:b", lr=0.1)]
+    children = [
+        recorded(stem=stem, weights_id=parent.export) for stem, parent in product(("conv", "patchify"), parents)
+    ]
+    found = paired(children, [], "stem=conv", "stem=patchify", known=parents).matches
+    assert [one.setting for one in found] == [{"pretraining.lr": 0.05}, {"pretraining.lr": 0.1}]
+    children += [recorded(stem=stem, weights_id="sha256:c") for stem in ("conv", "patchify")]
+    other = recorded("pretrain-supervised", export="sha256:c", dataset={"name": "toy_digits"}, epochs=3)
+    found = paired(children, [], "stem=conv", "stem=patchify", known=[*parents, other]).matches
+    methods = [(one.setting["pretraining.task"], one.setting["pretraining.lr"]) for one in found]
+    assert methods == [("pretrain-dino", 0.05), ("pretrain-dino", 0.1), ("pretrain-supervised", 0.05)]
+    assert all(one.setting.keys() == {"pretraining.task", "pretraining.lr"} for one in found)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six settings of two backbones, one of which has batch norm, each by one process."""
+    root = tmp_path_factory.mktemp("runs")
+    for lr, warmup in product((0.0125, 0.013, 0.1), (0.0, 5.0)):
+        for backbone, level in ((RESNET, 0.5), (VIT, 0.6)):
+            run = tuned(root, backbone, level=level, lr=lr, warmup_epochs=warmup)
+            with np.load(run.folder / "outcomes.npz") as outcomes:
+                Store(root).write(run.record, "lr: 0.05\n", dict(outcomes))
+    return root
+
+
+def shown(folder: Path, *words: str) -> str:
+    """What the report prints."""
+    file = folder.parent / f"shown.{words[-1]}"
+    assert main([str(folder), *words[:-1], "--bootstrap-samples", "200", "--output", str(file)]) == 0
+    return file.read_text()
+
+
+def columns(folder: Path, a: str, b: str) -> list[tuple[str, ...]]:
+    """Setting, score, difference and interval of each row."""
+    rows = csv.DictReader(io.StringIO(shown(folder, "--compare", a, b, "csv")))
+    return [tuple(row[name] for name in ("lr", "warmup_epochs", "score", "difference", "low", "high")) for row in rows]
+
+
+def test_every_selector_gives_the_same_in_terminal_page_and_python(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = transfer.load(folder)
+    runs = RunSet.of(known.runs)
+    expected = columns(folder, "resnet18", "vit_tiny")
+    assert len(expected) == 12
+    for field, a, b in (("backbone", "resnet18", "vit_tiny"), ("arch", "resnet18", "vit_ti")):
+        assert columns(folder, f"{field}={a}", f"{field}={b}") == expected
+        frame = transfer.compare(known, field, a, b, bootstrap_samples=200).to_frame()
+        found = frame[["lr", "warmup_epochs", "score", "difference", "low", "high"]].astype(str)
+        assert [tuple(map(float, row[:2])) for row in found.to_numpy()] == [
+            tuple(map(float, row[:2])) for row in expected
+        ]
+        assert frame.difference.tolist() == pytest.approx([float(row[3]) for row in expected])
+        request = ReportRequest(compare=[(f"{field}={a}", f"{field}={b}")], draws=200)
+        told = unescape(re.sub("<[^>]*>", "\n", page("", sections(runs, request), runs)))
+        assert main([str(folder), "--compare", f"{field}={a}", f"{field}={b}", "--bootstrap-samples", "200"]) == 0
+        terminal = capsys.readouterr().out
+        for row in expected:
+            assert f"(lr {float(row[0]):.12g}, warmup_epochs {float(row[1]):.12g})" in told
+            assert re.search(rf"\| +{float(row[0]):.12g} \| +{float(row[1]):.12g} \| {row[2]} ", terminal)
+            assert f"{float(row[3]):.2f}" in terminal
+
+
+def test_the_ids_that_tables_print_are_selectors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = transfer.load(folder)
+    pair = [
+        next(run.record for run in known.filter(backbone=name, lr=0.1, warmup_epochs=0.0).runs)
+        for name in ("resnet18", "vit_tiny")
+    ]
+    short = [record.run_id.rpartition("-")[2] for record in pair]
+    assert main([str(folder), "--each"]) == 0
+    assert all(f" {name} " in capsys.readouterr().out for name in short[:1])
+    (expected,) = [row for row in columns(folder, "resnet18", "vit_tiny") if row[:3] == ("0.1", "0.0", "top1")]
+    for texts in (short, [record.run_id for record in pair], [f"run={name}" for name in short]):
+        rows = csv.DictReader(io.StringIO(shown(folder, "--compare", *texts, "csv")))
+        assert next(row["difference"] for row in rows if row["score"] == "top1") == expected[3]
+    frame = transfer.compare(known, "run", *short, bootstrap_samples=200).to_frame().set_index("score")
+    assert frame.difference["top1"] == pytest.approx(float(expected[3]))
+    assert main([str(folder), "--card", short[0]]) == 0
+
+
+def rows_of(text: str, mark: str) -> list[tuple[str, ...]]:
+    """The setting and score of each row of a table in Markdown or LaTeX."""
+    lines = [
+        [cell.strip(" |\\") for cell in line.strip(" |").split(mark)] for line in text.splitlines() if mark in line
+    ]
+    head = next(line for line in lines if "score" in line)
+    places = [head.index(name) for name in ("lr", "warmup_epochs" if mark == "|" else "warmup\\_epochs", "score")]
+    return [tuple(line[place] for place in places) for line in lines if "top1" in line or "top5" in line]
+
+
+def test_no_two_rows_or_marks_have_one_label_and_their_order_is_one(folder: Path) -> None:
+    words = ("--compare", "resnet18", "vit_tiny")
+    expected = [(f"{float(row[0]):.12g}", f"{float(row[1]):.12g}", row[2]) for row in columns(folder, *words[1:])]
+    assert len({*expected}) == 12
+    assert [float(row[0]) for row in expected] == sorted(float(row[0]) for row in expected)
+    assert rows_of(shown(folder, *words, "md"), "|") == rows_of(shown(folder, *words, "tex"), "&") == expected
+    runs = transfer.load(folder)
+    plot = forest_plot(compared(runs.runs, *words[1:], draws=200), RunSet.of(runs.runs))
+    assert plot is not None
+    primary = [row for row in expected if row[2] == "top1"]
+    drawn = [(row["lr"], row["warmup_epochs"], row["score"]) for row in csv.DictReader(io.StringIO(plot.csv))]
+    assert [(f"{float(lr):.12g}", f"{float(warmup):.12g}", score) for lr, warmup, score in drawn] == primary
+    whole = unescape(shown(folder, *words, "html"))
+    marks = [
+        whole.index(f"finetune top1 on toy_market (lr {lr}, warmup_epochs {warmup}):") for lr, warmup, _ in primary
+    ]
+    assert marks == sorted(marks)
+    labels = " ".join(re.findall(r">([^<>]+)</text>", plot.svg))
+    assert [labels.count(f"(lr {lr}, warmup_epochs {warmup})") for lr, warmup, _ in primary] == [1] * 6
