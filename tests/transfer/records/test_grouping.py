@@ -25,6 +25,8 @@ def test_seeds_stand_in_one_row_and_configurations_apart() -> None:
     assert [len(group.records) for group in groups] == [3, 1]
     assert [group.protocol and group.protocol.letter for group in groups] == ["a", "b"]
     assert letters(grouping) == ["a: lr 0.05", "b: lr 0.1"]
+    turned = of([made(lr=0.1), made(seed=2), made()]).groups
+    assert [group.protocol and group.protocol.letter for group in turned] == ["b", "a"], "whatever the order of the runs"
     assert letters(of([made(), made(smoke=True), made(stem="conv")])) == [], "columns say that"
     assert [letter(number) for number in (0, 25, 26, 51, 52, 701, 702)] == ["a", "z", "aa", "az", "ba", "zz", "aaa"]
 
@@ -40,6 +42,8 @@ def test_data_of_one_name_with_other_contents_is_another_protocol() -> None:
 def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
     groups = of([made(), made(stem="conv"), made(backbone={"name": "other"})]).groups
     assert [group.backbone for group in groups] == ["tiny, stem patchify", "tiny, stem conv", "other"]
+    (alone,) = of([made(stem="conv", options={"lr": 0.05, "stem": "conv", "pos_resample": "antialias"})]).groups
+    assert alone.backbone == "tiny, stem conv", "which the command set"
 
 
 def test_a_users_file_that_was_edited_is_told_from_what_it_was() -> None:

@@ -105,8 +105,10 @@ def _panel(
 
 
 def _label(row: ComparedScore) -> str:
-    """Return the name of a row in lines, whole: its end is what tells rows apart."""
-    return "\n".join(wrap(visible(row_name(row)), 18 if is_narrow() else 48))
+    """Return the name of a row in lines, whole, as its end is what tells rows apart; its setting begins a line."""
+    width = 18 if is_narrow() else 48
+    parts = visible(row_name(row)).replace(" (", "\n(", 1).split("\n")
+    return "\n".join(line for part in parts for line in wrap(part, width))
 
 
 def _csv(rows: Sequence[ComparedScore]) -> str:
