@@ -53,7 +53,7 @@ wait_asleep()  # torch reads it when it is imported, later than this package
 if TYPE_CHECKING:
     from backbones.errors import MachineError, MissingInput, UsageError, UserError
     from transfer import testing
-    from transfer.api.comparison import compare
+    from transfer.api.comparison import compare, measure_cost
     from transfer.api.evaluate import evaluate, pretrain
     from transfer.api.run import Run
     from transfer.api.run_set import RunSet, load
@@ -70,6 +70,7 @@ __all__ = [
     "compare",
     "evaluate",
     "load",
+    "measure_cost",
     "pretrain",
     "testing",
 ]
@@ -85,6 +86,7 @@ _MODULES = {
     "compare": "transfer.api.comparison",
     "evaluate": "transfer.api.evaluate",
     "load": "transfer.api.run_set",
+    "measure_cost": "transfer.api.comparison",
 }
 """Name of the interface -> module that defines it; `pretrain` is a module that can be called, `testing` a room."""
 

@@ -1,4 +1,4 @@
-"""`compare`: two arms of a set of runs, paired by sample and seed. Imports no torch."""
+"""`compare` and `measure_cost`: two arms of a set of runs, in their scores and in what they cost."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,3 +45,29 @@ def compare(
 
     options = Bootstrap(bootstrap_samples, min(bootstrap_samples, AP_DRAWS), correction, margin=margin)
     return compare_selected(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", options)
+
+
+def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
+    """Measure what the runs with one value of a field cost beside those with another.
+
+    The models of each matched pair are built from the records with random weights. Training steps and forward passes
+    of both run in turns in this process for some seconds, in processor time of one thread or in time of the GPU.
+
+    Args:
+        runs: the runs of both arms, as `evaluate` and `load` return them.
+        field: "stem", "attention", "backbone", ...; see `RunSet.filter`.
+        a, b: the two values; a ratio is a over b.
+
+    Returns:
+        A row per pair of models: `transfer.report.tables.cost_ratios.ratio_table`.
+
+    Raises:
+        UsageError: no run has the field, or one of the values.
+    """
+    from transfer.comparison.pairing import match
+    from transfer.comparison.selection import select_arms
+    from transfer.doctor.speed_pairs import cost_ratios
+    from transfer.report.tables.cost_ratios import ratio_table
+
+    arms = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)
+    return ratio_table(match(arms, runs.exports).matches, cost_ratios())

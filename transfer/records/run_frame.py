@@ -47,7 +47,8 @@ COLUMNS = {
 `value` and `standard_error` (over the draws of a few-shot probe) are in `unit`: a fraction lies in [0, 1]. `direction`
 says whether higher or lower is better, and `primary` whether tables sort by this score. A run whose training failed has
 one row, of its primary score, with nan as the value; `outcome` says how it ended. `config_digest` is equal for runs
-that differ in their seed alone. `gflops` are 10^9 multiply-adds of one image, `device_hours` are summed over devices.
+that differ in their seed alone. `gflops` are 10^9 FLOPs of one image, two per multiply-add,
+`device_hours` are summed over devices.
 """
 _COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
 

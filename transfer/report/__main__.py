@@ -16,6 +16,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run, merged, store_in
 from transfer.report.formats import DATA, file_content, typed_frame
 from transfer.report.options import ReportOptions
+from transfer.report.tables.cost_ratios import CostRatios
 
 if TYPE_CHECKING:
     from transfer.report.page.sections import ReportRequest
@@ -111,11 +112,24 @@ def _request(options: ReportOptions) -> "ReportRequest":
         map=options.map,
         by=options.by,
         cost=options.cost,
+        ratios=_cost_ratios(options),
         layers=options.layers,
         pictures=options.pictures,
         emphasise=options.format == "latex",
         everything=options.format == "html",
     )
+
+
+def _cost_ratios(options: ReportOptions) -> CostRatios:
+    """Return the costs that sweeps measured, and with --measure-cost those of other pairs when they are asked for."""
+    if options.measure_cost:
+        from transfer.doctor.speed_pairs import cost_ratios
+
+        return cost_ratios()
+    ratios = CostRatios()
+    for folder in options.runs:
+        ratios.read(folder)
+    return ratios
 
 
 def _render(runs: RunSet, options: ReportOptions) -> bytes:

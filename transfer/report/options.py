@@ -51,7 +51,10 @@ class ReportOptions:
     by: tuple[str, ...] = ()
     """Fields for whose values --map has separate panels."""
     cost: bool = False
-    """Scores against operations and hours, with the Pareto front."""
+    """Scores against operations, with the Pareto front, and the hours of the runs."""
+    measure_cost: bool = False
+    """Measure what a training step and a forward pass of the compared arms take one beside the other, for some
+    seconds on this machine."""
     layers: bool = False
     """Diagnostics of the task tokens, layer by layer."""
     figures: Path | None = None
@@ -84,6 +87,10 @@ class ReportOptions:
             (self.output and chosen and not self.card, f"--output: has no effect with {' '.join(chosen)}"),
             (self.import_ and len(self.runs) > 1, "--import: name one folder of runs, to which they are added"),
             (self.by and not self.map, "--by: needs --map"),
+            (
+                self.measure_cost and not (self.compare or self.figures or self.format == "html"),
+                "--measure-cost: needs --compare, as --compare stem=conv stem=patchify, or --format html",
+            ),
             (self.pictures and self.format != "html", "--pictures: needs --format html"),
             (self.style and not self.figures, "--style: needs --figures"),
             (self.correction != "holm" and not compares, "--correction: needs --compare"),

@@ -42,6 +42,7 @@ The licence of the weights is unknown: records do not say it. {licences}
 """
 _RECIPE = ("epochs", "batch", "optimizer", "lr", "warmup_epochs", "weight_decay", "drop_path", "size", "label_fraction")
 _COST = ("params", "gflops", "train_seconds", "device_hours", "peak_mib", "images_per_second")
+_LABELS = {"gflops": "GFLOPs of an image (two per multiply-add)"}
 _ENVIRONMENT = ("device", "world_size", "precision", "git", "started")
 _MARKS = {
     "smoke": "embedded toy data and a few seconds of training (`--smoke`)",
@@ -106,7 +107,8 @@ def _model(record: Record, weights: str) -> str:
     rows = {name: value for name, value in backbone.items() if name not in ("name", "weights", "files")}
     rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (backbone.get("files") or {}).items()}
     rows |= {"weights": weights, "left untrained": record.untrained, "run": record.run_id}
-    rows |= {name: record.cost.get(name) for name in _COST} | {name: environment.get(name) for name in _ENVIRONMENT}
+    rows |= {_LABELS.get(name, name): record.cost.get(name) for name in _COST}
+    rows |= {name: environment.get(name) for name in _ENVIRONMENT}
     return _facts(rows | environment.get("versions", {}))
 
 

@@ -11,6 +11,7 @@ from backbones.errors import UsageError, tell
 
 if TYPE_CHECKING:
     from transfer.launch.base import Launcher
+    from transfer.report.tables.cost_ratios import CostRatios
     from transfer.sweep.definition.sweep_file import SweepFile
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
@@ -145,7 +146,17 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
     if not _run(sweeper):
         tell(f"stopped; the same command goes on from {out}", file=sys.stderr)
         return 143
-    return _report(sweep, sweeper, searches)
+    return _report(sweep, sweeper, searches, _cost_ratios(out, options))
+
+
+def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":
+    """Return the costs that were measured for the sweep before; on this machine others are measured when needed."""
+    from transfer.doctor.speed_pairs import cost_ratios
+    from transfer.report.tables.cost_ratios import CostRatios
+
+    ratios = cost_ratios(options.device) if options.launcher == "local" else CostRatios()
+    ratios.read(out)
+    return ratios
 
 
 def _launcher(options: SweepOptions, out: Path) -> "Launcher":
@@ -183,10 +194,10 @@ def _run(sweeper: "Sweeper") -> bool:
             signal.signal(number, handler)
 
 
-def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None") -> int:
+def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None", ratios: "CostRatios") -> int:
     from transfer.sweep.report import SweepReport
 
-    report = SweepReport(sweep, sweeper, searches)
+    report = SweepReport(sweep, sweeper, searches, ratios)
     tell(report.text(), flush=True)  # before anything is written: the disk may be full
     tell(f"page: {report.write_page()}", file=sys.stderr)
     failed = [progress for progress in sweeper.jobs.values() if progress.status == "failed"]

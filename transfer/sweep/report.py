@@ -16,6 +16,7 @@ from transfer.report.page.plain_formats import as_terminal
 from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.render.terminal import shows_colours
+from transfer.report.tables.cost_ratios import CostRatios
 from transfer.report.tables.table import Table
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Sweeper
@@ -33,6 +34,8 @@ class SweepReport:
     sweep: SweepFile
     sweeper: Sweeper
     searches: "Searches | None"
+    ratios: CostRatios
+    """Costs of the arms that are compared; kept in the folder of the sweep, so that none is measured twice."""
     missing: list[str] = field(default_factory=list)
 
     @cached_property
@@ -54,7 +57,7 @@ class SweepReport:
         met = []
         for request in _requests(self.sweep):
             try:
-                met.append((request, sections(self.runs, request)))
+                met.append((request, sections(self.runs, replace(request, ratios=self.ratios))))
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
         return met
@@ -67,13 +70,14 @@ class SweepReport:
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
-        request = _merged([request for request, _ in self.requested])
+        request = replace(_merged([request for request, _ in self.requested]), ratios=self.ratios)
         parts = sections(self.runs, request) if len(self.runs) else []
         leading = [part for part in parts if part.lead]
         parts = [*leading, *self.of_cells, *(part for part in parts if not part.lead)]
         parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
         tier = f", {self.sweep.tier}" if self.sweep.tiers else ""
         content = page(f"{self.sweep.name}{tier}: {self.sweep.about}", parts, self.runs)
+        self.ratios.write(self.sweeper.out)
         write_atomic(self.sweeper.out / PAGE, content.encode())
         return self.sweeper.out / PAGE
 

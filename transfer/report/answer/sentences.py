@@ -14,6 +14,7 @@ from transfer.records.run_set import RunSet
 from transfer.report.answer.naming import arm_name
 from transfer.report.answer.stability import rate_sentences
 from transfer.report.tables.comparison_notes import verdict_rows
+from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio
 from transfer.report.tables.verdict_text import verdict_number
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
@@ -58,12 +59,13 @@ class Answer:
         return "\n".join(filter(None, [self.headline, *self.effects, *self.rates, self.cost, *self.limits]))
 
 
-def answer(comparison: Comparison, runs: RunSet) -> Answer:
+def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = None) -> Answer:
     """Return the answer of a comparison of two arms on the tasks' primary scores.
 
     Args:
         comparison: of two arms.
         runs: among which they were compared, for the rates at which the arms train.
+        ratios: measured costs; without them the arms' costs are compared by their operations alone.
     """
     rates = tuple(rate_sentences(comparison, runs))
     primary = {place: row for place, row in enumerate(comparison.rows) if row.primary and row.effect is None}
@@ -92,7 +94,8 @@ def answer(comparison: Comparison, runs: RunSet) -> Answer:
         named = "; ".join(map(row_name, primary.values()))
         limits.append(f"Not counted, as it is on the data set of the pretraining: {named}.")
     limits += [*_few_seeds(rows), *_advice(rows), *_excluded(comparison)]
-    return Answer(headline, tuple(effects), rates, _cost(rows, a, b), tuple(limits))
+    cost = _cost(rows, a, b, ratios or CostRatios())
+    return Answer(headline, tuple(effects), rates, cost, tuple(limits))
 
 
 def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
@@ -225,24 +228,29 @@ def _excluded(comparison: Comparison) -> Iterator[str]:
         yield f"Not everything is compared ({_count(len(comparison.exclusions), 'exclusion')}): {why}."
 
 
-def _cost(rows: Sequence[ComparedScore], a: str, b: str) -> str:
-    """Return what the first arm costs beside the second: operations of an image, and time of a training image."""
-    operations, times, machines = [], [], set()
-    for matched in {id(row.matched): row.matched for row in rows}.values():
-        arms = [[run.record for run in arm if not run.record.training_failed] for arm in matched.arms]
-        flops = [_mean(records, "gflops") for records in arms]
-        rates = [_mean(records, "images_per_second") for records in arms]
+def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> str:
+    """Return what the first arm costs beside the second: operations of an image, and times measured in turns."""
+    matches = list({id(row.matched): row.matched for row in rows}.values())
+    operations = []
+    for matched in matches:
+        flops = [_mean([run.record for run in arm], "gflops") for arm in matched.arms]
         if all(flops):
             operations.append(flops[0] / flops[1])
-        devices = {str(record.environment.get("device")) for records in arms for record in records}
-        machines |= devices
-        if all(rates) and len(devices) == 1:
-            times.append(rates[1] / rates[0])
-    named = ((operations, "operations"), (times, "time per training image"))
-    parts = [f"{_change(ratios)} {name}" for ratios, name in named if ratios]
-    if operations and not times and len(machines) > 1:
-        parts.append("times are of different machines")
-    return f"Cost of {a} beside {b}: {', '.join(parts)}." if parts else ""
+    parts = [f"{_change(operations)} FLOPs"] if operations else []
+    measured = [ratio for _, ratio in ratios.of_matches(matches) if isinstance(ratio, CostRatio)]
+    steps = [ratio.training for ratio in measured if ratio.training]
+    named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))
+    times = " and ".join(f"{_times(found)} for {name}" for name, found in named if found)
+    parts += [f"{measured[0].clock} {times}, measured in turns"] if times else []
+    return f"Cost of {a} beside {b}: {'; '.join(parts)}." if parts else ""
+
+
+def _times(ratios: Sequence[Ratio]) -> str:
+    """Return "1.04 [1.03, 1.06] times that", or the smallest and largest median of several."""
+    if len(ratios) == 1:
+        return f"{ratios[0]} times"
+    medians = [ratio.median for ratio in ratios]
+    return f"{min(medians):.2f} to {max(medians):.2f} times"
 
 
 def _mean(records: Sequence[Record], name: str) -> float:

@@ -20,20 +20,20 @@ from transfer.report.figures.svg import (
 from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cost_fit import fit_log
-from transfer.report.tables.costs import KIND_OF
 from transfer.report.tables.table import Row, Table, is_missing
 
-COST = "total_hours"
+COST = "gflops"
 """Column on the horizontal axis."""
-PANEL = ("task", "dataset", "metric", KIND_OF[COST])
+PANEL = ("task", "dataset", "metric")
 SHAPES = "osD^vPX*"
 PANELS = 12
 
 
 def cost_plot(rows: Table) -> Plot:
-    """Draw a cost table: score against hours on a logarithmic axis, the points of the Pareto front ringed and joined.
+    """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
 
-    A fit (see `transfer.report.tables.cost_fit.fit_log`) is drawn with its 95 % interval if there are enough points.
+    A fit (see `transfer.report.tables.cost_fit.fit_log`) is drawn with its 95 % interval where there are enough points
+    of one protocol.
     The CSV has the rows that are drawn, which are those with a positive cost and a score.
     """
     points = [row for row in rows.rows if not is_missing(row[COST]) and row[COST] > 0 and not is_missing(row["score"])]
@@ -50,16 +50,17 @@ def cost_plot(rows: Table) -> Plot:
         marks: list[Mark] = []
         for axes, (key, points) in zip(all_axes, panels.items()):
             _panel(axes, points, labels, marks)
-            if fit := fit_log([(row[COST], row["score"]) for row in points]):
-                axes.plot(fit["cost"], fit["score"], color=INK, linewidth=1.3)
-                axes.fill_between(fit["cost"], fit["low"], fit["high"], color=INK, alpha=0.13)
+            for alike in _by_protocol(points):
+                if fit := fit_log([(row[COST], row["score"]) for row in alike]):
+                    axes.plot(fit["cost"], fit["score"], color=INK, linewidth=1.3)
+                    axes.fill_between(fit["cost"], fit["low"], fit["high"], color=INK, alpha=0.13)
             axes.set_title(plain(" · ".join(map(str, key[:2]))))
-            axes.set_xlabel(f"{key[-1]} hours (total)")
+            axes.set_xlabel("GFLOPs of a forward pass of one image")
             axes.set_ylabel(plain(key[2]))
             logarithmic(axes.xaxis, [row[COST] for row in points])
         finish(figure, all_axes)
         note_omitted(figure, len(panels), len(all_panels), "panels")
-        return plot_of(figure, "cost-total-hours", csv(kept), marks)
+        return plot_of(figure, "cost-gflops", csv(kept), marks)
 
 
 def _panels(rows: Table) -> dict[tuple[Any, ...], list[Row]]:
@@ -92,9 +93,17 @@ def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: l
             look = {"s": 42, "color": colour, "marker": shape, "label": label, "zorder": 3, "gid": marks[-1].gid}
             axes.scatter([row[COST]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{COST}"]]
-    for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
-        front = [row for row in best if cell_text(row["protocol"]) == protocol]
+    for front in _by_protocol(best):
         costs, scores = [row[COST] for row in front], [row["score"] for row in front]
         axes.plot(costs, scores, color=INK, linewidth=1.1, drawstyle="steps-post")
-    ringed = {"facecolors": "none", "edgecolors": INK, "zorder": 4, "label": "Pareto front"}
-    axes.scatter([row[COST] for row in best], [row["score"] for row in best], s=110, **ringed)
+    if best:
+        ringed = {"facecolors": "none", "edgecolors": INK, "zorder": 4, "label": "Pareto front"}
+        axes.scatter([row[COST] for row in best], [row["score"] for row in best], s=110, **ringed)
+
+
+def _by_protocol(points: Sequence[Row]) -> list[list[Row]]:
+    """Return the points of each protocol."""
+    groups: dict[str, list[Row]] = {}
+    for row in points:
+        groups.setdefault(cell_text(row["protocol"]), []).append(row)
+    return list(groups.values())

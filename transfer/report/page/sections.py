@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,8 @@ from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_coloured
 from transfer.report.page.section_types import Section
 from transfer.report.render.text import note_text
-from transfer.report.tables.table import Note, is_missing
+from transfer.report.tables.cost_ratios import CostRatios, ratio_table
+from transfer.report.tables.table import Note, is_missing, is_number
 
 if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
@@ -29,6 +30,8 @@ READING = {
     "forest": "A square is the difference of two arms on the same samples, its line the 95 % interval; it is filled "
     "where the corrected test excludes 0. Right of 0 the first arm is better.",
     "cost": "Further up is better, further left cheaper. Ringed points are beaten by none that is comparable.",
+    "ratios": "How many times as long a step of the first arm takes: the median over pairs of turns in one process, "
+    "and their quartiles.",
     "map": "A cell is a setting of the training. Its mark says how the trainings there ended, its number their score; "
     "at chance is what does not score above guessing, whatever its training statistics say.",
 }
@@ -49,6 +52,8 @@ class ReportRequest:
     map: tuple[str, str] | None = None
     by: Sequence[str] = ()
     cost: bool = False
+    ratios: CostRatios = field(default_factory=CostRatios)
+    """Measured costs of the arms that are compared, one beside the other."""
     layers: bool = False
     pictures: bool = False
     emphasise: bool = False
@@ -86,7 +91,7 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     parts = [_paper(runs, request.paper, request.margin)] if request.paper else []
     for comparison in _comparisons(runs, request.compare, request.bootstrap):
         table = _difference_table(comparison, runs)
-        parts += [*_answers([comparison], runs), table]
+        parts += [*_answers([comparison], runs, request.ratios), table, *_ratios(comparison, request.ratios)]
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
     if request.map:
@@ -111,7 +116,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     for pair in () if request.compare else arms_to_compare(runs):
         with suppress(UserError):  # nobody asked for this one
             comparisons += _comparisons(runs, [pair], request.bootstrap)
-    first = _answers(comparisons, runs)
+    first = _answers(comparisons, runs, request.ratios)
     if not comparisons:
         first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
     first += _forests(comparisons, runs)
@@ -119,8 +124,9 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     maps = [*_map(runs, request.map, request.by, "Stability map")] if request.map else [*_varying(runs)]
     paper = [_paper(runs, request.paper, request.margin)] if request.paper else []
     interactions = [_interaction(runs, request.interaction, request)] if request.interaction else []
-    shown = [comparison for comparison in comparisons if comparison.rows or request.compare]
-    tables = [_difference_table(comparison, runs) for comparison in shown]
+    told = [comparison for comparison in comparisons if comparison.rows or request.compare]
+    tables = [_difference_table(comparison, runs) for comparison in told]
+    ratios = [part for comparison in comparisons for part in _ratios(comparison, request.ratios)]
     cost_tables = [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     costs = [replace(part, table=None) for part in costs]
     rest = [
@@ -130,7 +136,8 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
         *_asked(request.layers, _layers(runs), NO_LAYERS),
     ]
     rest += [*_similarity(runs), *_curves(runs), *_pictures(runs, request.pictures)]
-    return [*first, *costs, *maps, *paper, *interactions, *tables, *(replace(part, folded=True) for part in rest)]
+    shown = [*first, *ratios, *costs, *maps, *paper, *interactions, *tables]
+    return [*shown, *(replace(part, folded=True) for part in rest)]
 
 
 def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:
@@ -192,13 +199,23 @@ def _comparisons(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Bootst
     return [made[key] for key in keys]
 
 
-def _answers(comparisons: "Sequence[Comparison]", runs: RunSet) -> list[Section]:
+def _answers(comparisons: "Sequence[Comparison]", runs: RunSet, ratios: CostRatios) -> list[Section]:
     if not comparisons:
         return []
     from transfer.report.answer.sentences import answer
 
-    told = "\n".join(str(answer(comparison, runs)) for comparison in comparisons)
+    told = "\n".join(str(answer(comparison, runs, ratios)) for comparison in comparisons)
     return [Section(title="The answer", note=told, reading=READING["answer"], lead=True)]
+
+
+def _ratios(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]:
+    """Yield what the first arm costs beside the second, where that was measured."""
+    from transfer.report.answer.naming import arm_name
+
+    a, b = (arm_name(arm.text) for arm in comparison.arms)
+    table = ratio_table([match.matched for match in comparison.matches], ratios)
+    if len(table) or table.notes:
+        yield Section(title=f"Cost of {a} beside {b}, measured in turns", table=table, reading=READING["ratios"])
 
 
 def _forests(comparisons: "Sequence[Comparison]", runs: RunSet) -> Iterator[Section]:

@@ -16,7 +16,7 @@ from transfer.report.published.curves import mean_at
 from transfer.report.published.matching import Matcher
 from transfer.report.published.notes import REASONS
 from transfer.report.published.own_runs import OwnRuns
-from transfer.report.tables.table import Column, Note, Row
+from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row
 from transfer.statistics.intervals import Estimate
 
 DRAWS, AP_DRAWS = 2_000, 200
@@ -37,6 +37,7 @@ COLUMNS = (
     Column("difference", "percent points"),
     Column("interval", "percent points"),
     Column("verdict"),
+    Column("gmacs", "GMACs", significant_digits=SIGNIFICANT),
     Column("device_hours", "hours"),
     Column("pretraining_hours", "hours"),
     Column(REASONS),
@@ -44,8 +45,9 @@ COLUMNS = (
     Column("runs"),
 )
 """Columns: `metric` is the name of the score, `published` the printed number, `own` the mean over seeds, `difference`
-own - published, `interval` its 95 % interval, `device_hours` and `pretraining_hours` totals over the runs, `others` the
-number of configurations that are not shown, and `runs` the ids of the runs."""
+own - published, `interval` its 95 % interval, `gmacs` 10^9 multiply-adds of an image, as papers count operations,
+`device_hours` and `pretraining_hours` totals over the runs, `others` the number of configurations that are not shown,
+and `runs` the ids of the runs."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnR
         "configuration": runs.label,
         "own": _own_text(arm, value, estimate, counts),
         "verdict": None if mark else judged(value, counts, estimate, reasons=runs.reasons, margin=inputs.margin),
+        "gmacs": (runs.records[0].cost.get("gflops") or math.nan) / 2,
         "device_hours": hours_text(runs.records),
         "pretraining_hours": hours_text(pretrainings.values()) if pretrainings else None,
         REASONS: Reasons(runs.reasons),

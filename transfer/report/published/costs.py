@@ -1,4 +1,7 @@
-"""Published ratios of hours beside the ratios of pairs of the user's own runs. Imports no torch."""
+"""Published ratios of hours beside the operations of pairs of the user's own runs. Imports no torch.
+
+Wall times of two runs are not compared: `--measure-cost` measures their models in turns.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +12,9 @@ from transfer.records.protocol import configurations
 from transfer.report.published.matching import Matcher, PublishedMatch
 from transfer.report.published.notes import REASONS
 from transfer.report.published.option_readings import Reading
-from transfer.report.tables.costs import hours, kind_of_hours
 from transfer.report.tables.table import Row
 
-SAME = ("device", "world_size", "threads", "workers")
-"""Entries of the environment in which two runs must agree for their hours to be comparable."""
-COLUMNS = ("claim", "published", "own", "difference", "hours", "reading", REASONS, "runs")
+COLUMNS = ("claim", "published", "own GMACs", "own", "reading", REASONS, "runs")
 
 
 @dataclass(frozen=True)
@@ -25,61 +25,49 @@ class Pair:
     without: PublishedMatch
 
     @property
-    def percent_more(self) -> float:
-        """Percentage of additional hours of the run with the costly part."""
-        return 100 * (hours(self.with_it.record) / hours(self.without.record) - 1)
-
-    @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Reasons why the ratio cannot be compared with the published one."""
+        """Reasons why the pair cannot be compared with the published one."""
         both = (self.with_it, self.without)
-        reasons: list[Reason] = [reason for match in both for reason in match.reasons]
-        for name in SAME:
-            first, second = (match.record.environment.get(name) for match in both)
-            reasons += [Reason(f"{name} {first} against {second}")] if first != second else []
-        return tuple(dict.fromkeys(reasons))
+        return tuple(dict.fromkeys(reason for match in both for reason in match.reasons))
 
 
 def cost_rows(cost: Cost, matcher: Matcher) -> list[Row]:
     """Return a row for each reading, with its most comparable pair; among equals the pair that started last."""
     empty: Row = dict.fromkeys(COLUMNS)
-    empty |= {"claim": cost.claim, "published": f"+{cost.more} %"}
+    empty |= {"claim": cost.claim, "published": f"+{cost.more} % hours"}
     best: dict[Reading, Pair] = {}
     for pair in sorted(_pairs(cost, matcher), key=_rank):
         best[pair.with_it.reading] = pair
-    return [empty | _shown(pair, float(cost.more)) for pair in best.values()] or [empty]
+    return [empty | _shown(pair) for pair in best.values()] or [empty]
 
 
 def _pairs(cost: Cost, matcher: Matcher) -> list[Pair]:
-    arms = [_timed(matcher.matches(row, cost.value)) for row in (cost.with_it, cost.without)]
+    arms = [_completed(matcher.matches(row, cost.value)) for row in (cost.with_it, cost.without)]
     records = [match.record for arm in arms for match in arm]
     keys = dict(
         zip((record.run_id for record in records), configurations(records, matcher.exports, cost.parts), strict=True)
     )
-    without = {(keys[match.record.run_id], match.record.seed, kind_of_hours(match.record)): match for match in arms[1]}
-    pairs = [
-        (match, without.get((keys[match.record.run_id], match.record.seed, kind_of_hours(match.record))))
-        for match in arms[0]
-    ]
+    without = {(keys[match.record.run_id], match.record.seed): match for match in arms[1]}
+    pairs = [(match, without.get((keys[match.record.run_id], match.record.seed))) for match in arms[0]]
     return [Pair(match, other) for match, other in pairs if other is not None]
 
 
-def _timed(matches: Sequence[PublishedMatch]) -> list[PublishedMatch]:
-    """Return the completed runs with recorded hours, in the order in which they started."""
-    timed = [match for match in matches if not match.record.training_failed and hours(match.record) > 0]
-    return sorted(timed, key=lambda match: str(match.record.environment.get("started")))
+def _completed(matches: Sequence[PublishedMatch]) -> list[PublishedMatch]:
+    """Return the completed runs with counted operations, in the order in which they started."""
+    counted = [match for match in matches if not match.record.training_failed and match.record.cost.get("gflops")]
+    return sorted(counted, key=lambda match: str(match.record.environment.get("started")))
 
 
 def _rank(pair: Pair) -> tuple[int, str]:
     return -len(pair.reasons), str(pair.with_it.record.environment.get("started"))
 
 
-def _shown(pair: Pair, published: float) -> Row:
-    with_it, without = (hours(match.record) for match in (pair.with_it, pair.without))
+def _shown(pair: Pair) -> Row:
+    """Return the multiply-adds of an image with and without the costly part, and how many more there are."""
+    with_it, without = (match.record.cost["gflops"] / 2 for match in (pair.with_it, pair.without))
     return {
-        "own": f"{pair.percent_more:+.1f} %",
-        "difference": f"{pair.percent_more - published:+.1f}",
-        "hours": f"{with_it:.4g} against {without:.4g} {kind_of_hours(pair.with_it.record)}",
+        "own GMACs": f"{with_it:.4g} against {without:.4g}",
+        "own": f"{100 * (with_it / without - 1):+.1f} % MACs",
         "reading": pair.with_it.reading,
         REASONS: pair.reasons,
         "runs": (pair.with_it.record.run_id, pair.without.record.run_id),

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-FEWEST = 4  # points of a fit: three would leave one degree of freedom for its error
+FEWEST = 8
+"""Points of a fit: with fewer its band, by five degrees of freedom or less, holds nearly everything."""
 CURVE_POINTS = 50
 
 

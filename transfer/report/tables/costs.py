@@ -1,10 +1,11 @@
-"""Scores against their costs: operations, parameters, and hours including pretraining. Imports no torch.
+"""Scores against their costs: operations and parameters, with the hours of the runs. Imports no torch.
 
-"Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586, Figure 1) plots scores so; here for any task.
+"Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586, Figure 1) plots scores against hours of one kind
+of device; here operations are the cost, which no machine changes.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,40 +19,38 @@ from transfer.report.tables.columns import group_cells, grouping_notes, run_ids,
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
-COSTS = ("gflops", "params_million", "train_hours", "pretrain_hours", "total_hours", "ms_per_image")
-"""Columns that can be the horizontal axis; less is better in each."""
-KIND_OF = {"train_hours": "train_hours_of", "pretrain_hours": "pretrain_hours_of", "total_hours": "hours_of"}
-"""Columns with the kind of device of each column of hours; hours of different kinds are never compared."""
+COSTS = {"gflops": "GFLOPs", "params_million": "millions"}
+"""Columns, with units, in which rows are compared; less is better in each. Hours are not, see `cost_table`."""
 TIE = 1e-9
 """Largest difference at which two scores, in points, or two costs, relative to their size, count as equal: means that
 are equal in exact arithmetic differ by some 1e-15 as floating-point numbers."""
-UNITS = {
-    "gflops": "GFLOPs",
-    "params_million": "millions",
-    "train_hours": "hours",
-    "pretrain_hours": "hours",
-    "total_hours": "hours",
-    "ms_per_image": "milliseconds",
-}
+HOURS = ("run_hours", "run_hours_sd", "pretrain_hours", "total_hours")
+RATES = ("images_per_second", "images_per_second_sd")
+TIMES = dict.fromkeys(HOURS, "hours") | dict.fromkeys(RATES, "images per second")
+"""Columns, with units, of wall times."""
 
 
 def cost_table(runs: RunSet) -> Table:
     """Return one row per configuration: its primary score and its costs, which are means over the completed runs.
+
+    Hours and rates are wall times of the runs, with their standard deviation (n - 1) over these. They depend on what
+    else a machine did, and so say nothing of one row beside another; operations do, and `CostRatios`.
 
     Columns:
         `task dataset backbone pretraining protocol`;
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over seeds with a score, nan without any;
         `seeds`: number of seeds with a score, as `transfer.records.evidence.Evidence.arm` counts them;
         `broke_down`: number of seeds without a score, including those whose pretraining broke down;
-        `gflops`: for one image;
+        `gflops`: 10^9 FLOPs of a forward pass of one image, two per multiply-add;
         `params_million`;
-        `train_hours`: of one run with its evaluation and feature extraction, even if another run extracted them;
+        `run_hours`, `run_hours_sd`: of one run: training, evaluation and feature extraction, even if another run
+        extracted them;
         `pretrain_hours`: of all runs that produced the weights; 0 for random weights, nan for unknown ones;
-        `total_hours`;
-        `hours_of`, `train_hours_of`, `pretrain_hours_of`: "GPU", "core", or "mixed", for which the hours are nan;
-        `images_per_second`: in training; `ms_per_image` is its inverse;
+        `total_hours`: their sum;
+        `hours_of`: "GPU", "core", or "mixed", for which the hours are nan;
+        `images_per_second`, `images_per_second_sd`: in training;
         `pareto_<cost>` for each of `COSTS`: whether no comparable row has a better score at no higher cost, or the same
-        score at a lower one;
+        score at a lower one; of a row that is comparable with no other, False;
         `run`: ids of the runs.
     """
     evidence, grouping = runs.evidence, runs.grouping
@@ -60,8 +59,8 @@ def cost_table(runs: RunSet) -> Table:
         _mark_front(grouping.groups, rows, cost)
     rows = [row | run_ids(group.records) for row, group in zip(rows, grouping.groups, strict=True)]
     columns = [Column(name, score_unit(runs.records)) for name in ("score", "score_sd")]
-    columns += [Column(name, UNITS[name], "lower", significant_digits=SIGNIFICANT) for name in COSTS]
-    columns.append(Column("images_per_second", "images per second", "higher", significant_digits=SIGNIFICANT))
+    columns += [Column(name, unit, "lower", significant_digits=SIGNIFICANT) for name, unit in COSTS.items()]
+    columns += [Column(name, unit, significant_digits=SIGNIFICANT) for name, unit in TIMES.items()]
     return Table.from_rows(rows, columns, grouping_notes(grouping) + _feature_notes(runs.records))
 
 
@@ -69,15 +68,15 @@ def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: s
     """Set `pareto_<cost>` of each row: whether it is on the Pareto front of the rows comparable with it."""
     fronts: dict[Any, list[int]] = {}
     keys = comparable_with([group.first for group in groups])
-    for place, (key, group, row) in enumerate(zip(keys, groups, rows, strict=True)):
-        kind = row.get(KIND_OF.get(cost, ""))
-        fronts.setdefault((group.first.primary, key, kind), []).append(place)
+    for place, (key, group) in enumerate(zip(keys, groups, strict=True)):
+        fronts.setdefault((group.first.primary, key), []).append(place)
     for places in fronts.values():
         signs = [-1 if _lower_is_better(groups[place]) else 1 for place in places]
         scores = [sign * rows[place]["score"] for sign, place in zip(signs, places, strict=True)]
         flags = pareto(scores, [rows[place][cost] for place in places])
+        alone = sum(not math.isnan(score) for score in scores) < 2  # a single point is no front
         for place, flag in zip(places, flags, strict=True):
-            rows[place][f"pareto_{cost}"] = flag
+            rows[place][f"pareto_{cost}"] = flag and not alone
 
 
 def _lower_is_better(group: Group) -> bool:
@@ -100,7 +99,6 @@ def _row(group: Group, arm: Arm, evidence: Evidence) -> dict[str, Any]:
     scores = arm.values(metric)
     mean, deviation = mean_and_deviation(scores)
     done = [record for record in records if not record.training_failed] or records  # a break-down is short
-    rate = _mean([record.cost.get("images_per_second") for record in done])
     return {
         "task": first.task,
         **group_cells(group),
@@ -109,42 +107,25 @@ def _row(group: Group, arm: Arm, evidence: Evidence) -> dict[str, Any]:
         "score_sd": deviation,
         "seeds": len(scores),
         "broke_down": arm.breakdowns[0],
-        "gflops": _mean([record.cost.get("gflops") for record in done]),
-        "params_million": _mean([record.cost.get("params") for record in done]) / 1e6,
+        "gflops": _mean("gflops", done)[0],
+        "params_million": _mean("params", done)[0] / 1e6,
         **_hours(done, evidence),
-        "images_per_second": rate,
-        "ms_per_image": 1000 / rate if rate else math.nan,
+        **dict(zip(RATES, _mean("images_per_second", done), strict=True)),
     }
 
 
 def _hours(records: Sequence[Record], evidence: Evidence) -> dict[str, Any]:
-    of_runs, before, kinds, kinds_before = [], [], set(), set()
+    of_runs, before, kinds = [], [], set()
     for record in records:
         chain = evidence.lineage(record)
-        kinds.add(kind_of_hours(record))
-        kinds_before |= {kind_of_hours(run) for run in chain}
+        kinds |= {kind_of_hours(run) for run in (record, *chain)}
         of_runs.append(hours(record))
         unknown = (chain[-1] if chain else record).weights_id != "random"
         before.append(math.nan if unknown else math.fsum(hours(run) for run in chain))
-    train, pretrain = _mean_hours(of_runs, kinds), _mean_hours(before, kinds_before or kinds)
-    both = kinds | kinds_before
-    return {
-        "train_hours": train,
-        "pretrain_hours": pretrain,
-        "total_hours": math.nan if len(both) > 1 else train + pretrain,
-        "hours_of": _kind(both),
-        "train_hours_of": _kind(kinds),
-        "pretrain_hours_of": _kind(kinds_before or kinds),
-    }
-
-
-def _kind(kinds: Collection[str]) -> str:
-    return "mixed" if len(kinds) > 1 else next(iter(kinds))
-
-
-def _mean_hours(values: Sequence[float], kinds: Collection[str]) -> float:
-    """Return the mean of hours, nan for a mixture of GPU and core hours."""
-    return math.nan if len(kinds) > 1 else math.fsum(values) / len(values)
+    if len(kinds) > 1:
+        return dict.fromkeys(HOURS, math.nan) | {"hours_of": "mixed"}
+    (mean, deviation), earlier = mean_and_deviation(of_runs), mean_and_deviation(before)[0]
+    return dict(zip(HOURS, (mean, deviation, earlier, mean + earlier), strict=True)) | {"hours_of": kinds.pop()}
 
 
 def hours(record: Record) -> float:
@@ -170,8 +151,9 @@ def kind_of_hours(record: Record) -> str:
     return "GPU" if record.environment.get("device_type") == "cuda" else "core"
 
 
-def _mean(values: Sequence[float | None]) -> float:
-    return mean_and_deviation([value for value in values if value is not None])[0]
+def _mean(name: str, records: Sequence[Record]) -> tuple[float, float]:
+    """Return mean and standard deviation of a cost over the records that have it."""
+    return mean_and_deviation([float(record.cost[name]) for record in records if record.cost.get(name) is not None])
 
 
 def pareto(scores: Sequence[float], costs: Sequence[float]) -> list[bool]:

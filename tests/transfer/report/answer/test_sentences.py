@@ -95,7 +95,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
             [{**one, "cost": {"gflops": 5.12, "images_per_second": 90.0}} for one in seeds(2, 0.8)],
             [{**one, "cost": {"gflops": 4.0, "images_per_second": 100.0}} for one in seeds(2, 0.5)],
         ),
-        [r"^Cost of [^:]+ beside [^:]+: \+28 % operations, \+11 % time per training image\.$"],
+        [r"^Cost of [^:]+ beside [^:]+: \+28 % FLOPs\.$"],
     ),
     "better in one of two data sets": (
         lambda root: [

@@ -51,7 +51,7 @@ def cost_rows() -> Table:
                 number,
                 backbone={"name": name},
                 scores={"mAP": score},
-                cost={"gflops": 1.0, "params": 1e6, "device_hours": cost, "images_per_second": 10.0},
+                cost={"gflops": cost, "params": 1e6, "device_hours": 1.0, "images_per_second": 10.0},
             ).record
             for number, (name, score, cost) in enumerate(
                 [("small", 0.2, 1.0), ("worse", 0.1, 1.5), ("large", 0.6, 2.0), ("free", 0.05, 0.0)]

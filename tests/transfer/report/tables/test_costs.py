@@ -20,12 +20,13 @@ def run(score: float, gflops: float = 1.0, name: str = "tiny", **given: object) 
 
 
 def test_a_row_says_what_a_configuration_took() -> None:
-    (row,) = cost_table_of([run(0.4), run(0.6, seed=1), broken(seed=2, environment=CPU)]).rows
+    slower = {"gflops": 1.0, "params": 2_000_000, "device_hours": 0.7, "images_per_second": 100.0}
+    (row,) = cost_table_of([run(0.4), run(0.6, seed=1, cost=slower), broken(seed=2, environment=CPU)]).rows
     assert (row["metric"], row["score"], row["seeds"], row["broke_down"]) == ("mAP", pytest.approx(50.0), 2, 1)
-    assert (row["gflops"], row["params_million"], row["images_per_second"]) == (1.0, 2.0, 200.0)
-    assert row["ms_per_image"] == pytest.approx(5.0)
-    assert (row["train_hours"], row["hours_of"]) == (pytest.approx(0.5 * 3), "core")
-    assert (row["pretrain_hours"], row["total_hours"]) == (0.0, pytest.approx(1.5))
+    assert (row["gflops"], row["params_million"]) == (1.0, 2.0)
+    assert (row["images_per_second"], row["images_per_second_sd"]) == (150.0, pytest.approx(100 / 2**0.5))
+    assert (row["run_hours"], row["run_hours_sd"]) == (pytest.approx(0.6 * 3), pytest.approx(0.2 * 3 / 2**0.5))
+    assert (row["pretrain_hours"], row["total_hours"], row["hours_of"]) == (0.0, pytest.approx(1.8), "core")
 
 
 def test_hours_are_those_of_gpus_or_of_cores() -> None:
@@ -70,12 +71,19 @@ def test_means_that_are_equal_but_for_rounding_tie() -> None:
 def test_hours_of_gpus_and_of_cores_have_no_mean() -> None:
     on_gpu, on_cores = {"cost": {"device_hours": 1.0}, "environment": GPU}, {"cost": {"device_hours": 100.0}}
     (row,) = cost_table_of([run(0.5, **on_gpu), run(0.5, seed=1, **on_cores)]).rows
-    assert (row["hours_of"], row["train_hours_of"]) == ("mixed", "mixed")
-    assert math.isnan(row["train_hours"])
+    assert row["hours_of"] == "mixed"
+    assert math.isnan(row["run_hours"])
     assert math.isnan(row["total_hours"])
     table = cost_table_of([run(0.5, name="ours", **on_cores), run(0.4, name="theirs", **on_gpu)])
-    assert table["train_hours"] == [300.0, 1.0]
-    assert table["pareto_train_hours"] == [True, True], "of unlike kinds none beats the other"
+    assert (table["run_hours"], table["hours_of"]) == ([300.0, 1.0], ["core", "GPU"])
+
+
+def test_wall_times_put_no_row_before_another() -> None:
+    beside_other_work, alone = ({"gflops": 1.0, "params": 1, "device_hours": hours} for hours in (9.0, 1.0))
+    table = cost_table_of([run(0.5, name="a", cost=beside_other_work), run(0.5, name="b", cost=alone)])
+    assert {name for name in table.names if name.startswith("pareto")} == {"pareto_gflops", "pareto_params_million"}
+    assert table["pareto_gflops"] == [True, True]
+    assert not any(column.direction for column in table.columns if "hours" in column.name or "second" in column.name)
 
 
 def test_features_that_were_found_cost_what_they_took_where_that_is_known() -> None:
@@ -86,7 +94,7 @@ def test_features_that_were_found_cost_what_they_took_where_that_is_known() -> N
         return run(0.5, task="fewshot", cost=cost, lr=lr)
 
     table = cost_table_of([probe(70, 0.0, 0.1), probe(10, 60 * 3 / 3600, 0.2), probe(10, None, 0.3)])
-    assert table["train_hours"] == pytest.approx([70 * 3 / 3600] * 2 + [math.nan], nan_ok=True)
+    assert table["run_hours"] == pytest.approx([70 * 3 / 3600] * 2 + [math.nan], nan_ok=True)
     assert {"hours of 1 runs are with those that other runs took to extract their features"} < {*said(table)}
 
 
@@ -104,7 +112,7 @@ def test_seeds_are_those_of_pretraining_and_their_breakdowns_count() -> None:
 
 def test_fronts_are_among_rows_that_can_be_compared() -> None:
     runs = [run(0.9, 1.0, "good"), run(0.5, 2.0, "bad"), run(0.5, 2.0, "other", lr=0.1)]
-    assert cost_table_of(runs)["pareto_gflops"] == [True, False, True]
+    assert cost_table_of(runs)["pareto_gflops"] == [True, False, False], "one point is no front"
     assert {f"pareto_{cost}" for cost in COSTS} <= {*cost_table_of(runs).names}
     lower = {"mAP": {"unit": "error", "direction": "lower", "bounds": [0, 1]}}
     runs = [run(0.9, 1.0, "worse", metrics=lower), run(0.5, 1.0, "better", metrics=lower)]
@@ -118,14 +126,14 @@ def test_a_configuration_that_never_trained_has_a_row_and_no_place_on_a_front() 
 
 
 def test_the_fit_is_least_squares_on_the_logarithm() -> None:
-    costs = np.array([1.0, 3.0, 10.0, 40.0, 100.0])
-    scores = 50 + 7 * np.log10(costs) + np.random.default_rng(1).normal(0, 1, 5)
+    costs = np.array([1.0, 3.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0])
+    scores = 50 + 7 * np.log10(costs) + np.random.default_rng(1).normal(0, 1, 8)
     fit = fit_log(list(zip(costs, scores, strict=True)))
     assert fit is not None
     plain = stats.linregress(np.log10(costs), scores)
     assert fit["score"] == pytest.approx(plain.intercept + plain.slope * np.log10(fit["cost"]))
     # at cost 1 the line is the intercept, whose own error linregress gives
-    margin = stats.t.ppf(0.975, 3) * plain.intercept_stderr
+    margin = stats.t.ppf(0.975, 6) * plain.intercept_stderr
     assert (fit["low"][0], fit["high"][0]) == pytest.approx((plain.intercept - margin, plain.intercept + margin))
-    for few in ([], [(1.0, 1.0), (2.0, 2.0), (3.0, 2.0)], [(1.0, float(score)) for score in range(5)]):
+    for few in ([], list(zip(costs[:7], scores[:7], strict=True)), [(1.0, float(score)) for score in range(9)]):
         assert fit_log(few) is None

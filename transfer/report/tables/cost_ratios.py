@@ -1,0 +1,152 @@
+"""What a step of one arm costs beside one of another, measured in turns in one process. Imports no torch.
+
+`transfer.doctor.speed_pairs` measures. Wall times of runs are never compared: they say what else the machine did.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError
+from backbones.runtime.files import parse_json, write_atomic
+from transfer.comparison.pairing import MatchedRuns
+from transfer.records.record import Record
+from transfer.report.tables.table import Column, Note, Table
+
+KEPT = "costs.json"
+"""File of a sweep with what was measured for its report."""
+RATIOS = ("training", "forward")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time of an image in the first arm over that in the second: median and quartiles over pairs of turns."""
+
+    median: float
+    low: float
+    high: float
+    pairs: int
+
+    def __str__(self) -> str:
+        """Return "1.04 [1.03, 1.06]"."""
+        return f"{self.median:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class CostRatio:
+    """Cost of the model of one run beside that of another.
+
+    Attributes:
+        forward: of a forward pass.
+        training: of a training step; None where a run trains nothing.
+        batch: images in a step.
+        clock: what was measured, such as "CPU time, one thread".
+        device: name of the processor or GPU.
+    """
+
+    forward: Ratio
+    training: Ratio | None
+    batch: int
+    clock: str
+    device: str
+
+
+@dataclass
+class CostRatios:
+    """Measured cost ratios, each pair of models once.
+
+    Attributes:
+        measure: measures the first of two runs beside the second; None: only what is known is shown.
+        known: cost ratio by pair of models, or the reason why there is none.
+    """
+
+    measure: Callable[[Record, Record], CostRatio] | None = None
+    known: dict[str, CostRatio | str] = field(default_factory=dict)
+
+    def read(self, folder: Path) -> None:
+        """Take up what was measured for the report of the sweep in a folder. Raises UserError for a damaged file."""
+        file = folder / KEPT
+        if not file.is_file():
+            return
+        try:
+            for key, values in parse_json(file.read_bytes()).items():
+                ratios = {name: values[name] and Ratio(**values[name]) for name in RATIOS}
+                self.known[key] = CostRatio(**values | ratios)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{file}: not readable ({error}); delete it to measure again") from None
+
+    def write(self, folder: Path) -> None:
+        """Keep what was measured, for further reports of the sweep in a folder."""
+        kept = {key: asdict(ratio) for key, ratio in self.known.items() if isinstance(ratio, CostRatio)}
+        if kept:
+            write_atomic(folder / KEPT, json.dumps(kept, indent=1).encode())
+
+    def of(self, a: Record, b: Record) -> CostRatio | str | None:
+        """Return the cost of one run's model beside another's, or why it cannot be measured.
+
+        None: both have the same model, or nothing is measured.
+        """
+        first, second = _model(a), _model(b)
+        key = json.dumps([first, second], sort_keys=True)
+        if key not in self.known and self.measure and first != second:
+            try:
+                self.known[key] = self.measure(a, b)
+            except UserError as error:
+                self.known[key] = str(error).splitlines()[0]
+        return self.known.get(key)
+
+    def of_matches(self, matches: Iterable[MatchedRuns]) -> list[tuple[str, CostRatio | str]]:
+        """Return (tasks and data sets, cost ratio or why there is none), equal pairs of models once."""
+        found: dict[int, tuple[list[str], CostRatio | str]] = {}
+        for matched in matches:
+            ratio = self.of(*(runs[0].record for runs in matched.arms))
+            if ratio is not None:
+                found.setdefault(id(ratio), ([], ratio))[0].append(matched.label)
+        return [(", ".join(labels), ratio) for labels, ratio in found.values()]
+
+
+def image_size(record: Record) -> tuple[int, int]:
+    """Return (H, W) in pixels of the images of a run; 224 where the task has no option `size`."""
+    size = record.options.get("size") or 224
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def step_images(record: Record) -> int:
+    """Return the images that a process sends through the model at once: a micro-batch, or what is scored at once."""
+    options = record.options
+    identities = options.get("num_identities", 0) * options.get("num_instances", 0)  # of ReID's sampler
+    batch = options.get("batch") or identities
+    if record.environment.get("precision") is None or not batch:
+        return int(options.get("eval_batch") or 1)
+    processes = record.environment.get("world_size") or 1
+    return max(1, int(batch) // (processes * (options.get("grad_accum_steps") or 1)))
+
+
+def _model(record: Record) -> list[Any]:
+    """Return what the cost of a run's step depends on, as plain values."""
+    parts = {name: value for name, value in record.backbone.items() if name not in ("name", "weights", "load")}
+    precisions = [record.environment.get(name) for name in ("precision", "eval_precision")]
+    around = record.run_key_content.get("options") if record.task == "detect" else None
+    return [parts, *image_size(record), step_images(record), *precisions, around]
+
+
+def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
+    """Return a row for each pair of models: what a step of the first arm takes, as a multiple of one of the second.
+
+    Columns: `runs of` (tasks and data sets), `batch`, `training` and `forward` (medians over pairs of turns), their
+    quartiles `... low` and `... high`, `pairs`, `measured` (which time) and `device`.
+    """
+    rows, notes = [], []
+    for label, ratio in ratios.of_matches(matches):
+        if isinstance(ratio, str):
+            notes.append(Note(f"not measured: {ratio}", label))
+            continue
+        row: dict[str, Any] = {"runs of": label, "batch": ratio.batch}
+        for name in RATIOS:
+            part: Ratio | None = getattr(ratio, name)
+            row |= {name: part and part.median, f"{name} low": part and part.low, f"{name} high": part and part.high}
+        rows.append(row | {"pairs": ratio.forward.pairs, "measured": ratio.clock, "device": ratio.device})
+    columns = [Column(f"{name}{end}", "times") for name in RATIOS for end in ("", " low", " high")]
+    return Table.from_rows(rows, columns, notes)
