@@ -1,4 +1,4 @@
-"""`compare` and `measure_cost`: two arms of a set of runs, in their scores and in what they cost."""
+"""`compare` and `measure_cost`: two arms of a set of runs, in their scores and in what they cost. Imports no torch."""
 
 from typing import TYPE_CHECKING, Any, Literal
 

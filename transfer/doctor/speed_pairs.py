@@ -25,8 +25,8 @@ from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio, ima
 
 SECONDS, SMOKE_SECONDS = 10.0, 0.5
 """Time of the training steps, and of the forward passes, of a pair of runs; less for runs of --smoke."""
-PAIRS, FEWEST = 20, 5
-"""Pairs of turns; fewer where `SECONDS` end before, but no fewer than the second number."""
+ROUNDS, FEWEST = 12, 4
+"""Rounds A B B A; fewer where `SECONDS` end before, but no fewer than the second number."""
 
 Step = Callable[[], object]
 Timed = Callable[[Step, int], float]
@@ -49,7 +49,7 @@ def measure_pair(a: Record, b: Record, device: str = "auto") -> CostRatio:
     place = choose_device(device, ALONE)
     images = min(step_images(a), step_images(b), BATCH[place.type])
     seconds = SMOKE_SECONDS if a.smoke and b.smoke else SECONDS
-    timed, clock = (device_time, "device time") if place.type == "cuda" else (cpu_time, "CPU time, one thread")
+    timed, clock = (device_time, "device time") if place.type == "cuda" else (cpu_time, "CPU time of one thread")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -63,7 +63,7 @@ def measure_pair(a: Record, b: Record, device: str = "auto") -> CostRatio:
 
 
 def in_turns(first: Step, second: Step, timed: Timed, seconds: float) -> Ratio:
-    """Return the time of one step over that of another, from turns A B, B A, A B, ... of some `seconds` in all.
+    """Return the time of one step over that of another, from rounds A B B A of some `seconds` in all.
 
     Args:
         timed: returns the seconds of a number of calls of a step.
@@ -72,13 +72,12 @@ def in_turns(first: Step, second: Step, timed: Timed, seconds: float) -> Ratio:
     for step in steps:
         timed(step, 1)  # the first one allocates and compiles
     longest = max(timed(step, 1) for step in steps)
-    count = max(1, round(seconds / (2 * PAIRS * longest)))
+    count = max(1, round(seconds / (4 * ROUNDS * longest)))
     ratios, spent = list[float](), 0.0
-    while len(ratios) < PAIRS and (spent < seconds or len(ratios) < FEWEST):
-        order = (0, 1) if len(ratios) % 2 == 0 else (1, 0)
-        times = {place: timed(steps[place], count) for place in order}
-        ratios.append(times[0] / times[1])
-        spent += sum(times.values())
+    while len(ratios) < ROUNDS and (spent < seconds or len(ratios) < FEWEST):
+        turns = [timed(steps[place], count) for place in (0, 1, 1, 0)]
+        ratios.append((turns[0] + turns[3]) / (turns[1] + turns[2]))
+        spent += sum(turns)
     low, median, high = np.quantile(ratios, (0.25, 0.5, 0.75)).tolist()
     return Ratio(median, low, high, len(ratios))
 

@@ -240,13 +240,13 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
     measured = [ratio for _, ratio in ratios.of_matches(matches) if isinstance(ratio, CostRatio)]
     steps = [ratio.training for ratio in measured if ratio.training]
     named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))
-    times = " and ".join(f"{_times(found)} for {name}" for name, found in named if found)
-    parts += [f"{measured[0].clock} {times}, measured in turns"] if times else []
+    times = ", ".join(f"{_times(found)} for {name}" for name, found in named if found)
+    parts += [f"measured in turns, {times} ({measured[0].clock})"] if times else []
     return f"Cost of {a} beside {b}: {'; '.join(parts)}." if parts else ""
 
 
 def _times(ratios: Sequence[Ratio]) -> str:
-    """Return "1.04 [1.03, 1.06] times that", or the smallest and largest median of several."""
+    """Return "1.04 [1.03, 1.06] times", or the smallest and largest median of several."""
     if len(ratios) == 1:
         return f"{ratios[0]} times"
     medians = [ratio.median for ratio in ratios]

@@ -15,7 +15,7 @@ from transfer.report.figures.svg import arms_coloured
 from transfer.report.page.section_types import Section
 from transfer.report.render.text import note_text
 from transfer.report.tables.cost_ratios import CostRatios, ratio_table
-from transfer.report.tables.table import Note, is_missing, is_number
+from transfer.report.tables.table import Note, is_missing
 
 if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
@@ -30,8 +30,8 @@ READING = {
     "forest": "A square is the difference of two arms on the same samples, its line the 95 % interval; it is filled "
     "where the corrected test excludes 0. Right of 0 the first arm is better.",
     "cost": "Further up is better, further left cheaper. Ringed points are beaten by none that is comparable.",
-    "ratios": "How many times as long a step of the first arm takes: the median over pairs of turns in one process, "
-    "and their quartiles.",
+    "ratios": "How many times as long a step of the first arm takes: the median over rounds A B B A in one "
+    "process, and their quartiles.",
     "map": "A cell is a setting of the training. Its mark says how the trainings there ended, its number their score; "
     "at chance is what does not score above guessing, whatever its training statistics say.",
 }
@@ -214,8 +214,10 @@ def _ratios(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]:
 
     a, b = (arm_name(arm.text) for arm in comparison.arms)
     table = ratio_table([match.matched for match in comparison.matches], ratios)
-    if len(table) or table.notes:
-        yield Section(title=f"Cost of {a} beside {b}, measured in turns", table=table, reading=READING["ratios"])
+    title, note = f"Cost of {a} beside {b}, measured in turns", "\n".join(map(note_text, table.notes))
+    if len(table) or note:
+        shown = replace(table, notes=[]) if len(table) else None
+        yield Section(title=title, table=shown, note=note, reading=READING["ratios"])
 
 
 def _forests(comparisons: "Sequence[Comparison]", runs: RunSet) -> Iterator[Section]:

@@ -22,12 +22,12 @@ RATIOS = ("training", "forward")
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time of an image in the first arm over that in the second: median and quartiles over pairs of turns."""
+    """Time of an image in the first arm over that in the second: median and quartiles over rounds A B B A."""
 
     median: float
     low: float
     high: float
-    pairs: int
+    rounds: int
 
     def __str__(self) -> str:
         """Return "1.04 [1.03, 1.06]"."""
@@ -42,7 +42,7 @@ class CostRatio:
         forward: of a forward pass.
         training: of a training step; None where a run trains nothing.
         batch: images in a step.
-        clock: what was measured, such as "CPU time, one thread".
+        clock: what was measured, such as "CPU time of one thread".
         device: name of the processor or GPU.
     """
 
@@ -135,8 +135,8 @@ def _model(record: Record) -> list[Any]:
 def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
     """Return a row for each pair of models: what a step of the first arm takes, as a multiple of one of the second.
 
-    Columns: `runs of` (tasks and data sets), `batch`, `training` and `forward` (medians over pairs of turns), their
-    quartiles `... low` and `... high`, `pairs`, `measured` (which time) and `device`.
+    Columns: `runs of` (tasks and data sets), `batch`, `training` and `forward` (medians over rounds A B B A), their
+    quartiles `... low` and `... high`, `rounds`, `measured` (which time) and `device`.
     """
     rows, notes = [], []
     for label, ratio in ratios.of_matches(matches):
@@ -147,6 +147,6 @@ def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
         for name in RATIOS:
             part: Ratio | None = getattr(ratio, name)
             row |= {name: part and part.median, f"{name} low": part and part.low, f"{name} high": part and part.high}
-        rows.append(row | {"pairs": ratio.forward.pairs, "measured": ratio.clock, "device": ratio.device})
+        rows.append(row | {"rounds": ratio.forward.rounds, "measured": ratio.clock, "device": ratio.device})
     columns = [Column(f"{name}{end}", "times") for name in RATIOS for end in ("", " low", " high")]
     return Table.from_rows(rows, columns, notes)

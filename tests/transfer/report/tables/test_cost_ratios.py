@@ -1,0 +1,88 @@
+"""Measured cost ratios: kept with a sweep, shown in answer, table and page."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backbones.errors import UserError
+from backbones.spec import resolve
+from tests.transfer.report.reid_runs import reid_run
+from transfer.records.record import Record
+from transfer.report.__main__ import main
+from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio, step_images
+
+MEASURED = CostRatio(
+    Ratio(1.05, 1.04, 1.06, 20), Ratio(1.34, 1.31, 1.36, 20), 16, "CPU time of one thread", "a machine"
+)
+
+
+def swept(root: Path) -> tuple[list[Record], list[tuple[Record, Record]]]:
+    """The runs of two stems in the folder of a sweep whose costs were measured, and what was measured."""
+    arms = [
+        [reid_run(root / "runs", stem=stem, signal=2, seed=seed, smoke=True, backbone=backbone) for seed in (0, 1)]
+        for stem in ("conv", "patchify")
+        for backbone in [resolve("tiny", stem=stem, weights="random").as_dict()]
+    ]
+    asked: list[tuple[Record, Record]] = []
+
+    def measure(a: Record, b: Record) -> CostRatio:
+        asked.append((a, b))
+        return MEASURED
+
+    ratios = CostRatios(measure)
+    a, b = ([run.record for run in arm] for arm in arms)
+    assert ratios.of(a[0], b[0]) == ratios.of(a[1], b[0]) == MEASURED
+    assert ratios.of(a[0], a[1]) is None, "the same model"
+    ratios.write(root)
+    return [*a, *b], asked
+
+
+def test_equal_models_are_measured_once_and_kept(tmp_path: Path) -> None:
+    records, asked = swept(tmp_path)
+    assert len(asked) == 1
+    again = CostRatios()
+    again.read(tmp_path)
+    assert again.of(records[0], records[2]) == MEASURED
+    assert again.of(records[2], records[0]) is None
+    assert again.of(replace(records[0], options={"size": 64}), records[2]) is None, "at another size it is another cost"
+    (tmp_path / "costs.json").write_text('{"a": {"forward": 1}}')
+    with pytest.raises(UserError, match=r"costs\.json: not readable .*; delete it to measure again"):
+        CostRatios().read(tmp_path)
+
+
+def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    swept(tmp_path)
+    words = [str(tmp_path), "--compare", "stem=conv", "stem=patchify", "--bootstrap-samples", "300", "--smoke"]
+    assert main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Cost of stem conv beside stem patchify: +25 % FLOPs; measured in turns, 1.34 [1.31, 1.36] times for a "
+        "training step, 1.05 [1.04, 1.06] times for a forward pass (CPU time of one thread)." in said
+    )
+    assert main([*words, "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "Cost of stem conv beside stem patchify, measured in turns" in page
+    assert "1.34" in page
+    (tmp_path / "costs.json").unlink()
+    assert main(words) == 0
+    assert "in turns" not in capsys.readouterr().out
+    assert main([*words, "--measure-cost"]) == 0
+    assert "FLOPs; measured in turns, " in " ".join(capsys.readouterr().out.split())
+    assert main([str(tmp_path), "--measure-cost"]) == 2
+    assert "--measure-cost: needs --compare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "images"),
+    [
+        ({"batch": 64, "grad_accum_steps": 2}, {"precision": "bf16", "world_size": 4}, 8),
+        ({"num_identities": 16, "num_instances": 4}, {"precision": "fp32"}, 64),
+        ({"batch": 64, "eval_batch": 250}, {"precision": None}, 250),
+    ],
+)
+def test_a_step_has_the_images_of_a_micro_batch(
+    tmp_path: Path, options: dict[str, int], environment: dict[str, object], images: int
+) -> None:
+    run = reid_run(tmp_path, stem="conv", signal=2).record
+    assert step_images(replace(run, options=options, environment=environment)) == images
