@@ -27,7 +27,7 @@ from tasks.data.coco import CocoData
 from tasks.detection import mmlab
 from tasks.detection.coco.flat_arrays import mask_library
 from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
-from tasks.detection.coco.scores import evaluate, scores
+from tasks.detection.coco.scores import evaluate, resampled, scores
 from tasks.detection.detector_specs import DetectorSpec, resolve_detector
 from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, is_plain, make_maps, quarters
@@ -113,6 +113,9 @@ class Detect(DetectFacts):
             learner.to(context.device).eval()
         start = time.monotonic()
         outcomes, results = self._outcomes(learner, dataset, detector, options, context, shared)
+        if context.ranks.first:
+            for kind in kinds(detector, dataset):
+                outcomes |= resampled(Matches.from_outcomes(outcomes, kind))
         context.cost.eval_seconds += time.monotonic() - start
         if context.folder and context.ranks.first:
             write_atomic(context.folder / RESULTS, json.dumps(results).encode())

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +23,13 @@ import numpy as np
 from transfer.published.rows import Value
 from transfer.published.verdicts import Counts, PublishedKind
 from transfer.published.verdicts import judged as judged_published
-from transfer.statistics.cluster_scores import ClusterScores
 from transfer.statistics.contrasts import contrast
-from transfer.statistics.intervals import Estimate, cluster_draws
+from transfer.statistics.intervals import Estimate
+from transfer.statistics.scores import Scores
 
 CLUSTERS, DISCORDANT = (5, 10, 30, 100, 355, 3368), (0, 1, 2, 3, 5, 8, 15, 30, 100)
 EXACT = 20_000
 """Repeats of cells whose data are two counts, each pair of which is looked at once."""
-NO_DRAWS = 60
-"""Up to so many clusters that disagree nothing is resampled."""
-DRAWS = 400
 ROUNDING = 1e-12
 PUBLISHED = 0.025
 """Margin to a published number, about three standard errors over samples."""
@@ -48,7 +45,8 @@ class Cell:
     discordant: float
     """Expected clusters on which the arms disagree by chance; of a score those that are wrong"""
     effect: str = "none"
-    """"none": as often either way; "one-sided": always for one arm; "surplus": as none, and so many more for one arm"""
+    """"none": as often either way; "one-sided": always for one arm; "surplus": as none, and so many more for one arm;
+    "normal": on every cluster, by normal amounts"""
     sizes: str = "ones"
     """Of clusters: "ones"; "identities", 1 to 8 samples; "lognormal" """
     seeds: tuple[int, ...] = (1, 1)
@@ -67,7 +65,7 @@ class Cell:
     @property
     def counted(self) -> bool:
         """Whether two counts are all that the data are."""
-        return self.kind == "difference" and self.sizes == "ones" and self.seeds == (1, 1)
+        return self.kind == "difference" and self.sizes == "ones" and self.seeds == (1, 1) and self.effect != "normal"
 
 
 def cells() -> Iterator[Cell]:
@@ -92,6 +90,9 @@ def cells() -> Iterator[Cell]:
         yield Cell("score", clusters, wrong if wrong != 0.3 else round(0.3 * clusters), "none", sizes, (1,))
     for seeds, wrong in product((2, 3, 5), (2, 8)):
         yield Cell("score", 355, wrong, "none", "ones", (seeds,), vary=(0.5, 0.5))
+    for clusters, sizes, seeds, vary in product((10, 20, 50, 200), ("ones", "lognormal"), (1, 2, 3, 5), (0, 0.5, 1, 3)):
+        if seeds > 1 or not vary:
+            yield Cell("difference", clusters, clusters, "normal", sizes, (seeds, seeds), True, (vary, vary))
     for seeds, vary in product((1, 2, 3, 5), (0.0, 0.03, 0.1)):
         yield Cell("published", 2000, 400, "none", "ones", (seeds,), vary=(vary, vary))
 
@@ -117,21 +118,25 @@ def truth(cell: Cell) -> float:
     rate = cell.discordant / cell.clusters
     if cell.alone:
         return 1 - rate * lost / size
+    if cell.effect == "normal":
+        return 0.0
     if cell.effect == "one-sided":
         return rate * lost / size
     return cell.surplus / cell.clusters * lost / size
 
 
-def draw(cell: Cell, rng: np.random.Generator) -> list[ClusterScores]:
-    """What each cluster adds to each seed's score, arm by arm; a wrong one loses 1 to all of its samples."""
+def draw(cell: Cell, rng: np.random.Generator) -> list[Scores]:
+    """The scores of each arm; a wrong cluster loses 1 to all of its samples."""
     size = sizes_of(cell, rng)
-    lost = rng.integers(1, size + 1) / size.sum()
+    if cell.effect == "normal":
+        return _normal(cell, size, rng)
+    lost = rng.integers(1, size + 1)
     rate, arms = cell.discordant / cell.clusters, len(cell.seeds)
     rates = [0.0, rate] + [0.0] * (arms - 2) if cell.effect == "one-sided" else [rate / arms] * arms
     shared = rng.normal(size=max(cell.seeds))
     gain = rng.random(cell.clusters) < cell.surplus / cell.clusters
     once, disagree = rng.integers(0, arms, cell.clusters), rng.random(cell.clusters) < rate
-    parts = []
+    found = []
     for arm, (seeds, mean) in enumerate(zip(cell.seeds, rates, strict=True)):
         own = rng.normal(size=seeds)
         effect = (shared[:seeds] + own) / math.sqrt(2) if cell.paired else own
@@ -141,32 +146,30 @@ def draw(cell: Cell, rng: np.random.Generator) -> list[ClusterScores]:
             # one system at most is wrong, so that as many clusters disagree as are asked for
             wrong = ((once == arm) & disagree)[None]
         wrong = np.where(gain, arm > 0, wrong)
-        parts.append(ClusterScores.of_sums(size / size.sum() - lost * wrong, np.tile(size / size.sum(), (seeds, 1))))
-    return parts
+        found.append(Scores.of_clusters(size - lost * wrong, size))
+    return found
 
 
-def estimated(cell: Cell, parts: list[ClusterScores], seed: int) -> Estimate:
+def _normal(cell: Cell, size: np.ndarray, rng: np.random.Generator) -> list[Scores]:
+    """Values of samples around 0.5: clusters differ, seeds differ, and both together; the true difference is 0."""
+    seeds, clusters = cell.seeds[0], cell.clusters
+    own = rng.normal(0, cell.vary[0] / math.sqrt(clusters), (seeds, 1))
+    values = 0.5 + 0.01 * (rng.normal(size=clusters) + 0.5 * rng.normal(size=(seeds, clusters)) + own)
+    return [Scores.of_clusters(values * size, size), Scores.of_clusters(np.full((seeds, 1), 0.5) * size, size)]
+
+
+def estimated(cell: Cell, arms: list[Scores]) -> Estimate:
     """As a comparison estimates it."""
     coefficients = {1: (1,), 2: (1, -1), 4: (1, -1, -1, 1)}[len(cell.seeds)]
-    scores = [one.sums.sum(axis=1) for one in parts]
-    drawn = [np.empty((len(one), 0)) for one in scores]
-    if cell.discordant + cell.surplus > NO_DRAWS or (cell.alone and cell.discordant > 30):
-        sums, shares = (np.concatenate([getattr(one, name) for one in parts]).T for name in ("sums", "shares"))
-        ends = np.cumsum([0, *map(len, scores)])
-        found = cluster_draws(sums, shares, draws=DRAWS, seed=seed).T
-        drawn = [found[start:stop] for start, stop in pairwise(ends)]
     labels = [[seed if cell.paired else (arm, seed) for seed in range(n)] for arm, n in enumerate(cell.seeds)]
-    return contrast(
-        scores, drawn, coefficients, clusters=cell.clusters, parts=parts, bounds=(0.0, 1.0), seeds=labels
-    )  # fmt: skip
+    return contrast(arms, coefficients, bounds=(0.0, 1.0), seeds=labels)
 
 
 def drawn_estimates(cell: Cell, repeats: int) -> Iterator[Estimate]:
     """One for each set of data."""
     rng = np.random.default_rng(1)
     if not cell.counted:
-        for number in range(repeats):
-            yield estimated(cell, draw(cell, rng), number)
+        yield from (estimated(cell, draw(cell, rng)) for _ in range(repeats))
         return
     known: dict[tuple[int, int], Estimate] = {}
     rate, gain = cell.discordant / cell.clusters, cell.surplus / cell.clusters
@@ -175,14 +178,20 @@ def drawn_estimates(cell: Cell, repeats: int) -> Iterator[Estimate]:
     counts = rng.multinomial(cell.clusters, [for_a, for_b, max(1 - for_a - for_b, 0.0)], size=EXACT)
     for more, fewer, _ in counts.tolist():
         if (more, fewer) not in known:
-            known[more, fewer] = estimated(cell, _of_counts(cell.clusters, more, fewer), 0)
+            known[more, fewer] = estimated(cell, _of_counts(cell.clusters, more, fewer))
         yield known[more, fewer]
 
 
-def _of_counts(clusters: int, more: int, fewer: int) -> list[ClusterScores]:
-    place, shares = np.arange(clusters), np.full((1, clusters), 1 / clusters)
+def _of_counts(clusters: int, more: int, fewer: int) -> list[Scores]:
+    place, counts = np.arange(clusters), np.ones(clusters)
     a, b = place >= fewer, (place < fewer) | (place >= fewer + more)
-    return [ClusterScores.of_sums(one[None] / clusters, shares) for one in (a, b)]
+    return [Scores.of_clusters(one[None].astype(float), counts) for one in (a, b)]
+
+
+def cautioned(estimate: Estimate) -> bool:
+    """Whether the row says that its interval may be too short: few clusters disagree, two seeds, or one on a side."""
+    seeds = min(estimate.seeds)
+    return (estimate.few and estimate.method == "t") or seeds == 2 or estimate.borrowed
 
 
 def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
@@ -194,12 +203,15 @@ def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
         "repeats": len(found),
         "truth": true,
         "covered": 100 * float(np.mean([one.low - ROUNDING <= true <= one.high + ROUNDING for one in found])),
+        "said": 100 * float(np.mean([cautioned(one) for one in found])),
         "length": float(np.mean([one.high - one.low for one in found])),
         "rejected": None,
         "smallest": None,
         "power": None,
         "equivalent": None,
     }
+    if cell.effect == "normal":
+        row["rejected"] = 100 * float(np.mean([one.shown for one in found]))
     if not cell.alone and cell.effect == "none":
         row["rejected"] = 100 * float(np.mean([one.shown for one in found]))
         row |= _power(cell, found, repeats)
@@ -223,7 +235,7 @@ def _power(cell: Cell, found: list[Estimate], repeats: int) -> dict[str, float |
     several = found[:300]
     printed = {key: one.smallest_difference() for key, one in {id(one): one for one in several}.items()}
     typical = float(np.median([printed[id(one)] for one in several]))
-    if cell.kind == "interaction" or not math.isfinite(typical):
+    if cell.kind == "interaction" or not 0 < typical < math.inf:
         return {}
     size, lost = mean_size(cell)
     surplus = typical * cell.clusters * size / lost

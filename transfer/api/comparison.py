@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from transfer.api.run_set import RunSet
-from transfer.comparison.bootstrap import AP_DRAWS
-from transfer.comparison.paired_intervals import Bootstrap
+from transfer.comparison.paired_intervals import Settings
 from transfer.records.labels import value_label
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ def compare(
     b: Any,
     *,
     correction: Literal["holm", "bh", "none"] = "holm",
-    bootstrap_samples: int = 10_000,
     margin: float | None = None,
 ) -> "Table":
     """Compare the runs in which a field has one value with those in which it has another.
@@ -31,7 +29,6 @@ def compare(
         field: "stem", "attention", "backbone", "run", "lr", ...; see `RunSet.filter`.
         a, b: the two values; the difference is a less b.
         correction: of the p values over the table: Holm, Benjamini-Hochberg, or none.
-        bootstrap_samples: samples of the bootstrap, at most 1,000 for COCO's scores.
         margin: in points of percent: smaller differences do not matter, and two arms may be found equivalent.
 
     Returns:
@@ -43,7 +40,7 @@ def compare(
     """
     from transfer.report.tables.comparison import compare as compare_selected
 
-    options = Bootstrap(bootstrap_samples, min(bootstrap_samples, AP_DRAWS), correction, margin=margin)
+    options = Settings(correction, margin=margin)
     return compare_selected(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", options)
 
 

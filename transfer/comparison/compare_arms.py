@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backbones.errors import UserError
-from transfer.comparison.bootstrap import NotPaired
 from transfer.comparison.exclusions import Exclusion
-from transfer.comparison.paired_intervals import Bootstrap, Estimates, Units, estimates, recorded_means
+from transfer.comparison.paired_intervals import Estimates, Settings, Units, estimates, recorded_means
+from transfer.comparison.paired_scores import NotPaired
 from transfer.comparison.pairing import MatchedRuns
 from transfer.comparison.selection import Selection
 from transfer.records.evidence import Evidence
@@ -123,13 +123,13 @@ class ComparedMatch:
         """Return the match without rows."""
         return cls(matched, [Units.of(runs, evidence) for runs in matched.arms])
 
-    def estimate(self, contrasts: Mapping[str, Sequence[int]], options: Bootstrap) -> None:
+    def estimate(self, contrasts: Mapping[str, Sequence[int]], options: Settings) -> None:
         """Compute means and contrasts of each score, or only the means if per-sample outcomes cannot be used."""
         means_only = {name: Estimates(means) for name, means in recorded_means(self.units, options).items()}
         self.results = means_only | self._contrasts(contrasts, options, list(means_only))
 
     def _contrasts(
-        self, contrasts: Mapping[str, Sequence[int]], options: Bootstrap, names: Sequence[str]
+        self, contrasts: Mapping[str, Sequence[int]], options: Settings, names: Sequence[str]
     ) -> dict[str, Estimates]:
         """Return the estimates of the scores that have an interval; note the reason for each of the others."""
         try:
@@ -189,7 +189,7 @@ class Comparison:
     effects: list[Effect]
     matches: list[ComparedMatch]
     exclusions: list[Exclusion]
-    options: Bootstrap
+    options: Settings
 
     @property
     def rows(self) -> list[ComparedScore]:
@@ -197,7 +197,7 @@ class Comparison:
         return [row for match in self.matches for row in match.rows]
 
 
-def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Bootstrap) -> ComparedMatch:
+def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Settings) -> ComparedMatch:
     """Return a match with a row for each score of two arms; one row without numbers if an arm has no scores.
 
     So it is if both arms have only trainings that broke down or score at chance, whose differences mean nothing.
@@ -215,7 +215,7 @@ def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Bootstrap) 
 
 
 def crossed_arms(
-    matched: MatchedRuns, arms: Sequence[Selection], effects: Sequence[Effect], evidence: Evidence, options: Bootstrap
+    matched: MatchedRuns, arms: Sequence[Selection], effects: Sequence[Effect], evidence: Evidence, options: Settings
 ) -> ComparedMatch:
     """Return a match with a row for each score and effect of four corners, all of which have scores."""
     match = ComparedMatch.of(matched, evidence)
@@ -230,7 +230,7 @@ def crossed_arms(
     return match
 
 
-def judge(rows: Sequence[ComparedScore], options: Bootstrap) -> None:
+def judge(rows: Sequence[ComparedScore], options: Settings) -> None:
     """Write the p values, adjusted over each family of tests, and the verdicts into the rows."""
     for primary in (True, False):
         family = [(row, row.estimate) for row in rows if row.estimate is not None and row.primary == primary]

@@ -1,32 +1,27 @@
 """Contrasts of mean scores over seeds, with intervals over samples and seeds. Imports no torch.
 
-Letters: R runs, S seeds, B resamples.
+Letters: R runs, S seeds.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from backbones.errors import UserError
-from transfer.comparison.bootstrap import AP_DRAWS, DRAWS, Resampled, resample
+from transfer.comparison.paired_scores import paired_scores
 from transfer.records.evidence import Arm, Evidence, Unit, chance
 from transfer.records.store import Record, Run
-from transfer.statistics.cluster_scores import ClusterScores, common_seeds
-from transfer.statistics.contrasts import UNKNOWN, contrast
+from transfer.statistics.contrasts import UNKNOWN, common_seeds, contrast
 from transfer.statistics.intervals import LEVEL, Estimate
+from transfer.statistics.scores import Scores
 
 
 @dataclass(frozen=True)
-class Bootstrap:
+class Settings:
     """Settings of intervals and p values.
 
     Attributes:
-        draws: number of bootstrap resamples of the test samples.
-        ap_draws: number of resamples for COCO's scores, each of which takes some hundredths of a second.
         correction: correction of p values for several tests: "holm", "bh" (Benjamini-Hochberg) or "none". The primary
             scores of a table are one family of tests, its other scores another.
         level: confidence level of the intervals, such as 0.95.
@@ -34,8 +29,6 @@ class Bootstrap:
         margin: margin of equivalence in percentage points; None makes no test of equivalence.
     """
 
-    draws: int = DRAWS
-    ap_draws: int = AP_DRAWS
     correction: str = "holm"
     level: float = LEVEL
     scores: tuple[str, ...] = ()
@@ -43,13 +36,7 @@ class Bootstrap:
 
 
 def mean_score(
-    runs: Sequence[Run],
-    score: str,
-    *,
-    draws: int = DRAWS,
-    ap_draws: int = AP_DRAWS,
-    level: float = LEVEL,
-    known: Sequence[Record] | None = None,
+    runs: Sequence[Run], score: str, *, level: float = LEVEL, known: Sequence[Record] | None = None
 ) -> Estimate | None:
     """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
 
@@ -58,8 +45,6 @@ def mean_score(
     Args:
         runs: runs of one configuration.
         score: name of the score.
-        draws: number of bootstrap resamples.
-        ap_draws: number of bootstrap resamples for COCO's scores.
         level: confidence level of the interval.
         known: records among which pretrainings are looked for; by default those of the runs.
 
@@ -70,12 +55,11 @@ def mean_score(
     if not scored:
         return None
     units = [Units.of(scored, Evidence([run.record for run in runs] if known is None else known))]
-    options = Bootstrap(draws, ap_draws, level=level, scores=(score,))
-    by_score = estimates(units, {"": (1,)}, options)
+    by_score = estimates(units, {"": (1,)}, Settings(level=level, scores=(score,)))
     return by_score[score].contrasts[""] if score in by_score else None
 
 
-def _score_names(records: Sequence[Record], options: Bootstrap) -> list[str]:
+def _score_names(records: Sequence[Record], options: Settings) -> list[str]:
     """Return the scores to compare that all records have."""
     common = [name for name in records[0].scores if all(name in record.scores for record in records)]
     if options.scores:
@@ -121,10 +105,9 @@ class Units:
         return sum(not record.training_failed for record in self.arm.records) - len(self.runs)
 
 
-def _mean_by_label(values: NDArray[Any], labels: Sequence[Unit]) -> NDArray[Any]:
-    """Return the mean of each label's values: [R, ...] -> [S, ...], in the order in which the labels first appear."""
-    rows = {label: [row for row, other in enumerate(labels) if other == label] for label in dict.fromkeys(labels)}
-    return np.stack([values[indices].mean(axis=0) for indices in rows.values()])
+def _by_label(labels: Sequence[Unit]) -> list[list[int]]:
+    """Return the indices of the runs of each label, in the order in which the labels first appear."""
+    return [[row for row, other in enumerate(labels) if other == label] for label in dict.fromkeys(labels)]
 
 
 @dataclass(frozen=True)
@@ -142,57 +125,8 @@ class Estimates:
     with_breakdowns: dict[str, Estimate] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _ArmScores:
-    """The values of one score of an arm, one for each seed.
-
-    Attributes:
-        scores: [S] score of each seed on all samples.
-        bootstrap_scores: [S, B] score of each seed on resampled samples.
-        contributions: contributions of the clusters to the scores; None if unknown.
-        labels: [S] label of each seed.
-    """
-
-    scores: NDArray[Any]
-    bootstrap_scores: NDArray[Any]
-    contributions: ClusterScores | None
-    labels: list[Unit]
-
-    @classmethod
-    def of(cls, units: Units, resampled: Resampled, rows: slice, chance_level: float | None = None) -> "_ArmScores":
-        """Return the values of an arm.
-
-        Args:
-            units: runs of the arm by seed.
-            resampled: one score of the runs of all arms.
-            rows: indices of the arm's runs in `resampled`.
-            chance_level: score of each training that broke down; None leaves these trainings out.
-        """
-        scores, bootstrap_scores, labels = resampled.scores[rows], resampled.bootstrap_scores[rows], units.labels
-        contributions = resampled.contributions and resampled.contributions.select(range(rows.start, rows.stop))
-        if chance_level is not None and units.arm.absent:
-            more = len(units.arm.absent)
-            labels = labels + units.arm.absent
-            scores = np.concatenate([scores, np.full(more, chance_level)])
-            constant = np.full((more, bootstrap_scores.shape[1]), chance_level)
-            bootstrap_scores = np.concatenate([bootstrap_scores, constant])
-            contributions = contributions and contributions.with_constant(chance_level, more)
-        merged = contributions and ClusterScores(
-            *(
-                _mean_by_label(values, labels)
-                for values in (contributions.sums, contributions.shares, contributions.influence)
-            )
-        )
-        return cls(
-            _mean_by_label(scores, labels),
-            _mean_by_label(bootstrap_scores, labels),
-            merged,
-            list(dict.fromkeys(labels)),
-        )
-
-
 def estimates(
-    units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], options: Bootstrap
+    units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], options: Settings
 ) -> dict[str, Estimates]:
     """Return the mean of each arm and the contrasts, by score.
 
@@ -202,71 +136,65 @@ def estimates(
         options: settings of the intervals.
 
     Raises:
-        UserError, NotPaired: see `transfer.comparison.bootstrap.resample`.
+        UserError, NotPaired: see `transfer.comparison.paired_scores.paired_scores`.
     """
     runs = [run for arm in units for run in arm.runs]
-    names, several = _score_names([run.record for run in runs], options), len(units) > 1
-    by_score = resample(runs, names, draws=options.draws, ap_draws=options.ap_draws, paired=several)
-    ends = np.cumsum([0, *(len(arm.runs) for arm in units)]).tolist()
-    rows = [slice(start, stop) for start, stop in pairwise(ends)]
+    ends = [0]
+    for arm in units:
+        ends.append(ends[-1] + len(arm.runs))
     results = {}
-    for name, resampled in by_score.items():
-        arms = [_ArmScores.of(arm, resampled, arm_rows) for arm, arm_rows in zip(units, rows, strict=True)]
-        common = common_seeds([arm.labels for arm in arms])
-        indices = common or [list(range(len(arm.scores))) for arm in arms]
-        means = [float(arm.scores[kept].mean()) for arm, kept in zip(arms, indices, strict=True)]
-        result = Estimates(means, _contrasts(arms, resampled, contrasts, runs, name, options.level))
-        chance_level = chance(runs[0].record, name, runs[0].record.metrics)
-        if chance_level is not None and any(arm.arm.absent for arm in units):
-            arms = [
-                _ArmScores.of(arm, resampled, arm_rows, chance_level) for arm, arm_rows in zip(units, rows, strict=True)
-            ]
-            # contributions that are right only in differences of runs do not hold against a constant
-            usable = replace(resampled, contributions=None) if resampled.differences_only else resampled
-            with_breakdowns = _contrasts(arms, usable, contrasts, runs, name, options.level)
-            result = replace(result, with_breakdowns=with_breakdowns)
-        results[name] = result
+    try:
+        for name, scores in paired_scores(runs, _score_names([run.record for run in runs], options)).items():
+            arms = [scores.merged([[row] for row in range(start, end)]) for start, end in pairwise(ends)]
+            results[name] = _estimates(units, arms, contrasts, runs[0].record, name, options.level)
+    except ValueError as error:
+        raise UserError(f"{runs[0].record.run_id}: {error}") from None
     return results
 
 
-def _contrasts(
-    arms: Sequence[_ArmScores],
-    resampled: Resampled,
+def _estimates(
+    units: Sequence[Units],
+    arms: Sequence[Scores],
     contrasts: Mapping[str, Sequence[int]],
-    runs: Sequence[Run],
+    record: Record,
     name: str,
     level: float,
-) -> dict[str, Estimate]:
-    """Return the contrasts of one score by their names. Raises UserError if a value is not finite."""
-    results = {}
-    for label, coefficients in contrasts.items():
-        used = [(arm, coefficient) for arm, coefficient in zip(arms, coefficients, strict=True) if coefficient]
-        contributions = [arm.contributions for arm, _ in used if arm.contributions is not None]
-        usable = resampled.contributions is not None and not (resampled.differences_only and len(used) == 1)
-        try:
-            results[label] = contrast(
-                [arm.scores for arm, _ in used],
-                [arm.bootstrap_scores for arm, _ in used],
-                [coefficient for _, coefficient in used],
-                clusters=resampled.clusters,
-                parts=contributions if usable else None,
-                bounds=_bounds_of(runs, name),
-                seeds=[arm.labels for arm, _ in used],
+) -> Estimates:
+    """Return the estimates of a score.
+
+    Args:
+        arms: scores of the runs [R] of each arm.
+        record: a record with the score.
+    """
+    bounds = record.metrics.get(name, {}).get("bounds") or UNKNOWN
+
+    def of(scores: Sequence[Scores], labels: Sequence[Sequence[Unit]]) -> tuple[list[float], dict[str, Estimate]]:
+        merged = [arm.merged(_by_label(of_arm)) for arm, of_arm in zip(scores, labels, strict=True)]
+        seeds = [list(dict.fromkeys(of_arm)) for of_arm in labels]
+        kept = common_seeds(seeds) or [list(range(len(of_arm))) for of_arm in seeds]
+        found = {}
+        for label, coefficients in contrasts.items():
+            used = [place for place, coefficient in enumerate(coefficients) if coefficient]
+            found[label] = contrast(
+                [merged[place] for place in used],
+                [coefficients[place] for place in used],
+                bounds=(float(bounds[0]), float(bounds[1])),
+                seeds=[seeds[place] for place in used],
                 level=level,
             )
-        except ValueError as error:
-            raise UserError(f"{runs[0].record.run_id}: {name}: {error}") from None
-    return results
+        return [float(arm.values[rows].mean()) for arm, rows in zip(merged, kept, strict=True)], found
+
+    result = Estimates(*of(arms, [arm.labels for arm in units]))
+    level_of_chance = chance(record, name, record.metrics)
+    if level_of_chance is None or not any(arm.arm.absent for arm in units):
+        return result
+    with_lost = [
+        scores.with_constant(level_of_chance, len(arm.arm.absent)) for scores, arm in zip(arms, units, strict=True)
+    ]
+    return replace(result, with_breakdowns=of(with_lost, [arm.labels + arm.arm.absent for arm in units])[1])
 
 
-def _bounds_of(runs: Sequence[Run], name: str) -> tuple[float, float]:
-    """Return the bounds (low, high) of a sample's value; `UNKNOWN` unless all records describe the score alike."""
-    bounds = [run.record.metrics.get(name, {}).get("bounds") for run in runs]
-    low, high = bounds[0] or UNKNOWN
-    return (float(low), float(high)) if all(other == bounds[0] for other in bounds) else UNKNOWN
-
-
-def recorded_means(units: Sequence[Units], options: Bootstrap) -> dict[str, list[float]]:
+def recorded_means(units: Sequence[Units], options: Settings) -> dict[str, list[float]]:
     """Return the mean score of each arm from the recorded scores, by score, without need of per-sample outcomes."""
     names = _score_names([run.record for arm in units for run in arm.runs], options)
     return {name: [_recorded_mean(arm, name) for arm in units] for name in names}
@@ -274,4 +202,5 @@ def recorded_means(units: Sequence[Units], options: Bootstrap) -> dict[str, list
 
 def _recorded_mean(arm: Units, name: str) -> float:
     """Return the mean over seeds of each seed's mean recorded score."""
-    return float(_mean_by_label(np.array([run.record.scores[name] for run in arm.runs]), arm.labels).mean())
+    by_seed = [[arm.runs[row].record.scores[name] for row in rows] for rows in _by_label(arm.labels)]
+    return math.fsum(math.fsum(scores) / len(scores) for scores in by_seed) / len(by_seed)

@@ -132,13 +132,11 @@ def judged(
 def _difference(estimate: "Estimate", printed: float) -> "Estimate":
     """Return the difference own - printed in percentage points."""
     points = {name: 100 * getattr(estimate, name) - printed for name in ("estimate", "low", "high")}
-    inner = estimate.inner and tuple(100 * end - printed for end in estimate.inner)
-    return replace(estimate, **points, inner=inner)  # type: ignore[arg-type]
+    low, high = estimate.inner
+    return replace(estimate, **points, inner=(100 * low - printed, 100 * high - printed))
 
 
 def _within(difference: "Estimate", slack: float, margin: float) -> bool:
     """Return whether the difference is within the margin for every number that rounds to the printed one."""
-    if difference.inner is None:
-        return False
     low, high = difference.inner
     return replace(difference, inner=(low - slack, high + slack)).within(margin)

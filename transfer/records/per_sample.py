@@ -1,6 +1,6 @@
 """Reads and checks `outcomes.npz`, a run's results for each sample, from which intervals are made. Imports no torch.
 
-The bootstrap and `verify` read and check the file by the same functions, so that both accept the same files.
+Comparisons and `verify` read and check the file by the same functions, so that both accept the same files.
 Letters: M samples.
 """
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tasks.detection.coco.match_arrays import Matches
 
 OUTCOMES = "outcomes.npz"
+RESAMPLED = "resampled_"
+"""The prefix of a score's values [B] on bootstrap resamples of the clusters, where it is no mean of samples."""
 PREFIXES = ("box", "mask")
 """The prefixes of COCO's scores."""
 TOLERANCE = 1e-9

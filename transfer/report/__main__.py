@@ -106,7 +106,6 @@ def _request(options: ReportOptions) -> "ReportRequest":
         paper=options.published,
         compare=(options.compare,) if options.compare else (),
         correction=options.correction,
-        draws=options.bootstrap_samples,
         margin=options.margin,
         interaction=options.interaction,
         map=options.map,

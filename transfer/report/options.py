@@ -39,8 +39,6 @@ class ReportOptions:
     """Two backbones: each a name, a run, or FIELD=VALUE[,FIELD=VALUE]; the difference is paired by sample."""
     correction: Literal["holm", "bh", "none"] = "holm"
     """Correction of a comparison's p values: Holm, Benjamini-Hochberg, or none."""
-    bootstrap_samples: int = 10_000
-    """Samples of the bootstrap; at most 1,000 for COCO's scores, which take longer."""
     margin: float | None = None
     """Largest difference that does not matter, in points: with it a comparison can find two backbones equivalent.
     With --paper the largest difference at which a number agrees with the printed one, 1 by default."""
@@ -81,7 +79,6 @@ class ReportOptions:
         for is_wrong, text in (
             (self.table is not None and self.figure is not None, "--table and --figure exclude each other"),
             ((self.paper is None) != (self.table is None and self.figure is None), paper),
-            (not 100 <= self.bootstrap_samples <= 1_000_000, "--bootstrap-samples: must be between 100 and 1000000"),
             (self.margin is not None and not self.margin > 0, "--margin: a difference in points, above 0"),
             (len(chosen) > 1, f"{' and '.join(chosen)} exclude each other"),
             (self.output and chosen and not self.card, f"--output: has no effect with {' '.join(chosen)}"),
@@ -95,7 +92,6 @@ class ReportOptions:
             (self.style and not self.figures, "--style: needs --figures"),
             (self.correction != "holm" and not compares, "--correction: needs --compare"),
             (self.margin is not None and not (compares or self.paper), "--margin: needs --compare"),
-            (self.bootstrap_samples != 10_000 and not compares, "--bootstrap-samples: needs --compare"),
             (
                 shows and chosen and not self.figures,
                 f"{' '.join(chosen)}: shows no tables; leave out what asks for them",

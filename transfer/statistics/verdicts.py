@@ -3,10 +3,10 @@
 `docs/concepts/statistics.md` says how each is reached. Imports no torch.
 """
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from transfer.statistics.contrasts import with_more_seeds
 from transfer.statistics.intervals import Estimate
 
 POINT = 0.01
@@ -53,10 +53,11 @@ class Verdict:
         within: whether the difference is shown to be within the margin; so may be one that is shown not to be 0.
         excluded: where nothing can be told, the interval leaves no larger difference open, either way.
         smallest: where nothing can be told, the true difference that would be shown four times in five; infinite where
-            none would.
+            too few clusters disagree to say.
         seeds: where nothing can be told, how many seeds more each arm needs for a difference of one point to be shown
             so often; None where seeds do not matter or nothing is known of them, -1 where no number of them would do.
-        equal: whether the outcomes of the arms are the same on every sample.
+        equal: whether the arms do not differ on any sample.
+        few: whether too few clusters disagree to say what could have been detected, or to call arms equivalent.
         breakdowns: of each arm, where any broke down; the verdict is then one on those that trained.
         counted: the difference with trainings that broke down at chance: what whoever takes a recipe without knowing
             how it will end has to expect.
@@ -70,6 +71,7 @@ class Verdict:
     smallest: float | None = None
     seeds: int | None = None
     equal: bool = False
+    few: bool = False
     breakdowns: tuple[Breakdowns, ...] = ()
     counted: Estimate | None = None
 
@@ -111,18 +113,16 @@ def _verdict(
         above = estimate.estimate > 0
         kind = (Kind.BELOW, Kind.ABOVE) if effect else (Kind.B_BETTER, Kind.A_BETTER)
         return Verdict(kind[above == higher if not effect else above], margin=margin, within=within)
-    if estimate.low == estimate.high:
-        return Verdict(Kind.EQUIVALENT, margin=0.0, within=True, equal=True)
-    equal = estimate.discordant == 0
     if within:
-        return Verdict(Kind.EQUIVALENT, margin=margin, within=True, equal=equal)
+        return Verdict(Kind.EQUIVALENT, margin=margin, within=True)
     return Verdict(
         Kind.CANNOT_TELL,
         margin=margin,
         excluded=max(abs(estimate.low), abs(estimate.high)),
         smallest=estimate.smallest_difference(tests=tests),
         seeds=seeds_to_add(estimate, POINT, tests=tests) if percent else None,
-        equal=equal,
+        equal=estimate.method == "rule of three",
+        few=estimate.few,
     )
 
 
@@ -142,6 +142,17 @@ def seeds_to_add(estimate: Estimate, difference: float, *, tests: int = 1) -> in
     if estimate.smallest_difference(tests=tests) <= difference:
         return 0
     for more in range(1, MOST_SEEDS + 1):
-        if with_more_seeds(estimate, more).smallest_difference(tests=tests) <= difference:
+        if _with_more_seeds(estimate, more).smallest_difference(tests=tests) <= difference:
             return more
     return -1
+
+
+def _with_more_seeds(estimate: Estimate, more: int) -> Estimate:
+    """Return the estimate expected with `more` seeds of each arm that vary as these do, on the same samples."""
+    sizes = [size + more for size in estimate.seeds]
+    seeds = (estimate.seed_error or 0.0) ** 2 * min(estimate.seeds) / min(sizes)
+    samples = estimate.cluster_error**2
+    freedom = min(sizes) - 1 if estimate.paired else sum(size - 1 for size in sizes)
+    parts = samples**2 / estimate.cluster_freedom + seeds**2 / freedom
+    total = samples + seeds
+    return replace(estimate, error=math.sqrt(total), freedom=total**2 / parts if parts else estimate.cluster_freedom)

@@ -8,11 +8,14 @@ Letters: N detections, G objects, I images, K categories, T = 10 IoU thresholds,
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tasks.detection.coco.averages import Averager
+from tasks.detection.coco.averages import NAMES, Averager
 from tasks.detection.coco.flat_arrays import detections_from, truth_from
 from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
 from tasks.detection.coco.matching import AREAS, MAX_DETECTIONS, candidates, match
+
+RESAMPLES = 500
 
 
 def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -> Matches:
@@ -51,6 +54,22 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
         truth_category=objects.category.astype(np.int32),
         truth_counted=np.packbits(~objects.ignored(AREAS), axis=0, bitorder="little")[0],
     )
+
+
+def resampled(matches: Matches) -> dict[str, NDArray[Any]]:
+    """Return COCO's numbers [B = 500] on bootstrap resamples of the images, as "resampled_box_AP"; intervals use them.
+
+    Resample b has the same images for all detectors: each file name, in sorted order, as often as the generator of seed
+    0 draws it. nan where a resample has no object of the number's size.
+    """
+    images = len(matches.sample)
+    times = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=RESAMPLES)
+    weights = np.empty_like(times)
+    weights[:, np.argsort(matches.sample)] = times
+    averager = Averager(matches, most=int(times.max()))
+    drawn = [averager.means(row) for row in weights]
+    prefix = PREFIX[matches.kind]
+    return {f"resampled_{prefix}_{name}": np.array([row.get(name, np.nan) for row in drawn]) for name in NAMES}
 
 
 def scores(matches: Matches) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, trained
 from transfer.comparison.compare_arms import compared_arms, judge
-from transfer.comparison.paired_intervals import Bootstrap
+from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import Arm, Evidence, above_chance, chance, ending, is_seeded
 from transfer.records.record import Record
@@ -158,7 +158,7 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
             for stem, score in (("conv", 0.9), ("patchify", 0.3))]  # fmt: skip
     known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *arms[0], *arms[1]]
     matched = MatchedRuns([[scored(tmp_path, record) for record in arm] for arm in arms])
-    options = Bootstrap(draws=300)
+    options = Settings(draws=300)
     (row,) = compared_arms(matched, Evidence(known), options).rows
     judge([row], options)
     assert row.verdict.kind is Kind.A_BETTER

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from backbones.errors import UserError
-from transfer.comparison.bootstrap import AP_DRAWS
-from transfer.comparison.paired_intervals import Bootstrap
+from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_coloured
@@ -46,7 +45,6 @@ class ReportRequest:
     paper: tuple[str, str] | None = None
     compare: Sequence[tuple[str, str]] = ()
     correction: str = "holm"
-    draws: int = 10_000
     margin: float | None = None
     interaction: tuple[str, str] | None = None
     map: tuple[str, str] | None = None
@@ -62,9 +60,9 @@ class ReportRequest:
     """Also show sections that were not asked for: maps over varied rates, token similarity, curves, galleries."""
 
     @property
-    def bootstrap(self) -> Bootstrap:
-        """Options of the intervals and p values of comparisons, with fewer resamples for COCO's slow scores."""
-        return Bootstrap(self.draws, min(self.draws, AP_DRAWS), self.correction, margin=self.margin)
+    def settings(self) -> Settings:
+        """Settings of the intervals and p values of comparisons."""
+        return Settings(self.correction, margin=self.margin)
 
     @property
     def names_sections(self) -> bool:
@@ -72,7 +70,7 @@ class ReportRequest:
         return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
 
 
-_COMPARISONS: "WeakKeyDictionary[RunSet, dict[tuple[tuple[str, str], Bootstrap], Comparison]]" = WeakKeyDictionary()
+_COMPARISONS: "WeakKeyDictionary[RunSet, dict[tuple[tuple[str, str], Settings], Comparison]]" = WeakKeyDictionary()
 """Comparisons that were made, as the text and the page of a sweep show the same."""
 
 
@@ -89,7 +87,7 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
 def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """Return what was asked for by name, or else the tables of scores."""
     parts = [_paper(runs, request.paper, request.margin)] if request.paper else []
-    for comparison in _comparisons(runs, request.compare, request.bootstrap):
+    for comparison in _comparisons(runs, request.compare, request.settings):
         table = _difference_table(comparison, runs)
         parts += [*_answers([comparison], runs, request.ratios), table, *_ratios(comparison, request.ratios)]
     if request.interaction:
@@ -112,10 +110,10 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """
     from transfer.report.answer.arms import arms_to_compare, why_no_arms
 
-    comparisons = _comparisons(runs, request.compare, request.bootstrap)
+    comparisons = _comparisons(runs, request.compare, request.settings)
     for pair in () if request.compare else arms_to_compare(runs):
         with suppress(UserError):  # nobody asked for this one
-            comparisons += _comparisons(runs, [pair], request.bootstrap)
+            comparisons += _comparisons(runs, [pair], request.settings)
     first = _answers(comparisons, runs, request.ratios)
     if not comparisons:
         first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
@@ -159,7 +157,7 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
         of_task = runs.of_task(task)
         table = each_run(of_task) if request.each else summary(of_task)
         if request.emphasise and not request.each:
-            table = with_best(table, of_task, request.bootstrap)
+            table = with_best(table, of_task, request.settings)
         yield Section(title=task, table=table)
         means = over_datasets(of_task)
         if len(means):
@@ -185,7 +183,7 @@ def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Sectio
     return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)
 
 
-def _comparisons(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Bootstrap) -> "list[Comparison]":
+def _comparisons(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Settings) -> "list[Comparison]":
     """Return the comparison of each pair of arms; p values are adjusted within it."""
     if not pairs:
         return []
@@ -263,7 +261,7 @@ def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) 
     from transfer.report.tables.comparison import crossed, interaction_table
 
     first, second = fields
-    comparison = crossed(runs, first, second, request.bootstrap)
+    comparison = crossed(runs, first, second, request.settings)
     return Section(title=f"Interaction of {first} and {second}", table=interaction_table(comparison, runs))
 
 

@@ -19,11 +19,9 @@ from transfer.report.published.own_runs import OwnRuns
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row
 from transfer.statistics.intervals import Estimate
 
-DRAWS, AP_DRAWS = 2_000, 200
-"""Number of bootstrap resamples for each cell; for COCO's scores fewer, as one takes some hundredths of a second."""
 FEW = {
     1: "the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
-    2: "two seeds are few, and the interval covers about 90 % where seeds vary",
+    2: "two seeds are few: the interval covers 87 to 96 % where seeds vary as much as samples",
 }
 """Note on an interval over few seeds, by their number."""
 COLUMNS = (
@@ -146,9 +144,9 @@ def _estimate(runs: OwnRuns, value: Value, inputs: OwnRunInputs) -> tuple[Estima
         return None, f"no run has a score of this name: {' '.join(record.run_id for record in runs.completed)}"
     try:
         if value.epoch is not None:
-            return mean_at(completed, value, DRAWS), ""
+            return mean_at(completed, value), ""
         known = inputs.evidence.known
-        estimate = mean_score(completed, value.metric, draws=DRAWS, ap_draws=AP_DRAWS, known=known)
+        estimate = mean_score(completed, value.metric, known=known)
     except UserError as error:
         return None, str(error)
     return estimate, "" if estimate else "outcomes do not add up to the score"

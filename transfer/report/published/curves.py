@@ -9,6 +9,7 @@ from backbones.errors import UserError
 from transfer.published.rows import Value
 from transfer.records.store import HISTORY, Run, history
 from transfer.statistics.contrasts import contrast
+from transfer.statistics.scores import Scores
 
 if TYPE_CHECKING:
     from transfer.statistics.intervals import Estimate
@@ -29,27 +30,16 @@ def score_at(run: Run, value: Value) -> float:
     return scores[value.epoch]
 
 
-def mean_at(runs: Sequence[Run], value: Value, draws: int) -> "Estimate":
+def mean_at(runs: Sequence[Run], value: Value) -> "Estimate":
     """Return the mean over seeds of the score after an epoch, with its interval.
 
     A history has the fraction of correct images, not the outcome of each image. All seeds are assumed to be right on
     the same images, which makes the interval too wide rather than too short.
-
-    Args:
-        draws: number of bootstrap resamples.
 
     Raises:
         UserError: a run has no such score.
     """
     scores = np.array([score_at(run, value) for run in runs])
     images = runs[0].record.dataset["counts"]["val"]["images"]
-    mean = float(scores.mean())
-    around = np.random.default_rng(0).binomial(images, mean, draws) / images - mean
-    return contrast(
-        [scores],
-        [scores[:, None] + around],
-        [1],
-        clusters=images,
-        bounds=(0.0, 1.0),
-        seeds=[[run.record.seed for run in runs]],
-    )
+    right = np.clip(scores[:, None] * images - np.arange(images), 0.0, 1.0)
+    return contrast([Scores.of_clusters(right, np.ones(images))], [1], bounds=(0.0, 1.0))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from transfer.comparison.compare_arms import ComparedScore, compared_arms, judge
-from transfer.comparison.paired_intervals import Bootstrap
+from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.comparability import comparable_with
 from transfer.records.grouping import Group
@@ -15,7 +15,7 @@ from transfer.report.tables.table import Table, is_missing
 from transfer.statistics.verdicts import Kind
 
 
-def with_best(table: Table, runs: RunSet, options: Bootstrap) -> Table:
+def with_best(table: Table, runs: RunSet, options: Settings) -> Table:
     """Return a table of configurations whose best scores are emphasised where they are told apart from the next best.
 
     Rows of one protocol are compared on the same samples; p values are adjusted over all these tests of the table.
@@ -33,7 +33,7 @@ def with_best(table: Table, runs: RunSet, options: Bootstrap) -> Table:
     return replace(table, emphasised=frozenset(shown))
 
 
-def _tests(table: Table, runs: RunSet, options: Bootstrap) -> Iterator[tuple[int, ComparedScore]]:
+def _tests(table: Table, runs: RunSet, options: Settings) -> Iterator[tuple[int, ComparedScore]]:
     """Yield the place of the best row of each protocol and score, with its comparison with the next best."""
     by_protocol: dict[tuple[Any, ...], list[int]] = {}
     for place, key in enumerate(comparable_with([group.first for group in runs.grouping.groups])):

@@ -12,7 +12,7 @@ import transfer.report.tables.verdict_text  # noqa: F401 - registers the sentenc
 from backbones.errors import UserError
 from transfer.comparison.compare_arms import ComparedScore, Comparison, compared_arms, crossed_arms, judge
 from transfer.comparison.exclusions import BrokenCorners
-from transfer.comparison.paired_intervals import Bootstrap
+from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import MatchedRuns, match
 from transfer.comparison.selection import select_arms
 from transfer.comparison.two_by_two import axis, corners, effects
@@ -20,7 +20,7 @@ from transfer.records.grouping import dataset_label, machines_of_tasks
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import BreakdownRate
-from transfer.report.tables.comparison_cells import Means, SeedCounts
+from transfer.report.tables.comparison_cells import IntervalMethod, Means, SeedCounts
 from transfer.report.tables.comparison_notes import (
     adjustment_notes,
     count_of_runs,
@@ -37,10 +37,10 @@ from transfer.statistics.verdicts import Kind
 ERRORS = ("se of seeds", "se of samples")
 NUMBERS = ("difference", "low", "high")
 P_VALUES = ("p", "adjusted p")
-COUNTS = ("clusters", "resamples")
+COUNTS = ("clusters", "method")
 LATER = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
 """Columns to the right of those that identify the comparison; each is left out where no row has a value."""
-DETAIL = {"a": 1, "b": 1, "adjusted p": 1, "p": 2, "seeds": 3} | dict.fromkeys((*ERRORS, *COUNTS), 5)
+DETAIL = {"a": 1, "b": 1, "adjusted p": 1, "p": 2, "seeds": 3, "method": 3} | dict.fromkeys((*ERRORS, "clusters"), 5)
 """How early a narrow terminal does without a column, see `Column`."""
 OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
@@ -48,7 +48,7 @@ BROKE_DOWN = "broke down"
 """Prefix of the names of the columns with rates of breakdowns, which stand last."""
 
 
-def compare(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> Table:
+def compare(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Table:
     """Return the table of the differences a - b, a row for each task, data set, protocol and score.
 
     Runs are paired by the names of their samples, and by their seeds as far as both arms have the same ones. `se of
@@ -84,9 +84,9 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
     return _table(comparison, runs, [*arms, *differing, *excluded, *of_matches])
 
 
-def compared(runs: RunSet, a: str, b: str, options: Bootstrap | None = None) -> Comparison:
+def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Comparison:
     """Return the comparison behind `compare` as values; without rows where nothing can be compared."""
-    options = options or Bootstrap()
+    options = options or Settings()
     arms = select_arms((a, b), runs)
     matching = match(arms, runs.exports)
     matches = [compared_arms(matched, runs.evidence, options) for matched in matching.matches]
@@ -114,7 +114,7 @@ def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
     return _table(comparison, runs, notes)
 
 
-def crossed(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) -> Comparison:
+def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Comparison:
     """Return the comparison of the four corners of two fields; without rows where no task has all four.
 
     Args:
@@ -126,7 +126,7 @@ def crossed(runs: RunSet, f: str, g: str, options: Bootstrap | None = None) -> C
         UsageError: there is no such field, or it does not have two values.
         UserError: a corner has no runs.
     """
-    options = options or Bootstrap()
+    options = options or Settings()
     axes = axis(f, runs), axis(g, runs)
     arms, contrasts = corners(*axes, runs), effects(*axes)
     if empty := [arm.text for arm in arms if not arm.runs]:
@@ -235,5 +235,5 @@ def _numbers(row: ComparedScore) -> dict[str, Any]:
         "adjusted p": row.p,
         "seeds": SeedCounts.from_estimate(estimate),
         "clusters": estimate.clusters,
-        "resamples": estimate.draws,
+        "method": IntervalMethod.of(estimate, row.scale),
     }

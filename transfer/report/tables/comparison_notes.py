@@ -1,6 +1,5 @@
 """Notes below a comparison: its runs, what is left out, and the limits of its intervals."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,8 +20,8 @@ from transfer.records.record import Record
 from transfer.report.tables.columns import unjudged_note
 from transfer.report.tables.table import Note
 from transfer.report.tables.verdict_text import verdict_in_short
-from transfer.statistics.cluster_scores import common_seeds
-from transfer.statistics.intervals import Estimate
+from transfer.statistics.contrasts import common_seeds
+from transfer.statistics.intervals import FEW, Estimate
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
@@ -106,15 +105,11 @@ def _few_clusters(match: ComparedMatch) -> list[str]:
 
 
 def _cluster_limits(name: str, estimate: Estimate) -> Iterator[str]:
-    if estimate.discordant is None:
-        return
-    if estimate.effective_clusters is not None and 2 * estimate.effective_clusters < estimate.clusters:
-        sizes = f"{estimate.clusters} clusters of so unlike sizes that they count as {estimate.effective_clusters:.0f}"
-        yield f"{sizes}; where most favour one arm the interval covers about 92 %"
-    fewest = math.floor(1 - math.log2(1 - estimate.level)) + 1
-    if estimate.discordant < fewest:
+    if 2 * estimate.effective_clusters < estimate.clusters:
+        yield f"{estimate.clusters} clusters of so unequal sizes that they count as {estimate.effective_clusters:.0f}"
+    if estimate.few and estimate.method == "t" and estimate.discordant is not None:
         differs = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
-        yield f"{differs}; {fewest}, all one way, are the fewest that show anything"
+        yield f"{differs}; with fewer than {FEW} the interval may be too short"
 
 
 def _seeds(match: ComparedMatch) -> Iterator[str]:
@@ -163,7 +158,7 @@ def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:
 
 
 def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
-    """Yield the limits of an interval over few seeds, or over unequal numbers of seeds.
+    """Yield the limits of an interval over few seeds.
 
     Args:
         sizes: number of seeds of each arm, all above 0.
@@ -171,16 +166,9 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
     if max(sizes) == 1:
         yield "one seed, so the interval is that of these models on other samples"
     elif min(sizes) == 1:
-        varied = "if it varied ten times as much, the interval would cover about 70 %"
-        yield f"an arm of one seed is taken to vary over seeds as the others do; {varied}"
-    if sum(size - 1 for size in sizes) == 1:
-        yield "two seeds are few, and the interval covers about 90 % where seeds vary"
-    if set(sizes) == {2}:
-        covers = "the interval covers 93 % at worst, and what is called detectable is shown in 87 to 97 %, not 80"
-        yield f"two seeds each are few: {covers}"
-    if min(sizes) > 1 and max(sizes) >= 2 * min(sizes):
-        numbers = f"{sizes[0]} seeds against {sizes[1]}" if len(sizes) == 2 else f"{min(sizes)} to {max(sizes)} seeds"
-        yield f"{numbers}: for so unlike numbers the interval is wide, and covers 94 to 99 %"
+        yield "an arm of one seed is taken to vary over seeds as the others do, which nothing shows"
+    elif min(sizes) == 2:
+        yield "two seeds are few: the interval covers 87 to 96 % where seeds vary as much as samples"
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:

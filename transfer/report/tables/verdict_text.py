@@ -3,8 +3,6 @@
 The cells of tables hold the verdicts as values.
 """
 
-import math
-
 from transfer.published.verdicts import PublishedKind, PublishedVerdict
 from transfer.report.tables.cell_text import cell_text
 from transfer.statistics.verdicts import POINT, Kind, Verdict
@@ -40,15 +38,14 @@ def _conclusion(verdict: Verdict) -> str:
         return f"nothing to compare: {_BROKEN[kind]} broke down"
     margin = "" if verdict.margin is None else verdict_number(verdict.margin, verdict)
     if kind is Kind.EQUIVALENT:
-        alike = "no difference on any sample; " if verdict.equal else ""
-        return f"{alike}equivalent within {margin}" if verdict.margin else "no difference at all"
+        return f"equivalent within {margin}"
     if kind is not Kind.CANNOT_TELL:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
-    alike = ", though equal on every sample" if verdict.equal else ""
-    smallest = verdict.smallest if verdict.smallest is not None else math.inf
-    shown = f"smallest detectable {verdict_number(smallest, verdict)}"
-    detectable = shown if smallest < math.inf else "too few to show any"
-    return f"{kind.value}{alike}; {detectable}{_advice(verdict)}"
+    if verdict.equal:
+        return f"{kind.value}; no difference on any sample"
+    if verdict.few or verdict.smallest is None:
+        return f"{kind.value}; too few clusters disagree"
+    return f"{kind.value}; smallest detectable {verdict_number(verdict.smallest, verdict)}{_advice(verdict)}"
 
 
 def verdict_number(value: float, verdict: Verdict) -> str:

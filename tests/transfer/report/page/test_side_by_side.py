@@ -7,7 +7,7 @@ import pytest
 
 from tasks.ranking.galleries import RANKED, RankedLists
 from tests.transfer.report.reid_runs import IDENTITIES, reid_run
-from transfer.comparison.paired_intervals import Bootstrap
+from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.answer.differing_samples import differing_samples
@@ -38,7 +38,7 @@ def runs(tmp_path: Path) -> RunSet:
 
 
 def test_lists_of_both_arms_for_the_queries_that_differ_most(runs: RunSet) -> None:
-    comparison = compared(runs, "stem=conv", "stem=patchify", Bootstrap(200))
+    comparison = compared(runs, "stem=conv", "stem=patchify", Settings(200))
     (section,) = side_by_side(comparison, pictures=False)
     (row,) = [row for row in comparison.rows if row.primary]
     table = differing_samples(row)

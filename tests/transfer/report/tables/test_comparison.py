@@ -10,7 +10,7 @@ from backbones.errors import UsageError, UserError
 from tests.runs import ended
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
-from transfer.comparison.paired_intervals import Bootstrap, mean_score
+from transfer.comparison.paired_intervals import Settings, mean_score
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
 from transfer.report.render.text import note_texts
@@ -56,16 +56,16 @@ def both(root: Path, seeds: int = 3, **given) -> list[Run]:
 
 
 def compare(runs: Sequence[Run], a: str, b: str, known: Sequence[Run] | None = None, **how: Any) -> Table:
-    return comparison.compare(RunSet.of(runs, known), a, b, Bootstrap(**how))
+    return comparison.compare(RunSet.of(runs, known), a, b, Settings(**how))
 
 
 def compared(runs: Sequence[Run], a: str, b: str, **how: Any) -> Comparison:
-    return comparison.compared(RunSet.of(runs), a, b, Bootstrap(**how))
+    return comparison.compared(RunSet.of(runs), a, b, Settings(**how))
 
 
 def interaction(runs: Sequence[Run], f: str, g: str, **how: Any) -> Table:
     shown_runs = RunSet.of(runs)
-    return comparison.interaction_table(comparison.crossed(shown_runs, f, g, Bootstrap(**how)), shown_runs)
+    return comparison.interaction_table(comparison.crossed(shown_runs, f, g, Settings(**how)), shown_runs)
 
 
 def notes(table: Table) -> str:
