@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-
 from transfer.statistics.cluster_scores import ClusterScores
+
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import cluster_draws
 

@@ -76,13 +76,13 @@ def _varying(arms: Sequence[Scores], scale: NDArray[Any], *, paired: bool, level
     """Return the contrast with its errors, without an interval."""
     values, influences = [arm.values for arm in arms], [arm.influence for arm in arms]
     sizes = tuple(map(len, values))
-    estimate = float(scale @ [one.mean() for one in values])
+    estimate = float(sum(c * one.mean() for c, one in zip(scale, values, strict=True)))
     pooled = _weighted(scale, [one.mean(axis=0) for one in influences])
     if paired:  # the seeds of all arms are those of their difference
         values, influences, scale = [_weighted(scale, values)], [_weighted(scale, influences)], np.ones(1)
     rounding = 64 * np.finfo(np.float64).eps * max(np.abs(arm.values).max(initial=0) for arm in arms) * len(arms)
     by_clusters = float((pooled**2).sum())
-    by_clusters *= math.sqrt(by_clusters) > rounding
+    by_clusters = by_clusters if math.sqrt(by_clusters) > rounding else 0.0
     several = [k for k, one in enumerate(values) if len(one) > 1]
     alone = float(sum(scale[k] ** 2 for k, one in enumerate(values) if len(one) == 1))
     # an arm of one seed is taken to vary over seeds as the others do on the average
@@ -93,7 +93,7 @@ def _varying(arms: Sequence[Scores], scale: NDArray[Any], *, paired: bool, level
     freedom = arms[0].freedom
     parts = by_clusters**2 / freedom + sum(v**2 / (len(values[k]) - 1) for v, k in zip(by_seeds, several, strict=True))
     total = by_clusters + sum(by_seeds)
-    estimate *= abs(estimate) > rounding  # what floating point leaves between equal predictions
+    estimate = estimate if abs(estimate) > rounding else 0.0  # what floating point leaves between equal predictions
     return Estimate(
         estimate,
         estimate,
@@ -119,7 +119,7 @@ def _weighted(scale: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> NDArray[An
 def _over_seeds(values: NDArray[Any], influence: NDArray[Any], rounding: float) -> float:
     """Return the variance of one run over seeds beyond what its test samples alone vary seeds by; 0 or more."""
     of_samples = ((influence - influence.mean(axis=0)) ** 2).sum() / (len(values) - 1)
-    variance = float(max(values.var(ddof=1) - of_samples, 0.0))
+    variance = max(float(values.var(ddof=1) - of_samples), 0.0)
     return variance if math.sqrt(variance) > rounding else 0.0
 
 

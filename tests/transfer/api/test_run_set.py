@@ -54,7 +54,7 @@ def test_filter_takes_fields_and_lists_of_values(folder: Path) -> None:
 
 def test_comparison_as_a_frame(folder: Path) -> None:
     runs = transfer.load(folder).filter(task="reid", lr=0.05)
-    frame = transfer.compare(runs, "stem", "conv", "patchify", bootstrap_samples=200).to_frame().set_index("score")
+    frame = transfer.compare(runs, "stem", "conv", "patchify").to_frame().set_index("score")
     means = runs.to_frame().query("metric == 'mAP'").groupby("stem").value.mean()
     assert frame.difference["mAP"] == pytest.approx(100 * (means["conv"] - means["patchify"]))
     assert frame.low["mAP"] <= frame.difference["mAP"] <= frame.high["mAP"]

@@ -151,7 +151,7 @@ def test_every_selector_gives_the_same_in_terminal_page_and_python(
             tuple(map(float, row[:2])) for row in expected
         ]
         assert frame.difference.tolist() == pytest.approx([float(row[3]) for row in expected])
-        request = ReportRequest(compare=[(f"{field}={a}", f"{field}={b}")], draws=200)
+        request = ReportRequest(compare=[(f"{field}={a}", f"{field}={b}")])
         told = unescape(re.sub("<[^>]*>", "\n", page("", sections(runs, request), runs)))
         assert main([str(folder), "--compare", f"{field}={a}", f"{field}={b}", "--bootstrap-samples", "200"]) == 0
         terminal = capsys.readouterr().out
@@ -196,7 +196,7 @@ def test_no_two_rows_or_marks_have_one_label_and_their_order_is_one(folder: Path
     assert [float(row[0]) for row in expected] == sorted(float(row[0]) for row in expected)
     assert rows_of(shown(folder, *words, "md"), "|") == rows_of(shown(folder, *words, "tex"), "&") == expected
     runs = transfer.load(folder)
-    plot = forest_plot(compared(runs.runs, *words[1:], draws=200), RunSet.of(runs.runs))
+    plot = forest_plot(compared(runs.runs, *words[1:]), RunSet.of(runs.runs))
     assert plot is not None
     primary = [row for row in expected if row[2] == "top1"]
     drawn = [(row["lr"], row["warmup_epochs"], row["score"]) for row in csv.DictReader(io.StringIO(plot.csv))]

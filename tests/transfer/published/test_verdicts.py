@@ -22,7 +22,7 @@ CRASH = Value("deit", "imagenet1k", "top1", "crash")
 def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estimate:
     """Of a score in percent, with the lengths to either side of its intervals at 95 and at 90 %."""
     low, high, within = (middle - half) / 100, (middle + half) / 100, (middle - inner) / 100
-    return Estimate(middle / 100, low, high, seeds=(seeds,), inner=(within, (middle + inner) / 100))
+    return Estimate(middle / 100, low, high, seeds=(seeds,), clusters=500, inner=(within, (middle + inner) / 100))
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
             for stem, score in (("conv", 0.9), ("patchify", 0.3))]  # fmt: skip
     known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *arms[0], *arms[1]]
     matched = MatchedRuns([[scored(tmp_path, record) for record in arm] for arm in arms])
-    options = Settings(draws=300)
+    options = Settings()
     (row,) = compared_arms(matched, Evidence(known), options).rows
     judge([row], options)
     assert row.verdict.kind is Kind.A_BETTER

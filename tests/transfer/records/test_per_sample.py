@@ -8,10 +8,10 @@ import pytest
 
 from backbones.errors import UserError
 from tasks.task import load_task
-from tests.transfer.comparison.test_bootstrap import Outcomes, images, outcomes_of
+from tests.transfer.comparison.test_paired_scores import Outcomes, images, outcomes_of
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.comparison.bootstrap import resample
 from transfer.comparison.paired_intervals import mean_score
+from transfer.comparison.paired_scores import paired_scores
 from transfer.records.record import Record
 from transfer.records.store import Run, RunKey, Store
 from transfer.verify.checks import check_scores
@@ -35,7 +35,7 @@ def written(root: Path, task: str, outcomes: Outcomes, name: str = "a", **given:
 def test_what_verifies_can_be_compared(tmp_path: Path, task: str) -> None:
     run = written(tmp_path, task, outcomes_of(task))
     assert check_scores(run.folder, run.record) == ([], [])
-    assert {*resample([run], [*run.record.scores], draws=20)} == {*run.record.scores}
+    assert {*paired_scores([run], [*run.record.scores])} == {*run.record.scores}
 
 
 def without(name: str) -> Outcomes:
@@ -57,7 +57,7 @@ FAULTS: dict[str, tuple[Outcomes, str]] = {
 def refusal(run: Run) -> str:
     """What `--compare` says of a run's own file."""
     with pytest.raises(UserError) as error:
-        resample([run, run], [*run.record.scores], draws=20)
+        paired_scores([run, run], [*run.record.scores])
     return str(error.value).removeprefix(f"{run.folder / 'outcomes.npz'}: ").partition("; `python -m")[0]
 
 
@@ -100,10 +100,9 @@ def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
     missing[[3, 7]] = np.nan
     a, b = measured(tmp_path, "a", values), measured(tmp_path, "b", missing)
     with pytest.raises(UserError) as error:
-        resample([a, b], ["cosine_similarity"], draws=20)
+        paired_scores([a, b], ["cosine_similarity"])
     says = "a and b are not paired in cosine_similarity: 2 of 50 samples count in one of them alone (3.jpg, 7.jpg)"
     assert str(error.value) == says
-    assert resample([a, b], ["cosine_similarity"], draws=20, paired=False)
     also = measured(tmp_path, "c", missing / 2)
-    assert resample([b, also], ["cosine_similarity"], draws=20)["cosine_similarity"].clusters == 50
-    assert mean_score([b], "cosine_similarity", draws=50) is not None
+    assert paired_scores([b, also], ["cosine_similarity"])["cosine_similarity"].shares.tolist() == [1 / 48] * 48
+    assert mean_score([b], "cosine_similarity") is not None

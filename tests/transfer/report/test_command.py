@@ -78,7 +78,6 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--paper", "scaled_rellu", "--table", "4"], "did you mean 'scaled_relu'"),
         (["--paper", "scaled_relu"], "--paper and --table belong together"),
         (["--paper", "pointwise", "--figure", "5"], "no figure 5 (there are figure 1, figure 2, figure 3, figure 4)"),
-        (["--bootstrap-samples", "3", "--compare", "a", "b"], "between 100 and"),
         (["--margin", "0", "--compare", "a", "b"], "--margin: a difference in points, above 0"),
         (["--by", "stem"], "--by: needs --map"),
         (["--pictures"], "--pictures: needs --format html"),

@@ -20,7 +20,7 @@ def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:
     (tmp_path / "paper.mplstyle").write_text("font.size: 17  # large\n")
     runs = RunSet.of(both(tmp_path / "runs"))
     with styled(tmp_path / "paper.mplstyle"):
-        files = write_figures(lambda: sections(runs, ReportRequest(everything=True, draws=300)), tmp_path / "figures")
+        files = write_figures(lambda: sections(runs, ReportRequest(everything=True)), tmp_path / "figures")
     assert {file.name for file in files} == {path.name for path in (tmp_path / "figures").iterdir()}
     assert {f"{NAME}-1col.svg", f"{NAME}-2col.pdf", f"{NAME}.csv"} <= {file.name for file in files}
     svg = (tmp_path / "figures" / f"{NAME}-2col.svg").read_text()

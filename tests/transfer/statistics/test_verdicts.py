@@ -3,9 +3,8 @@ import math
 import pytest
 
 from transfer.report.tables.verdict_text import verdict_text
-from transfer.statistics.contrasts import with_more_seeds
-from transfer.statistics.intervals import Estimate, Few
-from transfer.statistics.verdicts import Kind, Verdict, broken_down, seeds_to_add, verdict_of
+from transfer.statistics.intervals import Estimate
+from transfer.statistics.verdicts import Kind, Verdict, _with_more_seeds, broken_down, seeds_to_add, verdict_of
 
 UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, error=0.012, freedom=4, cluster_error=0.002, seed_error=0.0118,
                   seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip
@@ -16,9 +15,9 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
     more = seeds_to_add(UNSURE, 0.01)
     assert more is not None
     assert (
-        with_more_seeds(UNSURE, more).smallest_difference()
+        _with_more_seeds(UNSURE, more).smallest_difference()
         <= 0.01
-        < with_more_seeds(UNSURE, more - 1).smallest_difference()
+        < _with_more_seeds(UNSURE, more - 1).smallest_difference()
     )
     # by hand: the error falls with the root of the seeds, and the t test's quantiles with its freedom
     seeds = 3 + more
@@ -37,7 +36,8 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
         (Verdict(Kind.CANNOT_TELL, smallest=0.031), "cannot tell; smallest detectable 3.1"),
         (Verdict(Kind.CANNOT_TELL, smallest=0.1, seeds=4), f"{UNTOLD} (4 more seeds each for 1.0)"),
         (Verdict(Kind.CANNOT_TELL, smallest=0.1, seeds=-1), f"{UNTOLD} (more seeds will not show 1.0)"),
-        (Verdict(Kind.CANNOT_TELL, smallest=math.inf), "cannot tell; too few to show any"),
+        (Verdict(Kind.CANNOT_TELL, smallest=math.inf, few=True), "cannot tell; too few clusters disagree"),
+        (Verdict(Kind.CANNOT_TELL, equal=True), "cannot tell; no difference on any sample"),
         (Verdict(Kind.CANNOT_TELL, percent=False, smallest=0.031), "cannot tell; smallest detectable 0.031"),
         (broken_down(True, False), "nothing to compare: a broke down"),
     ],
@@ -50,7 +50,7 @@ def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:
     assert verdict_of(UNSURE).kind is Kind.CANNOT_TELL
     assert verdict_of(UNSURE, margin=0.034).kind is Kind.CANNOT_TELL
     assert verdict_of(UNSURE, margin=0.036).kind is Kind.EQUIVALENT
-    few = Estimate(0.0, -0.01, 0.01, inner=(-0.008, 0.008), clusters=355, few=Few(1 / 355, 0.0, 355, 1.0, 354))
-    assert verdict_of(few).smallest == pytest.approx(7.87 / 355, rel=0.01)
-    better = Estimate(0.01, 0.005, 0.015, p=0.001, inner=(0.006, 0.014))
+    few = Estimate(0.0, -0.01, 0.01, inner=(-0.008, 0.008), clusters=355, discordant=9)
+    assert verdict_of(few, margin=0.02).few
+    better = Estimate(0.01, 0.005, 0.015, p=0.001, inner=(0.006, 0.014), clusters=355)
     assert verdict_of(better, margin=0.02) == Verdict(Kind.A_BETTER, margin=0.02, within=True)

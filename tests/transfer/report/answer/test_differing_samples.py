@@ -11,7 +11,7 @@ from transfer.report.answer.differing_samples import EACH_WAY, differing_samples
 
 
 def primary(runs: list[Run]) -> ComparedScore:
-    (row,) = [row for row in compared(runs, "stem=conv", "stem=patchify", draws=300).rows if row.primary]
+    (row,) = [row for row in compared(runs, "stem=conv", "stem=patchify").rows if row.primary]
     return row
 
 

@@ -109,10 +109,10 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
 
 def test_a_comparison_that_changes_two_things_says_so_in_its_first_sentence(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", attention, seed=0) for attention in ("relu", "softmax")]
-    told = answer(compared(runs, "attention=relu", "attention=softmax", draws=100), RunSet.of(runs))
+    told = answer(compared(runs, "attention=relu", "attention=softmax"), RunSet.of(runs))
     assert "attention softmax, which differ in 2 things (attention, qk_norm): " in told.headline
     one = arms(tmp_path / "one", seeds(1, 0.8), seeds(1, 0.5))
-    assert "differ in" not in str(answer(compared(one, "stem=conv", "stem=patchify", draws=100), RunSet.of(one)))
+    assert "differ in" not in str(answer(compared(one, "stem=conv", "stem=patchify"), RunSet.of(one)))
 
 
 def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_path: Path) -> None:
@@ -130,18 +130,18 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
                 )
             )
         runs.append(parent)
-    comparison, shown = compared(runs, "stem=conv", "stem=patchify", draws=100), RunSet.of(runs)
+    comparison, shown = compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)
     told = answer(comparison, shown)
     assert "2 scores of 2 tasks" in told.headline  # of the pretraining, and of the data set that it has not seen
     assert "Not counted, as it is on the data set of the pretraining: knn top1 on renamed; knn top1 on toy_digits." in (
         told.limits
     )
-    table = compare(runs, "stem=conv", "stem=patchify", draws=100)
+    table = compare(runs, "stem=conv", "stem=patchify")
     marked = [str(row["dataset"]) for row in table.rows if "data set of the pretraining" in str(row["dataset"])]
     assert {name.partition(" ")[0] for name in marked} == {"renamed", "toy_digits"}
     assert "verdict over 2 primary scores" in notes(table)
     alone = [run for run in runs if run.record.dataset["name"] == "renamed"]
-    only = answer(compared(alone, "stem=conv", "stem=patchify", draws=100), RunSet.of(alone, runs))
+    only = answer(compared(alone, "stem=conv", "stem=patchify"), RunSet.of(alone, runs))
     assert "1 score of 1 task" in only.headline
 
 
@@ -155,7 +155,7 @@ def without_outcomes(runs: list[Run]) -> list[Run]:
 def test_every_outcome_has_its_words(name: str, tmp_path: Path) -> None:
     make, wanted = OUTCOMES[name]
     runs = make(tmp_path)
-    comparison = compared(runs, "stem=conv", "stem=patchify", draws=400)
+    comparison = compared(runs, "stem=conv", "stem=patchify")
     told = answer(comparison, RunSet.of(runs))
     for pattern in wanted:
         assert re.search(pattern, str(told), re.MULTILINE), f"{pattern}\n{told}"
@@ -177,7 +177,7 @@ def check(told: Answer, rows: Sequence[ComparedScore]) -> None:
 
 
 def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Path) -> None:
-    comparison = compared(both(tmp_path), "stem=conv", "stem=patchify", draws=400)
+    comparison = compared(both(tmp_path), "stem=conv", "stem=patchify")
     (row,) = [row for row in comparison.rows if row.primary]
     assert row.estimate is not None
     other = compared(arms(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
@@ -202,12 +202,12 @@ def test_rates_at_which_arms_train_are_told_also_where_none_breaks_down(tmp_path
         return [made(tmp_path, stem, seed=seed, lr=lr, broke=broke, options=options) for seed in range(2)]
 
     runs = [*at("conv", 0.1), *at("conv", 0.2), *at("patchify", 0.1), *at("patchify", 0.2, broke=True)]
-    told = answer(compared(runs, "stem=conv", "stem=patchify", draws=300), RunSet.of(runs))
+    told = answer(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
     expected = "stem conv trains at all 2 rates tried, up to 0.2; stem patchify trains up to 0.1, not at 0.2"
     assert told.rates == (f"knn: {expected} (medians over seeds).",)
     assert told.rates[0] in str(told)
     fine = [*at("conv", 0.3), *at("conv", 0.4), *at("patchify", 0.3), *at("patchify", 0.4)]
-    (told_fine,) = answer(compared(fine, "stem=conv", "stem=patchify", draws=300), RunSet.of(fine)).rates
+    (told_fine,) = answer(compared(fine, "stem=conv", "stem=patchify"), RunSet.of(fine)).rates
     assert told_fine.count("trains at all 2 rates tried, up to 0.4") == 2
     once = [*at("conv", 0.5), *at("patchify", 0.5, broke=True)]
-    assert answer(compared(once, "stem=conv", "stem=patchify", draws=300), RunSet.of(once)).rates == ()
+    assert answer(compared(once, "stem=conv", "stem=patchify"), RunSet.of(once)).rates == ()

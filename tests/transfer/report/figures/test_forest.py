@@ -15,7 +15,7 @@ from transfer.report.figures.svg import COLOURS
 
 def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     runs = both(tmp_path)
-    comparison = compared(runs, "stem=conv", "stem=patchify", draws=400)
+    comparison = compared(runs, "stem=conv", "stem=patchify")
     plot = forest_plot(comparison, RunSet.of(runs))
     assert plot is not None
     for text in ("knn top1 on toy_market", "← stem patchify better", "stem conv better →", "points of a percent"):
@@ -35,7 +35,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
     runs = [made(tmp_path, "conv", seed=seed, level=0.5) for seed in range(2)]
     runs += [made(tmp_path, "patchify", seed=seed, level=0.51) for seed in (5, 6)]
     runs.append(made(tmp_path, "patchify", seed=7, broke=True))
-    plot = forest_plot(compared(runs, "stem=conv", "stem=patchify", draws=400), RunSet.of(runs))
+    plot = forest_plot(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
     assert plot is not None
     assert UNDECIDED in plot.svg
     assert COLOURS[0] not in plot.svg
@@ -45,7 +45,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
 def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_path: Path) -> None:
     metrics = {"top1": {"direction": "lower", "bounds": [0, 1]}}
     runs = [made(tmp_path, stem, seed=seed, metrics=metrics) for stem in ("conv", "patchify") for seed in range(2)]
-    comparison = compared(runs, "stem=conv", "stem=patchify", draws=400)
+    comparison = compared(runs, "stem=conv", "stem=patchify")
     plot = forest_plot(comparison, RunSet.of(runs))
     assert plot is not None
     assert COLOURS[1] in plot.svg, "the second arm is better"

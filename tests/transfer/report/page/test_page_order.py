@@ -24,7 +24,7 @@ def runs(root: Path) -> list[Run]:
 
 
 def titles(root: Path, **asked: object) -> list[tuple[str, bool]]:
-    request = ReportRequest(everything=True, draws=300, **asked)  # type: ignore[arg-type]
+    request = ReportRequest(everything=True, **asked)  # type: ignore[arg-type]
     return [(part.title, part.folded) for part in sections(RunSet.of(runs(root)), request)]
 
 
@@ -44,9 +44,9 @@ def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
 
 def test_what_the_page_says_is_what_the_comparison_has(tmp_path: Path) -> None:
     shown = RunSet.of(runs(tmp_path))
-    text = page("t", sections(shown, ReportRequest(everything=True, draws=300)), shown)
+    text = page("t", sections(shown, ReportRequest(everything=True)), shown)
     said = unescape(re.sub("<[^>]*>", "\n", text))
-    for line in str(answer(compared(shown.runs, "stem=conv", "stem=patchify", draws=300), shown)).splitlines():
+    for line in str(answer(compared(shown.runs, "stem=conv", "stem=patchify"), shown)).splitlines():
         assert line in said
 
 
@@ -63,7 +63,7 @@ def test_axe_finds_no_fault(browser: Browser, tmp_path: Path, width: int, dark: 
     package = pytest.importorskip("axe_core_python", reason="pip install axe-core-python")
     made_runs = RunSet.of(runs(tmp_path))
     file = tmp_path / "page.html"
-    file.write_text(page("t", sections(made_runs, ReportRequest(everything=True, draws=300)), made_runs))
+    file.write_text(page("t", sections(made_runs, ReportRequest(everything=True)), made_runs))
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     browser.call("Emulation.setEmulatedMedia", features=[scheme])
     browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)

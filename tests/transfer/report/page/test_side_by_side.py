@@ -38,7 +38,7 @@ def runs(tmp_path: Path) -> RunSet:
 
 
 def test_lists_of_both_arms_for_the_queries_that_differ_most(runs: RunSet) -> None:
-    comparison = compared(runs, "stem=conv", "stem=patchify", Settings(200))
+    comparison = compared(runs, "stem=conv", "stem=patchify", Settings())
     (section,) = side_by_side(comparison, pictures=False)
     (row,) = [row for row in comparison.rows if row.primary]
     table = differing_samples(row)

@@ -19,7 +19,7 @@ def runs_of(folder: Path, **signals: float) -> RunSet:
 
 def test_the_best_is_bold_where_it_is_told_apart(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, conv=2.5, patchify=0.5, gelu=0.5)
-    table = with_best(summary(runs), runs, Settings(500))
+    table = with_best(summary(runs), runs, Settings())
     (best,) = (place for place, name in enumerate(table["backbone"]) if name == "tiny_conv")
     assert {place for place, _ in table.emphasised} == {best}
     assert (best, "mAP") in table.emphasised
@@ -30,12 +30,12 @@ def test_the_best_is_bold_where_it_is_told_apart(tmp_path: Path) -> None:
 
 def test_nothing_is_bold_where_the_next_is_as_good(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, gelu=1.0, norm=1.0, patchify=0.2)
-    assert not with_best(summary(runs), runs, Settings(500)).emphasised
+    assert not with_best(summary(runs), runs, Settings()).emphasised
 
 
 def test_a_comparison_prints_the_better_arm_in_bold(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, conv=2.5, patchify=0.5)
-    table = compare(runs, "stem=patchify", "stem=conv", Settings(500))
+    table = compare(runs, "stem=patchify", "stem=conv", Settings())
     place = table["score"].index("mAP")
     assert (place, "b") in table.emphasised
     assert (place, "a") not in table.emphasised

@@ -7,15 +7,14 @@ import pytest
 from backbones.errors import UserError
 from tasks.detection.coco.averages import Averager
 from tasks.detection.coco.match_arrays import Matches
-from tasks.detection.coco.scores import evaluate, scores
+from tasks.detection.coco.scores import evaluate, resampled, scores
 from tasks.ranking.metrics import Ranking, rank_distances
 from tasks.task import load_task
 from tests.tasks.detection.coco.cases import drawn as drawn_coco
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.comparison.bootstrap import _jackknife, read_outcomes, resample
+from transfer.comparison.paired_scores import paired_scores, read_outcomes
 from transfer.records.per_sample import per_sample
 from transfer.records.store import Run, RunKey
-from transfer.statistics.contrasts import contrast
 
 Outcomes = dict[str, np.ndarray]
 
@@ -71,30 +70,15 @@ def test_the_mean_over_samples_is_the_score(task: str) -> None:
     assert per_sample("cosine_similarity", outcomes) is None
 
 
-def test_draws_are_the_score_of_the_clusters_that_were_drawn(tmp_path: Path) -> None:
-    """Two clusters: every draw is the score of one, of the other, or of both."""
-    outcomes = ranked()
-    outcomes["cluster"] = (outcomes["cluster"] > 9).astype(int)
-    recorded = load_task("reid").rescore(outcomes)
-    results = resample([run_of(tmp_path / "a", "reid", outcomes, recorded)], ["mAP", "rank5"], draws=200)
-    for name in ("mAP", "rank5"):
-        values = per_sample(name, outcomes)
-        parts = [np.nanmean(values[outcomes["cluster"] == side]) for side in (0, 1)]
-        expected = sorted([*parts, np.nanmean(values)])
-        assert np.unique(np.round(results[name].bootstrap_scores, 12)) == pytest.approx(expected)
-        assert results[name].clusters == 2
-
-
 def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
     task, outcomes = "reid", outcomes_of("reid")
     order = np.random.default_rng(2).permutation(len(outcomes["sample"]))
     shuffled = {name: values[order] for name, values in outcomes.items()}
     recorded = load_task(task).rescore(outcomes)
     runs = [run_of(tmp_path / name, task, arrays, recorded) for name, arrays in (("a", outcomes), ("b", shuffled))]
-    for resampled in resample(runs, list(recorded), draws=100).values():
-        first, second = resampled.bootstrap_scores
-        np.testing.assert_allclose(first, second, rtol=1e-12)
-        assert len(np.unique(first)) > 20
+    for name, scores_of_runs in paired_scores(runs, list(recorded)).items():
+        np.testing.assert_allclose(*scores_of_runs.sums, rtol=1e-12)
+        assert scores_of_runs.values == pytest.approx([recorded[name]] * 2)
 
 
 def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
@@ -106,7 +90,7 @@ def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None
     recorded: dict[str, float] = {}
     for kind in ("bbox", "segm"):
         matches = evaluate(truth, results, kind)
-        outcomes |= matches.outcomes()
+        outcomes |= matches.outcomes() | resampled(matches)
         recorded |= scores(matches)
     outcomes["cluster"] = np.arange(12)
     if reverse:  # as if the images' ids rose the other way
@@ -116,62 +100,26 @@ def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None
     return run_of(folder, "detect", outcomes, recorded)
 
 
-def test_average_precision_is_computed_again_for_every_draw(tmp_path: Path) -> None:
-    run = coco_run(tmp_path / "a", 0)
-    names = ["box_AP", "mask_AP50", "mask_ARs"]
-    results = resample([run], names, ap_draws=30)
-    assert list(results) == names
-    weights = np.random.default_rng(0).multinomial(12, np.full(12, 1 / 12), size=30)
-    outcomes = read_outcomes(run)
-    for index, times in enumerate(weights):
-        for name in names:
+def test_average_precision_is_computed_again_for_every_resample(tmp_path: Path) -> None:
+    outcomes = read_outcomes(coco_run(tmp_path / "a", 0))
+    weights = np.random.default_rng(0).multinomial(12, np.full(12, 1 / 12), size=500)
+    for index in (0, 77, 499):
+        times = weights[index][np.argsort(np.argsort(outcomes["sample"]))]
+        for name in ("box_AP", "mask_AP50", "mask_ARs"):
             kind = "bbox" if name.startswith("box") else "segm"
             again = Averager(Matches.from_outcomes(outcomes, kind), most=int(times.max())).means(times)
-            assert results[name].bootstrap_scores[0, index] == again[name.partition("_")[2]]
-    assert results["box_AP"].scores[0] == run.record.scores["box_AP"]
+            assert outcomes[f"resampled_{name}"][index] == again[name.partition("_")[2]]
 
 
-def test_images_are_paired_by_name_for_average_precision_too(tmp_path: Path) -> None:
+def test_images_are_resampled_by_name(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, reverse=True)]
-    resampled = resample(runs, ["box_AP50"], ap_draws=20)["box_AP50"]
-    np.testing.assert_allclose(
-        resampled.bootstrap_scores[0], resampled.bootstrap_scores[1], atol=0.02
-    )  # orders of tied scores differ
-    assert resampled.bootstrap_scores[0].std() > 0.04
-
-
-def test_detectors_that_differ_on_one_image_prove_nothing(tmp_path: Path) -> None:
-    runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, without=4)]
-    resampled = resample(runs, ["box_AP50"], ap_draws=50)["box_AP50"]
-    assert resampled.contributions is not None
-    assert resampled.differences_only
-    differences = resampled.contributions.sums[0] - resampled.contributions.sums[1]
-    assert np.count_nonzero(differences) == 1
-    difference = resampled.scores[0] - resampled.scores[1]
-    assert differences.sum() == pytest.approx(difference, rel=0.5)  # to first order
-    parts = [resampled.contributions.select([index]) for index in (0, 1)]
-    arms = [resampled.scores[[index]] for index in (0, 1)], [resampled.bootstrap_scores[[index]] for index in (0, 1)]
-    estimate = contrast(*arms, (1, -1), clusters=12, parts=parts, bounds=(0.0, 1.0))
-    assert (estimate.p, estimate.discordant) == (1.0, 1)
-    assert estimate.low < 0 < estimate.high
-    assert contrast(*arms, (1, -1), clusters=12).p < 0.5
-    unlike = [coco_run(tmp_path / "c", 0), coco_run(tmp_path / "d", 1)]
-    parts_of_all = resample(unlike, ["box_AP"], ap_draws=9)["box_AP"].contributions
-    assert parts_of_all is not None
-    assert np.count_nonzero(np.ptp(parts_of_all.sums, axis=0)) > 6
-
-
-def test_without_each_cluster_in_turn_a_mean_falls_into_its_parts() -> None:
-    values = np.random.default_rng(0).random((2, 9))
-    values[1, 3:] = values[0, 3:]  # equal but for three
-    left_out = np.stack([np.delete(values, place, axis=1).mean(axis=1) for place in range(3)], axis=1)
-    contributions = _jackknife(values.mean(axis=1), left_out, np.arange(3), 9)
-    assert contributions is not None
-    np.testing.assert_allclose(contributions.sums[:, :3], values[:, :3] / 9)
-    np.testing.assert_allclose(contributions.sums.sum(axis=1), values.mean(axis=1))
-    assert (contributions.sums[0, 3:] == contributions.sums[1, 3:]).all()
-    left_out[0, 0] = np.nan
-    assert _jackknife(values.mean(axis=1), left_out, np.arange(3), 9) is None
+    found = paired_scores(runs, ["box_AP50"])["box_AP50"]
+    assert found.values[0] == runs[0].record.scores["box_AP50"]
+    spread = np.sqrt((found.influence**2).sum(axis=1))
+    assert spread[0] > 0.04
+    # orders of tied scores differ
+    assert np.sqrt(((found.influence[0] - found.influence[1]) ** 2).sum()) < 0.2 * spread[0]
+    assert len(found.shares) == 12
 
 
 def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
@@ -184,7 +132,7 @@ def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
         run_of(tmp_path / "b", "knn", outcomes | {"sample": names}, recorded),
     ]
     with pytest.raises(UserError, match=r"3 samples of a are missing in b, 3 the other way \(0.jpg"):
-        resample(runs, ["top1"])
+        paired_scores(runs, ["top1"])
 
 
 def test_other_clusters_are_an_error(tmp_path: Path) -> None:
@@ -195,9 +143,9 @@ def test_other_clusters_are_an_error(tmp_path: Path) -> None:
         run_of(tmp_path / name, "reid", outcomes | {"cluster": cluster}, recorded)
         for name, cluster in (("a", outcomes["cluster"]), ("b", renamed), ("c", other))
     ]
-    assert resample(runs[:2], ["mAP"], draws=10)  # 20 identities under other numbers
+    assert paired_scores(runs[:2], ["mAP"])  # 20 identities under other numbers
     with pytest.raises(UserError, match="a and c: their samples form other clusters"):
-        resample(runs, ["mAP"], draws=10)
+        paired_scores(runs, ["mAP"])
 
 
 def test_queries_without_a_match_do_not_count() -> None:
