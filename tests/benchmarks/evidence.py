@@ -24,7 +24,7 @@ from transfer.published.rows import Value
 from transfer.published.verdicts import Counts, PublishedKind
 from transfer.published.verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast
-from transfer.statistics.intervals import Estimate
+from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate
 from transfer.statistics.scores import Scores
 
 CLUSTERS, DISCORDANT = (5, 10, 30, 100, 355, 3368), (0, 1, 2, 3, 5, 8, 15, 30, 100)
@@ -188,10 +188,11 @@ def _of_counts(clusters: int, more: int, fewer: int) -> list[Scores]:
     return [Scores.of_clusters(one[None].astype(float), counts) for one in (a, b)]
 
 
-def cautioned(estimate: Estimate) -> bool:
-    """Whether the row says that its interval may be too short: few clusters disagree, two seeds, or one on a side."""
+def cautioned(cell: Cell, estimate: Estimate) -> bool:
+    """Whether the row says that its interval may be too short, or is not about other seeds."""
+    few = estimate.method == "t" and estimate.discordant is not None and estimate.discordant < SKEWED
     seeds = min(estimate.seeds)
-    return (estimate.few and estimate.method == "t") or seeds == 2 or estimate.borrowed
+    return few or estimate.borrowed or 1 < seeds <= FEW_SEEDS or (seeds == 1 and max(cell.vary) > 0)
 
 
 def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
@@ -203,7 +204,7 @@ def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
         "repeats": len(found),
         "truth": true,
         "covered": 100 * float(np.mean([one.low - ROUNDING <= true <= one.high + ROUNDING for one in found])),
-        "said": 100 * float(np.mean([cautioned(one) for one in found])),
+        "said": 100 * float(np.mean([cautioned(cell, one) for one in found])),
         "length": float(np.mean([one.high - one.low for one in found])),
         "rejected": None,
         "smallest": None,

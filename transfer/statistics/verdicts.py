@@ -120,7 +120,7 @@ def _verdict(
         margin=margin,
         excluded=max(abs(estimate.low), abs(estimate.high)),
         smallest=estimate.smallest_difference(tests=tests),
-        seeds=seeds_to_add(estimate, POINT, tests=tests) if percent else None,
+        seeds=seeds_to_add(estimate, POINT, tests=tests) if percent and not estimate.few else None,
         equal=estimate.method == "rule of three",
         few=estimate.few,
     )

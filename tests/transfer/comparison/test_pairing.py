@@ -145,7 +145,7 @@ def test_every_selector_gives_the_same_in_terminal_page_and_python(
     assert len(expected) == 12
     for field, a, b in (("backbone", "resnet18", "vit_tiny"), ("arch", "resnet18", "vit_ti")):
         assert columns(folder, f"{field}={a}", f"{field}={b}") == expected
-        frame = transfer.compare(known, field, a, b, bootstrap_samples=200).to_frame()
+        frame = transfer.compare(known, field, a, b).to_frame()
         found = frame[["lr", "warmup_epochs", "score", "difference", "low", "high"]].astype(str)
         assert [tuple(map(float, row[:2])) for row in found.to_numpy()] == [
             tuple(map(float, row[:2])) for row in expected
@@ -174,7 +174,7 @@ def test_the_ids_that_tables_print_are_selectors(folder: Path, capsys: pytest.Ca
     for texts in (short, [record.run_id for record in pair], [f"run={name}" for name in short]):
         rows = csv.DictReader(io.StringIO(shown(folder, "--compare", *texts, "csv")))
         assert next(row["difference"] for row in rows if row["score"] == "top1") == expected[3]
-    frame = transfer.compare(known, "run", *short, bootstrap_samples=200).to_frame().set_index("score")
+    frame = transfer.compare(known, "run", *short).to_frame().set_index("score")
     assert frame.difference["top1"] == pytest.approx(float(expected[3]))
     assert main([str(folder), "--card", short[0]]) == 0
 

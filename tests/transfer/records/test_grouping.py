@@ -26,7 +26,7 @@ def test_seeds_stand_in_one_row_and_configurations_apart() -> None:
     assert [group.protocol and group.protocol.letter for group in groups] == ["a", "b"]
     assert letters(grouping) == ["a: lr 0.05", "b: lr 0.1"]
     turned = of([made(lr=0.1), made(seed=2), made()]).groups
-    assert [group.protocol and group.protocol.letter for group in turned] == ["b", "a"], "whatever the order of the runs"
+    assert [group.protocol and group.protocol.letter for group in turned] == ["b", "a"], "in any order of runs"
     assert letters(of([made(), made(smoke=True), made(stem="conv")])) == [], "columns say that"
     assert [letter(number) for number in (0, 25, 26, 51, 52, 701, 702)] == ["a", "z", "aa", "az", "ba", "zz", "aaa"]
 

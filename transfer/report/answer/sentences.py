@@ -141,10 +141,12 @@ def _effect(row: ComparedScore, tests: int) -> str:
     if verdict.breakdowns:
         said += _counting(verdict)
     if verdict.kind is Kind.EQUIVALENT:
-        return f"{said}, within {verdict_number(verdict.margin, verdict)}" if verdict.margin else f"{said}, equal"
+        return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}"
     if verdict.kind is Kind.CANNOT_TELL:
         if estimate.shown:
             return f"{said}, shown by itself but not among {tests} tests"
+        if verdict.equal:
+            return f"{said}, no difference on any sample"
         return f"{said}, up to {verdict_number(verdict.excluded or 0, verdict)} either way is possible"
     return said
 

@@ -21,7 +21,7 @@ from transfer.statistics.intervals import Estimate
 
 FEW = {
     1: "the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
-    2: "two seeds are few: the interval covers 87 to 96 % where seeds vary as much as samples",
+    2: "two seeds are few: where seeds vary, the interval covers 85 to 97 %",
 }
 """Note on an interval over few seeds, by their number."""
 COLUMNS = (

@@ -21,7 +21,7 @@ from transfer.report.tables.columns import unjudged_note
 from transfer.report.tables.table import Note
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.contrasts import common_seeds
-from transfer.statistics.intervals import FEW, Estimate
+from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
@@ -107,9 +107,9 @@ def _few_clusters(match: ComparedMatch) -> list[str]:
 def _cluster_limits(name: str, estimate: Estimate) -> Iterator[str]:
     if 2 * estimate.effective_clusters < estimate.clusters:
         yield f"{estimate.clusters} clusters of so unequal sizes that they count as {estimate.effective_clusters:.0f}"
-    if estimate.few and estimate.method == "t" and estimate.discordant is not None:
+    if estimate.method == "t" and estimate.discordant is not None and estimate.discordant < SKEWED:
         differs = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
-        yield f"{differs}; with fewer than {FEW} the interval may be too short"
+        yield f"{differs}; with fewer than {SKEWED} the interval may be too short"
 
 
 def _seeds(match: ComparedMatch) -> Iterator[str]:
@@ -167,8 +167,9 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
         yield "one seed, so the interval is that of these models on other samples"
     elif min(sizes) == 1:
         yield "an arm of one seed is taken to vary over seeds as the others do, which nothing shows"
-    elif min(sizes) == 2:
-        yield "two seeds are few: the interval covers 87 to 96 % where seeds vary as much as samples"
+    elif min(sizes) <= FEW_SEEDS:
+        least = 85 if min(sizes) == 2 else 88
+        yield f"{min(sizes)} seeds are few: where seeds vary, the interval covers {least} to 97 %"
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
