@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 POWER, LEVEL, CORRELATION = 0.8, 0.05, 0.8
 POINTS = 10_000
@@ -74,58 +73,3 @@ def smallest_difference(
     while lacking(enough) < 0:
         enough *= 2
     return error * float(brentq(lacking, 0.0, enough))
-
-
-@lru_cache(maxsize=4096)
-def smallest_shift(noise: float, most: float, *, power: float = POWER, level: float = LEVEL) -> float:
-    """Return the surplus of discordant samples on one side that McNemar's exact test shows with this power.
-
-    `noise` samples disagree by chance, half of them either way. With a surplus, each sample is in addition, with
-    probability surplus / most, one of those in favour. Infinite when no surplus is shown often enough.
-
-    Args:
-        noise: number of samples that disagree without any surplus.
-        most: number of samples.
-        power: probability that the test shows the surplus.
-        level: two-sided level of the test.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import bdtr
-
-    size = max(math.floor(most + 1e-9), 1)
-    by_chance = min(noise / size, 1.0)
-    top = min(float(size), 80 + 12 * math.sqrt(noise + 80))
-    total = np.arange(int(min(size, noise + top + 8 * math.sqrt(noise + 80) + 10)) + 1)
-    needed = _fewest_significant(total, level)
-    reached = needed <= total
-
-    def lacking(surplus: float) -> float:
-        rate = surplus / size
-        either = by_chance + rate * (1 - by_chance)
-        favour = min((by_chance / 2 + rate * (1 - by_chance / 2)) / either, 1.0)
-        chances = _binomial(total, size, min(either, 1.0))
-        shown = 1 - bdtr(needed - 1.0, np.maximum(total, 1), favour)
-        return float(chances[reached] @ shown[reached]) - power
-
-    if lacking(top) < 0:
-        return math.inf
-    return float(brentq(lacking, 1e-6, top))
-
-
-def _fewest_significant(total: NDArray[Any], level: float) -> NDArray[Any]:
-    """Return the fewest heads of `total` coin throws with a two-sided p value below the level; total + 1 if none."""
-    from scipy.special import bdtrc, ndtri
-
-    heads = np.maximum(np.floor(total / 2 - ndtri(level / 2) * np.sqrt(total) / 2) - 4, np.ceil(total / 2))
-    heads = np.minimum(heads, total)
-    while (rise := (heads <= total) & (2 * bdtrc(heads - 1, total, 0.5) >= level)).any():
-        heads = heads + rise
-    return np.asarray(heads.astype(np.int64))
-
-
-def _binomial(successes: NDArray[Any], trials: int, rate: float) -> NDArray[Any]:
-    """Return the binomial probability of each number of successes."""
-    from scipy.special import gammaln, xlog1py, xlogy
-
-    ways = gammaln(trials + 1) - gammaln(successes + 1) - gammaln(trials - successes + 1)
-    return np.asarray(np.exp(ways + xlogy(successes, rate) + xlog1py(trials - successes, -rate)))

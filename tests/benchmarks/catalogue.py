@@ -54,7 +54,6 @@ BENCHMARKS = {
         speed("report", "RUNS: a folder with a few finished runs", "not used"),
         speed("start", gpu="not used"),
         parity("views", "--weights FOLDER: an export; --images FILE: a data set that its classifier knows"),
-        Benchmark("statistics", "statistics", gpu="not used"),
         Benchmark("evidence", "evidence", gpu="not used"),
         parity("bigvision", f"{CLONE}google-research/big_vision; jax"),
         parity("deit", f"{CLONE}facebookresearch/deit"),
