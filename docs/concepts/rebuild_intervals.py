@@ -20,8 +20,9 @@ def values_of(folder, score):
         return data[f"resampled_{score}"], len(data["sample"])
     if score.startswith("rank"):  # without equal distances
         values = np.where(data["hits"] > 0, data["before"] < int(score[4:]), np.nan)
-    elif score.startswith("top"):
-        values = np.clip((int(score[3:]) - data["rank"]) / (data.get("ties", 0) + 1), 0, 1)
+    elif "top" in score:
+        kind, k = score.split("top")  # top1, best_top1
+        values = np.clip((int(k) - data[f"{kind}rank"]) / (data.get(f"{kind}ties", 0) + 1), 0, 1)
     else:
         values = data[{"mAP": "ap", "mINP": "inp"}.get(score, score.replace("accuracy", "correct"))]
         values = values.reshape(len(values), -1).mean(axis=1)

@@ -1,0 +1,67 @@
+"""The intervals of a comparison are those that the documentation's script computes from `outcomes.npz` alone."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from tasks.task import load_task
+from tests.documents import ROOT
+from tests.transfer.comparison.test_paired_scores import Outcomes, coco_run, images, ranked
+from tests.transfer.records.test_store import CONTENT, record
+from transfer.records.store import RunKey, Store
+from transfer.report.__main__ import main
+
+SCRIPT = ROOT / "docs" / "concepts" / "rebuild_intervals.py"
+
+
+def written(out: Path, task: str, stem: str, seed: int, outcomes: Outcomes) -> None:
+    """Write a finished run as the suite does."""
+    of_task, name = load_task(task), f"{task}-{stem}-{seed}"
+    backbone = {"name": f"tiny_{stem}", "stem": stem}
+    scores = of_task.rescore(outcomes)
+    if task == "detect":
+        scores = {name: scores[name] for name in ("box_AP", "box_AP50", "mask_AP")}
+    (out / name).mkdir(parents=True)
+    Store(out).write(
+        record(
+            RunKey({**CONTENT, "task": task, "backbone": backbone, "seed": seed}), run_id=name, task=task, seed=seed,
+            backbone=backbone, scores=scores, primary=of_task.primary if task != "detect" else "box_AP",
+            metrics={score: asdict(of_task.metric(score)) for score in scores}, weights_id=f"sha256:{stem}{seed}",
+            origin={"seed": seed, "training": stem},
+        ),
+        "lr: 0.05\n",
+        outcomes,
+    )  # fmt: skip
+
+
+def test_the_script_finds_the_intervals_again(tmp_path: Path) -> None:
+    out, rng = tmp_path / "runs", np.random.default_rng(0)
+    for place, stem in enumerate(("conv", "patchify")):
+        for seed in range(3):
+            queries = ranked(10 * place + seed)
+            queries["tied"] = queries["hits"]  # the script leaves out what ties need
+            written(out, "reid", stem, seed, queries)
+        for seed in range(2):
+            run = coco_run(tmp_path / f"{stem}{seed}", 2 * seed, without=3 + place)
+            with np.load(run.folder / "outcomes.npz") as file:
+                written(out, "detect", stem, seed, dict(file))
+        rank = rng.integers(0, 2 + place, 300)
+        written(out, "classify", stem, 0, images(rank=rank, ties=0 * rank))
+        equal = np.repeat([0, 3], 40)
+        written(out, "linear", stem, 0, images(rank=equal, ties=0 * equal, best_rank=equal, best_ties=0 * equal))
+    rows = tmp_path / "rows.csv"
+    assert not main([str(out), "--compare", "stem=conv", "stem=patchify", "--format", "csv", "--output", str(rows)])
+    command = [sys.executable, str(SCRIPT), str(out), str(rows), "stem", "conv"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    told = [line.split(":")[0] for line in found.stdout.splitlines()]
+    assert {"reid mAP", "reid rank1", "detect box_AP", "detect mask_AP", "classify top1", "linear top1"} <= {*told}
+    # and it would tell: one value changed by a hundredth of its interval's width is found
+    text = rows.read_text()
+    low = next(line.split("[")[1].split(",")[0] for line in found.stdout.splitlines() if line.startswith("reid mAP"))
+    rows.write_text(text.replace(low, json.dumps(float(low) - 1)))
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
