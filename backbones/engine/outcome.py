@@ -41,6 +41,8 @@ class Signs:
     """Name of the statistic that falls in a training that lives."""
     chance: float | None = None
     """Its value under the best constant prediction, for instance ln C; None where there is no such level."""
+    accuracy: float | None = None
+    """Likewise of a statistic `accuracy`, which rises: the share of the commonest class."""
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Other statistics, and the values between which they lie if nothing has collapsed."""
     moving_targets: bool = False
@@ -112,7 +114,7 @@ def judge(
     made, rates = len(columns.get("loss", ())), columns.get("lr", ())
     windows = {}
     if made >= FEWEST:
-        seen = ("loss", signs.statistic, "spread", *signs.bounds)
+        seen = ("loss", signs.statistic, "spread", "accuracy", *signs.bounds)
         windows = {name: _windows(columns[name]) for name in seen if len(columns.get(name, ())) == made}
     status, reason = _verdict(made, windows, signs, score, errors)
     if hopeless(columns.get(signs.statistic, ()), signs):
@@ -138,7 +140,7 @@ def _verdict(
     start = first if level is None else _Window(level, 0.0)
     margin = max(MARGIN * abs(start.mean), errors * math.hypot(start.error, last.error))
     left = last.mean < start.mean - margin
-    if (left and level is not None) or (signs.validation and above_chance(score or 0.0, *signs.validation[1:])):
+    if (left and level is not None) or _above_chance(windows, signs, score, errors):
         return "completed", ""
     if why := _collapsed(windows, signs):
         return "collapsed", why
@@ -149,6 +151,17 @@ def _verdict(
         return "diverged", f"{text}, which was {first.mean:.4g} over the first"
     of = "over the first" if level is None else "of a constant prediction"
     return "at_chance", f"{text} is not below the {start.mean:.4g} {of} by {margin:.2g}"
+
+
+def _above_chance(
+    windows: Mapping[str, tuple[_Window, _Window]], signs: Signs, score: float | None, errors: float
+) -> bool:
+    """Return whether more is right than a constant prediction has right, in training or in validation."""
+    if signs.accuracy is not None and "accuracy" in windows:
+        last = windows["accuracy"][1]
+        if last.mean > signs.accuracy + errors * last.error:
+            return True
+    return signs.validation is not None and score is not None and above_chance(score, *signs.validation[1:])
 
 
 def above_chance(score: float, level: float, samples: int) -> bool:
@@ -218,7 +231,7 @@ class OutcomeMonitor:
         bad = [name for name, value in stats.items() if not math.isfinite(value)]
         if bad:
             return self._nonfinite(f"{bad[0]} became {stats[bad[0]]} (rate {stats.get('lr', math.nan):.3g})", step)
-        for name in {"loss", "lr", "spread", self.signs.statistic, *self.signs.bounds}.intersection(stats):
+        for name in {"loss", "lr", "spread", "accuracy", self.signs.statistic, *self.signs.bounds}.intersection(stats):
             self.columns.setdefault(name, []).append(stats[name])
         if hopeless(self.columns.get(self.signs.statistic, ()), self.signs):
             return self.final(step)

@@ -74,7 +74,8 @@ class SupervisedLearner(Learner):
         logits = self.backbone.logits(images)
         with torch.autocast(images.device.type, enabled=False):
             compare = sigmoid_cross_entropy if self.options.loss == "sigmoid" else soft_target_cross_entropy
-            return {"loss": compare(logits, targets), "spread": feature_spread(self.features.flatten(1))}
+            spread = feature_spread(self.features.flatten(1))
+            return {"loss": compare(logits, targets), "accuracy": _accuracy(logits, targets), "spread": spread}
 
     def _dense(
         self, images: Tensor, labels: Tensor, boxes: Tensor | None, maps: Tensor | None = None
@@ -89,7 +90,8 @@ class SupervisedLearner(Learner):
             class_loss, token_loss = token_label_losses(class_logits, token_logits, box, targets, token_targets)
             loss = class_loss + self.options.dense_weight * token_loss
             spread = feature_spread(self.features.flatten(1))
-            return {"loss": loss, "class_loss": class_loss, "token_loss": token_loss, "spread": spread}
+            losses = {"loss": loss, "class_loss": class_loss, "token_loss": token_loss}
+            return {**losses, "accuracy": _accuracy(class_logits, targets), "spread": spread}
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _mixed(self, images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
@@ -117,7 +119,8 @@ class SupervisedLearner(Learner):
         """
         smoothed = (1 - self.options.smoothing) * self.prior + self.options.smoothing / self.classes
         level = constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
-        return Signs(statistic="class_loss" if self.options.dense_weight else "loss", chance=level)
+        name = "class_loss" if self.options.dense_weight else "loss"
+        return Signs(statistic=name, chance=level, accuracy=float(self.prior.max()))
 
     def after_step(self, step: int) -> None:
         """Move the average of the weights."""
@@ -132,6 +135,11 @@ class SupervisedLearner(Learner):
         assert self.average is not None
         assert isinstance(self.average.model, Backbone)
         return self.average.model
+
+
+def _accuracy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the share of logits [B, C] whose largest is that of the targets [B, C]."""
+    return (logits.detach().argmax(1) == targets.argmax(1)).float().mean()
 
 
 def classifier(backbone: Backbone) -> nn.Module:

@@ -39,7 +39,7 @@ class LinearLearner(Learner):
         nn.init.normal_(self.head.weight, std=0.01)
         nn.init.zeros_(self.head.bias)
         shares = np.bincount(train_labels) / len(train_labels)
-        self.entropy = constant_loss(torch.from_numpy(shares), sigmoid=False)
+        self.entropy, self.commonest = constant_loss(torch.from_numpy(shares), sigmoid=False), float(shares.max())
         self.last, self.best = torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64)
         self.best_head: dict[str, Tensor] = {}
 
@@ -49,12 +49,14 @@ class LinearLearner(Learner):
         with torch.no_grad():
             features = self.encode(images).float()
         with torch.autocast(features.device.type, enabled=False):
-            loss = nn.functional.cross_entropy(self.head(features), labels)
-        return {"loss": loss, "spread": feature_spread(features)}
+            logits = self.head(features)
+            loss = nn.functional.cross_entropy(logits, labels)
+        accuracy = (logits.detach().argmax(1) == labels).float().mean()
+        return {"loss": loss, "accuracy": accuracy, "spread": feature_spread(features)}
 
     def signs(self) -> Signs:
-        """Return the loss with its level under a constant prediction: the entropy of the training labels."""
-        return Signs(chance=self.entropy)
+        """Return loss and accuracy under a constant prediction: entropy and commonest share of the training labels."""
+        return Signs(chance=self.entropy, accuracy=self.commonest)
 
     def keep(self, ranks: Tensor) -> Scores:
         """Store the ranks and ties [N, 2] of a validation, -1 where a logit is not finite; return its scores."""

@@ -21,7 +21,7 @@ from backbones.engine.outcome import (
 from tests.support import fit_options
 
 LN10, LN97 = math.log(10), math.log(97)
-CLASSES = Signs(chance=LN10)
+CLASSES = Signs(chance=LN10, accuracy=0.1)
 IDENTITIES = Signs(statistic="identity_loss", chance=LN97)
 TEACHER = Signs(moving_targets=True, bounds={"teacher_entropy": (0.1, 9.9)})
 
@@ -57,6 +57,7 @@ FOUND_DEAD = {
     ),
     "last losses of 2.36": (noisy((0, 2.5), (40, 2.36), (160, 2.36)), CLASSES, {"spread": [0.4] * 160}, "at_chance"),
     "last losses of 2.30": (noisy((0, 2.5), (40, 2.30), (160, 2.30)), CLASSES, {"spread": [0.4] * 160}, "at_chance"),
+    "no more right than by chance": ([2.36] * 160, CLASSES, {"accuracy": noisy((0, 0.1), (160, 0.1))}, "at_chance"),
     "fewer steps than two windows": (noisy((0, 2.4), (24, 2.31)), CLASSES, {}, "at_chance"),
     "a dip below chance": (noisy((0, 2.3), (60, 1.9), (120, 2.31), (300, 2.31)), CLASSES, {}, "at_chance"),
     "rising through chance": (noisy((0, 2.3), (100, 1.0), (300, 6.0)), CLASSES, {}, "diverged"),
@@ -67,6 +68,7 @@ FOUND_DEAD = {
 }  # fmt: skip
 FOUND_ALIVE = {
     "a peak at a large rate": (noisy((0, 2.3), (20, 3.8), (30, 2.3), (58, 2.22), (78, 2.22)), CLASSES, {}),
+    "too sure, and right too often for chance": ([2.36] * 160, CLASSES, {"accuracy": noisy((0, 0.1), (160, 0.17))}),
     "a peak far above, and back": (noisy((0, 2.3), (30, 60.0), (60, 2.0), (200, 1.0)), CLASSES, {}),
     "equal features that batch norm tells apart": (noisy((0, 2.3), (200, 1.0)), CLASSES, {"spread": [0.5, 1e-4] * 100}),
     "parallel features of the start": (noisy((0, 5.0), (100, 3.0)), Signs(), {"spread": [1e-4] * 100}),

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
+from backbones.engine.outcome import RULE
 from backbones.errors import UsageError
 from backbones.pretrain.method import load_method
 from backbones.runtime.needs import Added, Needs, Other, conditions
@@ -128,6 +129,8 @@ def test_every_option_counts_unless_it_belongs_to_the_execution(work: str) -> No
 
 def test_without_training_its_options_are_no_part_of_the_identity() -> None:
     one = made("reid", epochs=0)
+    assert made("reid").run_key_content["outcome_rule"] == RULE
+    assert "outcome_rule" not in one.run_key_content
     assert same(one, made("reid", epochs=0, lr=9.0, momentum=0.1, margin=0.3, flip=0.1)) == (True, True)
     assert same(one, made("reid", epochs=0, ap="trapezoid")) == (False, False)
 
