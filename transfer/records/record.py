@@ -12,7 +12,7 @@ from backbones.errors import UserError
 from transfer.records.checksums import is_modified
 
 SCHEMA = 1
-STATUSES = get_args(Status)
+STATUSES: tuple[str, ...] = get_args(Status)
 """How a training can have ended."""
 OLDER_RULE = "judged by an older rule; `python -m transfer.verify RUN --rejudge` judges its history"
 
