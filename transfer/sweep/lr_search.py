@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backbones.errors import UsageError, errors_naming
-from transfer.records.evidence import SCORE_AT_CHANCE, ending
+from transfer.records.evidence import ending
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.bisection import Search, SearchResult
 from transfer.sweep.definition.grid import SweepJob, expand, make_job
@@ -25,8 +25,8 @@ class _RunningSearch:
     result: SearchResult | None = None
     failed: str = ""
     """The reason why the search cannot go on; empty if it can."""
-    endings: list[str] = field(default_factory=list)
-    """How each training ended."""
+    at_chance: int = 0
+    """Number of trainings that ended at chance."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Searches:
         if ended == "not_judged":
             group.failed = f"whether {progress.job.name} is stable cannot be decided: {progress.record.reason}"
             return ()
-        group.endings.append(ended)
+        group.at_chance += ended.endswith("at_chance")
         try:
             return [self._job(group, group.plan.send(ended == "completed"))]
         except StopIteration as end:
@@ -95,8 +95,7 @@ class Searches:
         if result is None:
             return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
         low, high = result.interval
-        missing = group.search.seeds[len(result.brackets) :]
-        chance = group.endings.count("at_chance") + group.endings.count(SCORE_AT_CHANCE)
+        missing, chance = group.search.seeds[len(result.brackets) :], group.at_chance
         notes = [f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"] * bool(missing)
         notes += [f"{chance} ended at chance, as a rate that is too small does, too"] * bool(chance)
         notes += result.violations
