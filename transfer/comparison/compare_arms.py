@@ -204,9 +204,9 @@ def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Settings) -
     """
     match = ComparedMatch.of(matched, evidence)
     breakdowns = match.breakdowns(ARMS)
-    dead = [not (arm.runs and arm.arm.alive) for arm in match.units]
+    dead = [not arm.arm.alive for arm in match.units]
     if all(dead) or not all(arm.runs for arm in match.units):
-        verdict = broken_down(*dead)
+        verdict = broken_down(*dead) if any(dead) else Verdict(Kind.NO_INTERVAL)
         match.rows = [ComparedScore(matched, matched.first.primary, verdict, breakdowns=breakdowns)]
         return match
     match.estimate(DIFFERENCE, options)

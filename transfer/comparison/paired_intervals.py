@@ -89,7 +89,7 @@ class Units:
         latest: dict[tuple[str, int], tuple[Run, Unit]] = {}
         labelled = zip(runs, arm.labels, strict=True)
         for run, label in sorted(labelled, key=lambda pair: str(pair[0].record.environment.get("started") or "")):
-            if not run.record.training_failed:
+            if run.record.scored:
                 latest[run.record.weights_id, run.record.seed] = run, label
         kept = list(latest.values())
         return cls([run for run, _ in kept], [label for _, label in kept], arm)
@@ -102,7 +102,7 @@ class Units:
     @property
     def repeated(self) -> int:
         """Number of scored runs that do not count because a later one has the same weights and seed."""
-        return sum(not record.training_failed for record in self.arm.records) - len(self.runs)
+        return sum(record.scored for record in self.arm.records) - len(self.runs)
 
 
 def _by_label(labels: Sequence[Unit]) -> list[list[int]]:

@@ -106,6 +106,11 @@ class Record:
         return self.status == "not_judged"
 
     @property
+    def scored(self) -> bool:
+        """Whether the run counts with its scores; one that an older rule found failed has none."""
+        return bool(self.scores) or self.status == "completed"
+
+    @property
     def status(self) -> Status:
         """How the training ended, by today's rule."""
         status: Status = self.outcome["status"]

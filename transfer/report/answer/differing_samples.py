@@ -43,7 +43,7 @@ def _means(runs: Sequence[Run], score: str) -> dict[str, float]:
     """Return the mean over runs of each sample's value, by the sample's name; empty if samples have none."""
     values: dict[str, list[float]] = {}
     for run in runs:
-        if run.record.training_failed:
+        if not run.record.scored:
             continue
         outcomes = read_outcomes(run)
         of_run = per_sample.values_of(run.record, score, outcomes)
