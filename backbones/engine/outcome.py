@@ -20,8 +20,8 @@ RULE = 2
 """Version of the rule; goes up with any change of what follows here."""
 # `tests/benchmarks/outcomes` has the trainings on which the constants of the rule were fixed.
 FEWEST = 20  # steps below which a training is not judged; also the smallest window
-MARGIN = 0.005  # share of a level that a mean must be away from it
-ERRORS = 4.0  # standard errors that it must be away besides
+MARGIN = 0.013  # share of a level that a mean must be away from it
+ERRORS = 3.0  # standard errors that it must be away besides
 SPREAD_SHARE, SPREAD_FLOOR = 0.01, 0.01  # collapsed features: share of the first window's spread; no more than this
 EQUAL_SPREAD = 1e-6  # spread under which a batch counts as one point
 HOPELESS, HOPELESS_STEPS = 10.0, 100  # times the start's loss, and steps in a row there, from which nothing recovers

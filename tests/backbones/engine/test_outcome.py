@@ -11,6 +11,7 @@ from backbones.engine.outcome import (
     FEWEST,
     HOPELESS,
     HOPELESS_STEPS,
+    MARGIN,
     RULE,
     SCALER_SKIPS,
     Outcome,
@@ -94,8 +95,8 @@ def test_a_training_that_lives_is_left_alone(name: str, stop_early: bool) -> Non
 
 
 def test_a_mean_must_be_below_chance_by_a_share_of_it_and_by_its_errors() -> None:
-    assert run([LN10 - 0.011] * 100).status == "at_chance"
-    assert run([LN10 - 0.012] * 100).status == "completed"
+    assert run([LN10 * (1 - 0.99 * MARGIN)] * 100).status == "at_chance"
+    assert run([LN10 * (1 - 1.01 * MARGIN)] * 100).status == "completed"
     assert run(noisy((0, LN10 - 0.1), (100, LN10 - 0.1), noise=0.2)).status == "at_chance"
     assert run(noisy((0, LN10 - 0.3), (100, LN10 - 0.3), noise=0.2)).status == "completed"
 
