@@ -1,8 +1,6 @@
 """Reasons why runs that were chosen for a comparison are not compared, as values."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class ProtocolsDiffer:
 
     label: str
     runs: tuple[str, str]
-    fields: Mapping[str, tuple[Any, Any]]
+    fields: dict[str, tuple[object, object]]
 
 
 @dataclass(frozen=True)

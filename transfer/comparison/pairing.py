@@ -122,7 +122,7 @@ def match(arms: Sequence[Selection], exports: Exports) -> Matching:
         for content, part in sorted(parts, key=lambda found: [order(found[0].get(name)) for name in shown]):
             matched = MatchedRuns([[one.run for one in of_arm] for of_arm in part])
             matched.setting = {name: _shown(part, name, content[name], exports) for name in shown if name in content}
-            if mixed := _describe(matched, part, arms, unshared, chosen, exports):
+            if mixed := _describe(matched, part, arms, unshared, exports):
                 matching.exclusions.append(mixed)
             else:
                 matching.matches.append(matched)
@@ -217,12 +217,7 @@ def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
 
 
 def _describe(
-    matched: MatchedRuns,
-    part: _Candidates,
-    arms: Sequence[Selection],
-    unshared: Sequence[str],
-    chosen: Collection[str],
-    exports: Exports,
+    matched: MatchedRuns, part: _Candidates, arms: Sequence[Selection], unshared: Sequence[str], exports: Exports
 ) -> MixedArm | None:
     """Write the differences between its arms into a match; return the reason if an arm mixes runs that differ."""
     # weights of another kind have another pretraining, which need not be listed
@@ -232,7 +227,8 @@ def _describe(
             return MixedArm(matched.label, arm.text, tuple(mixed))
         acting = of_arm[0].acting(unshared)
         matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})
-    values = {name: {repr(value_of(record, name, exports)) for record in matched.records} for name in sorted(chosen)}
-    matched.differing = [name for name in values if len(values[name]) > 1]
+    for name in sorted({name for arm in arms for name in arm.fields}):
+        values = {repr(value_of(record, name, exports)) for record in matched.records}
+        matched.differing += [name] * (len(values) > 1)
     matched.differing += [name for name in unshared if name not in matched.differing]
     return None

@@ -43,8 +43,7 @@ def select(text: str, runs: RunSet) -> Selection:
     Raises:
         UsageError: the selector names no run.
     """
-    run_id = text.rstrip("/")
-    if named := [run for run in runs if has_value(run.record, "run", run_id, {}) or _is_folder(text, run.folder)]:
+    if named := [run for run in runs if has_value(run.record, "run", text, {}) or _is_folder(text, run.folder)]:
         return Selection(text, named)
     if "=" in text:
         return _by_fields(text, runs)

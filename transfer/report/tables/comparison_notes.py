@@ -83,8 +83,8 @@ def count_of_runs(count: int) -> str:
 
 def _unshared(match: ComparedMatch) -> Iterator[str]:
     """Yield the text on fields that differ between the arms but were not selected."""
-    if match.matched.unshared:
-        contents = dict.fromkeys(content_label(content, list(content)) for content in match.matched.unshared)
+    contents = dict.fromkeys(content_label(content, content) for content in match.matched.unshared if content)
+    if contents:
         yield f"besides, the arms have {' against '.join(contents)}"
 
 

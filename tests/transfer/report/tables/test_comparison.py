@@ -164,6 +164,7 @@ def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) 
     runs = [made(tmp_path, stem, attention) for stem, attention in LEVELS]
     table = compare(runs, "stem=conv", "stem=patchify")
     assert list(zip(table["attention"], table["qk_norm"]))[::2] == [("relu", True), ("softmax", False)]
+    assert "besides" not in notes(table)
     differences = [row(table, score="top1", attention=one)["difference"] for one in ("relu", "softmax")]
     assert differences[0] < 15 < differences[1]
     by_attention = compare(runs, "attention=softmax", "attention=relu")
