@@ -10,7 +10,7 @@ from backbones.data.spec import resolve_dataset
 from tasks.data.reid import open_reid
 from tasks.reid import TASK
 from tests.documents import files_in
-from tests.runs import record
+from tests.runs import history, record
 from transfer.records.store import Record
 from transfer.report.__main__ import main as report
 from transfer.run import main
@@ -32,7 +32,9 @@ def test_the_record_says_what_the_run_was(run: Path) -> None:
     found = record(run)
     assert found.run_id.startswith("reid-toy_market-tiny-")
     assert found.run_key.startswith(found.run_id[-12:])
-    assert (found.smoke, found.seed, found.weights_id, found.outcome["status"]) == (True, 0, "random", "completed")
+    assert (found.smoke, found.seed, found.weights_id, found.status) == (True, 0, "random", "not_judged")
+    assert found.reason == "10 steps, and fewer than 20 are not judged"
+    assert found.outcome["largest_lr"] == max(line["lr"] for line in history(run) if "lr" in line)
     assert found.backbone["stem"] == "conv"
     assert found.dataset["counts"]["train"]["identities"] == 48
     assert found.cost["gflops"] > 0
