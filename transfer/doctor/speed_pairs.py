@@ -107,7 +107,9 @@ class _Arm:
     def __init__(self, record: Record, images: int, device: torch.device) -> None:
         self.device = device
         module, size = _module(record)
-        self.module = module.to(device, memory_format=torch.channels_last if device.type == "cuda" else None)
+        self.module = module.to(device)
+        if device.type == "cuda":
+            module.to(memory_format=torch.channels_last)
         self.images = torch.rand(images, 3, *size, device=device)
         scoring = choose_precision(record.environment.get("eval_precision") or "auto", device)
         self.scoring, self.training = scoring, choose_precision(record.environment.get("precision") or scoring, device)
