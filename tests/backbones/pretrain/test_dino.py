@@ -79,7 +79,7 @@ def test_a_run_scores_and_exports_the_chosen_backbone(tmp_path: Path, digits: Cl
     spec, here = resolve("tiny", **SMALL), context(tmp_path)
     METHOD.check(spec, digits, options, here)
     scores, outcomes = METHOD.run(spec, digits, options, here)
-    assert here.outcome.status == "completed"
+    assert here.outcome.status == "not_judged"  # few steps
     assert METHOD.rescore(outcomes) == scores
     assert set(scores) == set(METHOD.metrics)
     assert 0 <= scores["knn_top1"] <= scores["knn_top5"] <= 1
