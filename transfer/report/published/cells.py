@@ -17,11 +17,11 @@ from transfer.report.published.matching import Matcher
 from transfer.report.published.notes import REASONS
 from transfer.report.published.own_runs import OwnRuns
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row
-from transfer.statistics.intervals import Estimate
+from transfer.statistics.intervals import FEW_SEEDS, Estimate
 
 FEW = {
     1: "the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
-    2: "two seeds are few: where seeds vary, the interval covers 85 to 97 %",
+    **{n: "these seeds are few: where they vary, the interval covers 85 to 98 %" for n in range(2, FEW_SEEDS + 1)},
 }
 """Note on an interval over few seeds, by their number."""
 COLUMNS = (
