@@ -35,7 +35,7 @@ GOLDEN = {
     "volo": {"top1": 0.346, "top5": 0.834, "first_loss": 3.481, "last_loss": 3.217},
     "bigvision_i1k": {"top1": 0.470, "top5": 0.859, "first_loss": 3.251, "last_loss": 3.089},
     "dino": {"knn_top1": 0.769, "knn_top5": 0.992, "first_loss": 5.012, "last_loss": 5.052},
-    "reid": {"mAP": 0.132, "rank5": 0.312, "rank10": 0.583, "mINP": 0.087, "first_loss": 6.041, "last_loss": 4.025},
+    "reid": {"mAP": 0.148, "rank5": 0.312, "rank10": 0.542, "mINP": 0.090, "first_loss": 6.300, "last_loss": 3.971},
     "fewshot": {"accuracy_1shot": 0.321, "accuracy_5shot": 0.372, "accuracy_10shot": 0.374},
     "detect": {"first_loss": 4.081, "last_loss": 1.9},
     "classify": {"top1": 0.301, "top5": 0.738},
