@@ -63,6 +63,7 @@ class ReidLearner(Learner):
             "loss": options.identity_weight * identity + options.triplet_weight * triplet,
             "identity_loss": identity,
             "triplet_loss": triplet,
+            "accuracy": (logits.detach().argmax(1) == identities).float().mean(),
             "spread": feature_spread(features),
         }
 
@@ -80,7 +81,7 @@ class ReidLearner(Learner):
         equal.
         """
         if self.options.identity_weight:
-            return Signs(statistic="identity_loss", chance=math.log(self.classes))
+            return Signs(statistic="identity_loss", chance=math.log(self.classes), accuracy=1 / self.classes)
         margin = self.options.margin
         return Signs(statistic="triplet_loss", chance=math.log(2) if margin is None else margin)
 
