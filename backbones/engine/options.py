@@ -86,7 +86,7 @@ class FitOptions:
     compile: bool
     """Compile the training's forward pass by torch.compile."""
     stop_early: Annotated[bool, TRAINING]
-    """Stop a training that has looked failed at five tenths of its epochs in a row, past the warm-up."""
+    """Stop a training that looks failed. It must do so at five tenths of its epochs in a row, past the warm-up."""
 
     @property
     def warmup_start(self) -> float:
