@@ -1,11 +1,15 @@
 """Names of arms in sentences and figures."""
 
+import re
+
 from transfer.records.labels import value_label
 
 
 def arm_name(text: str) -> str:
     """Return a selector as a name: "stem conv, lr 0.1" for "stem=conv,lr=0.1"; a user's part without its folder."""
-    return ", ".join(f"{name} {value_label(value)}".strip() for name, _, value in map(_parted, text.split(",")))
+    return ", ".join(
+        f"{name} {value_label(value)}".strip() for name, _, value in map(_parted, re.split(r",(?=[\w.]+=)", text))
+    )
 
 
 def _parted(text: str) -> tuple[str, str, str]:

@@ -200,6 +200,7 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
 
 def test_arms_are_named_without_folders() -> None:
     assert arm_name("stem=conv,lr=0.1") == "stem conv, lr 0.1"
+    assert arm_name("stem=3Conv@2,1,1,2,pretraining.lr=0.1") == "stem 3Conv@2,1,1,2, pretraining.lr 0.1"
     assert arm_name("stem=/home/me/my_stem.py:Stem") == "stem my_stem.py:Stem"
     assert arm_name("tiny") == "tiny"
 
