@@ -141,7 +141,9 @@ def _module(record: Record) -> tuple[nn.Module, tuple[int, int]]:
         return create(spec, img_size=size), size
     from tasks.detect import TASK
 
-    values: dict[str, Any] = {item.name: record.options[item.name] for item in fields(TASK.options)}
-    options = TASK.options(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
-    learner = TASK.untrained_learner(spec, options)
+    recorded = {item.name: record.options[item.name] for item in fields(TASK.options)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
+    }
+    learner = TASK.untrained_learner(spec, TASK.options(**values))
     return learner.maps, learner.padded(size)
