@@ -213,15 +213,19 @@ def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
 
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:
-    """Yield how many trainings of each arm broke down, and how many were not judged, for each match."""
+    """Yield how many trainings of each arm broke down, for each match, and how many of all were not judged."""
+    unjudged = dict.fromkeys(names, 0)
     for matched in {id(row.matched): row for row in rows}.values():
         where = f"{matched.matched.first.task} on {matched.matched.first.dataset.get('name')}"
         for arm in matched.breakdowns:
+            unjudged[arm.arm] += arm.not_judged
             if arm.broken:
                 yield f"{names[arm.arm]} broke down in {arm.broken} of {_count(arm.of, 'training')} for {where}."
-            if arm.not_judged:
-                told = _count(arm.not_judged, "training")
-                yield f"Whether {told} of {names[arm.arm]} for {where} left chance was not judged."
+    if any(unjudged.values()):
+        told = " and ".join(
+            f"{_count(number, 'training')} of {names[arm]}" for arm, number in unjudged.items() if number
+        )
+        yield f"Whether {told} left chance was not judged; the runs' own reports say why."
 
 
 def _excluded(comparison: Comparison) -> Iterator[str]:
