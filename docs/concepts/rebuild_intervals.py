@@ -1,7 +1,7 @@
 """Computes the intervals of a comparison again from the runs' outcomes.npz, with numpy and scipy alone.
 
 python -m transfer.report RUNS --compare stem=conv stem=patchify --format csv --output rows.csv
-python docs/concepts/rebuild_intervals.py RUNS rows.csv stem conv
+python docs/concepts/rebuild_intervals.py RUNS rows.csv
 It prints the interval of each row beside its own, and exits with 1 where they differ by more than 1 % of the width.
 """
 
@@ -65,15 +65,15 @@ def interval(pairs, score):  # of a - b; pairs: the folders of both arms, for ea
     return max(m.mean() - half, -1), min(m.mean() + half, 1)
 
 
-folder, rows, field, first, worst = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4], 0.0
+folder, rows, worst = Path(sys.argv[1]), Path(sys.argv[2]), 0.0
 for row in csv.DictReader(rows.read_text().splitlines()):
     if row.get("low"):
-        arms = ([], [])
-        for run in row["run"].split():
-            record = json.loads((folder / run / "record.json").read_text())
-            arms[record["backbone"][field] != first].append((record["seed"], folder / run))
-        pairs = [(a, b) for (_, a), (_, b) in zip(*map(sorted, arms), strict=True)]
-        low, high = (100 * end for end in interval(pairs, row["score"]))
+        runs = [folder / run for run in row["run"].split()]  # those of a, then those of b
+        seeds = [json.loads((run / "record.json").read_text())["seed"] for run in runs]
+        arms = [sorted(zip(seeds[part], runs[part], strict=True)) for part in np.s_[: len(runs) // 2, len(runs) // 2 :]]
+        low, high = (
+            100 * end for end in interval([(a, b) for (_, a), (_, b) in zip(*arms, strict=True)], row["score"])
+        )
         off = max(abs(low - float(row["low"])), abs(high - float(row["high"]))) / (high - low)
         worst = max(worst, off)
         print(f"{row['task']} {row['score']}: [{row['low']}, {row['high']}], again [{low:.3f}, {high:.3f}]")

@@ -28,7 +28,7 @@ SHORT = (*SMOKE, "--checkpoint-seconds", "0")
 RUNS = {
     "reid": ("transfer.run", ("reid", "--backbone", "tiny", "--epochs", "3", *SHORT)),
     "fewshot": ("transfer.run", ("fewshot", "--backbone", "tiny", "--dataset", "toy_dtd", *SHORT)),
-    "dino": ("transfer.pretrain", ("dino", "--backbone", "tiny", "--epochs", "2", *SHORT)),
+    "dino": ("transfer.pretrain", ("dino", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "linear": ("transfer.run", ("linear", "--backbone", "tiny", "--epochs", "2", *SHORT)),
     "detect": ("transfer.run", ("detect", "--backbone", "tiny", "--epochs", "1", *SHORT)),
     "deit": ("transfer.pretrain", ("deit", "--backbone", "tiny", "--epochs", "2", *SHORT)),

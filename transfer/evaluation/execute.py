@@ -63,6 +63,6 @@ def execute(
     if evaluation.records and evaluation.first_rank:
         tell(run_table(evaluation.records))
         for record in evaluation.records:
-            if record.not_judged:
-                tell(f"{record.run_id}: not judged: {record.reason}", file=sys.stderr)
+            if record.reason and (record.not_judged or record.training_failed):
+                tell(f"{record.run_id}: {record.status.replace('_', ' ')}: {record.reason}", file=sys.stderr)
     return evaluation.exit_status, evaluation.records if evaluation.first_rank else []

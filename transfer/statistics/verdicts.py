@@ -51,7 +51,6 @@ class Verdict:
         percent: whether the score is a fraction, which readers are shown in percent.
         margin: what a difference was asked to be within; None where nothing was asked.
         within: whether the difference is shown to be within the margin; so may be one that is shown not to be 0.
-        excluded: where nothing can be told, the interval leaves no larger difference open, either way.
         smallest: where nothing can be told, the true difference that would be shown four times in five; infinite where
             too few clusters disagree to say.
         seeds: where nothing can be told, how many seeds more each arm needs for a difference of one point to be shown
@@ -67,7 +66,6 @@ class Verdict:
     percent: bool = True
     margin: float | None = None
     within: bool = False
-    excluded: float | None = None
     smallest: float | None = None
     seeds: int | None = None
     equal: bool = False
@@ -118,7 +116,6 @@ def _verdict(
     return Verdict(
         Kind.CANNOT_TELL,
         margin=margin,
-        excluded=max(abs(estimate.low), abs(estimate.high)),
         smallest=estimate.smallest_difference(tests=tests),
         seeds=seeds_to_add(estimate, POINT, tests=tests) if percent and not estimate.few else None,
         equal=estimate.method == "rule of three",

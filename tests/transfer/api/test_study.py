@@ -22,7 +22,7 @@ def test_the_study_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     few: dict[str, object] = {"few": {"reid": {"epochs": 1}, "linear": {"epochs": 1}, "fewshot": {}}}
     names = dict(few)
     script = STUDY
-    for long, short in (("seeds=[0, 1]", "seeds=[0], **few[task]"), ("name=stem", "name=stem, epochs=1")):
+    for long, short in (("seeds=[0, 1]", "seeds=[0], **few[task]"), ("name=stem", "name=stem, epochs=3")):
         assert long in script
         script = script.replace(long, short)
     exec(script, names)

@@ -55,7 +55,7 @@ def test_the_script_finds_the_intervals_again(tmp_path: Path) -> None:
         written(out, "linear", stem, 0, images(rank=equal, ties=0 * equal, best_rank=equal, best_ties=0 * equal))
     rows = tmp_path / "rows.csv"
     assert not main([str(out), "--compare", "stem=conv", "stem=patchify", "--format", "csv", "--output", str(rows)])
-    command = [sys.executable, str(SCRIPT), str(out), str(rows), "stem", "conv"]
+    command = [sys.executable, str(SCRIPT), str(out), str(rows)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
     told = [line.split(":")[0] for line in found.stdout.splitlines()]

@@ -12,7 +12,7 @@ from transfer.run import main
 from transfer.verify.__main__ import main as verify
 
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
-RUN = ["reid", *TINY, "--lr", "3e-3", "--epochs", "1", "--warmup-epochs", "0", "--num-identities", "4"]
+RUN = ["reid", *TINY, "--lr", "3e-2", "--epochs", "2", "--warmup-epochs", "0", "--num-identities", "4"]
 
 
 @pytest.mark.parametrize("name", INSTALLED)

@@ -147,7 +147,7 @@ def _effect(row: ComparedScore, tests: int) -> str:
             return f"{said}, shown by itself but not among {tests} tests"
         if verdict.equal:
             return f"{said}, no difference on any sample"
-        return f"{said}, up to {verdict_number(verdict.excluded or 0, verdict)} either way is possible"
+        return said
     return said
 
 
@@ -198,9 +198,11 @@ def _marks(records: Sequence[Record]) -> Iterator[str]:
 
 def _few_seeds(rows: Sequence[ComparedScore]) -> Iterator[str]:
     """Yield that one seed says nothing of how trainings vary."""
-    one = [row for row in rows if row.estimate is not None and min(row.estimate.seeds, default=1) < 2]
-    if one:
-        yield "One seed: the intervals are of these models on other samples, not of other trainings. Add --seeds 0 1 2."
+    estimates = [row.estimate for row in rows if row.estimate is not None]
+    if any(estimate.borrowed for estimate in estimates):
+        yield "An arm of one seed is taken to vary over seeds as the other does: give it more."
+    if any(estimate.seed_error is None for estimate in estimates):
+        yield "One seed: the intervals are of these models on other samples, not of other trainings. Add seeds 1 and 2."
 
 
 def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
@@ -216,7 +218,7 @@ def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[st
     """Yield how many trainings of each arm broke down, for each match, and how many of all were not judged."""
     unjudged = dict.fromkeys(names, 0)
     for matched in {id(row.matched): row for row in rows}.values():
-        where = f"{matched.matched.first.task} on {matched.matched.first.dataset.get('name')}"
+        where = matched.matched.label
         for arm in matched.breakdowns:
             unjudged[arm.arm] += arm.not_judged
             if arm.broken:
@@ -252,7 +254,7 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
 
 
 def _times(ratios: Sequence[Ratio]) -> str:
-    """Return "1.04 [1.03, 1.06] times", or the smallest and largest median of several."""
+    """Return "1.04 (quartiles 1.03 to 1.06) times", or the smallest and largest median of several."""
     if len(ratios) == 1:
         return f"{ratios[0]} times"
     medians = [ratio.median for ratio in ratios]

@@ -37,7 +37,8 @@ def map_sentence(rows: StabilityMap) -> str:
 def _sentence(maps: Sequence[tuple[str, StabilityMap]]) -> str:
     """Return the sentence on maps with their names."""
     seeds = max(max(rows["seeds"]) for _, rows in maps)
-    return f"{'; '.join(f'{name} {_limit(rows)}' for name, rows in maps)}{' (medians over seeds)' * (seeds > 1)}."
+    told = "; ".join(f"{name} {_limit(rows)}" for name, rows in maps)
+    return f"{told}{' (where more than half of the seeds train)' * (seeds > 1)}."
 
 
 def _limit(rows: StabilityMap) -> str:
@@ -65,4 +66,6 @@ def _limit(rows: StabilityMap) -> str:
     if failed < math.inf:
         return f"trains {span} {largest:g}{at}, not at {failed:g}{', though at some above it' * bool(above)}{aside}"
     every = f"at all {best['cells']} {rates} tried, up to" if start == -math.inf else span
+    if best["cells"] == 1:
+        return f"trains at {largest:g}, the only one tried{aside}"
     return f"trains {every} {largest:g}{at}{', the largest tried' * (start > -math.inf)}{aside}"

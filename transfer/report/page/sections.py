@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError
 from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
@@ -93,7 +93,7 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
     if request.map:
-        parts += _map(runs, request.map, request.by, "Stability map")
+        parts += _maps(runs, request.map, request.by)
     if not request.names_sections:
         parts += _tables(runs, request)
     if request.cost:
@@ -119,7 +119,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
         first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
     first += _forests(comparisons, runs)
     costs = _asked(request.cost, _cost(runs), NO_COSTS)
-    maps = [*_map(runs, request.map, request.by, "Stability map")] if request.map else [*_varying(runs)]
+    maps = _maps(runs, request.map, request.by) if request.map else [*_varying(runs)]
     paper = [_paper(runs, request.paper, request.margin)] if request.paper else []
     interactions = [_interaction(runs, request.interaction, request)] if request.interaction else []
     told = [comparison for comparison in comparisons if comparison.rows or request.compare]
@@ -263,6 +263,15 @@ def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) 
     first, second = fields
     comparison = crossed(runs, first, second, request.settings)
     return Section(title=f"Interaction of {first} and {second}", table=interaction_table(comparison, runs))
+
+
+def _maps(runs: RunSet, axes: tuple[str, str], by: Sequence[str]) -> list[Section]:
+    """Return the map of each task that has both axes. Raises UsageError if none has."""
+    found: list[Section] = []
+    for task in runs.tasks if len(runs.tasks) > 1 else ():
+        with suppress(UsageError):
+            found += _map(runs.of_task(task), axes, by, f"{task}: stability map")
+    return found or [*_map(runs, axes, by, "Stability map")]
 
 
 def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> Iterator[Section]:

@@ -21,7 +21,7 @@ from transfer.statistics.intervals import FEW_SEEDS, Estimate
 
 FEW = {
     1: "the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
-    **dict.fromkeys(range(2, FEW_SEEDS + 1), "these seeds are few: where they vary, the interval covers 85 to 98 %"),
+    **dict.fromkeys(range(2, FEW_SEEDS + 1), "few seeds: where they vary, the interval may cover as little as 85 %"),
 }
 """Note on an interval over few seeds, by their number."""
 COLUMNS = (

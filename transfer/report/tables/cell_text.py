@@ -80,5 +80,4 @@ def _(value: DatasetMean) -> str:
 
 @cell_text.register
 def _(value: Violation) -> str:
-    seed = f"{value.seed[0]} {str(value.seed[1])[:15]}: " if value.seed else ""
-    return f"{seed}{', '.join(map(value_label, value.trained))} trained above {value.broken:g}, which did not"
+    return f"{', '.join(map(value_label, value.trained))} trained above {value.broken:g}, which did not"

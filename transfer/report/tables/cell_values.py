@@ -66,14 +66,12 @@ class DatasetMean:
 
 @dataclass(frozen=True)
 class Violation:
-    """Values at which a seed trained although it broke down at a smaller one.
+    """Values that train although a smaller one breaks down.
 
     Attributes:
-        seed: the kind of the seed and its name, as ("seed", 0); None where the row has one seed.
-        trained: the values above `broken` at which it trained.
-        broken: the smallest value at which it broke down.
+        trained: the values above `broken` that train.
+        broken: the smallest value that breaks down.
     """
 
-    seed: tuple[str, object] | None
     trained: tuple[float, ...]
     broken: float

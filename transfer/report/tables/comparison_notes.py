@@ -168,7 +168,7 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
     elif min(sizes) == 1:
         yield "an arm of one seed is taken to vary over seeds as the others do, which nothing shows"
     elif min(sizes) <= FEW_SEEDS:
-        yield f"{min(sizes)} seeds are few: where seeds vary, the interval covers 85 to 98 %"
+        yield f"{min(sizes)} seeds are few: where seeds vary, the interval may cover as little as 85 %"
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:

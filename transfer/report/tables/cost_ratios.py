@@ -30,8 +30,8 @@ class Ratio:
     rounds: int
 
     def __str__(self) -> str:
-        """Return "1.04 [1.03, 1.06]"."""
-        return f"{self.median:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        """Return "1.04 (quartiles 1.03 to 1.06)"."""
+        return f"{self.median:.2f} (quartiles {self.low:.2f} to {self.high:.2f})"
 
 
 @dataclass(frozen=True)

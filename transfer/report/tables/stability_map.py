@@ -70,7 +70,7 @@ class StabilityMap(Table):
 def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Sequence[str] = ()) -> StabilityMap:
     """Return one row per cell: the runs with one `x` and one `y` that differ in their seeds alone.
 
-    Processes that failed leave no record, and are not counted.
+    Processes that failed leave no record, and are not counted; nor are runs of no epochs, which train nothing.
 
     Columns:
         those of `PANEL` and `by`, one map for each of their combinations; `x` and `y` under their own names;
@@ -98,9 +98,8 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
     check_fields(names, runs.records, runs.exports)
     if len({*names}) < len(names):
         raise UsageError(f"axes of a map must be different fields: {', '.join(names)}")
-    placed = [
-        record for record in runs.records if None not in (value_of(record, axis, runs.exports) for axis in (x, y))
-    ]
+    trained = [record for record in runs.records if record.options.get("epochs") != 0]
+    placed = [record for record in trained if None not in (value_of(record, axis, runs.exports) for axis in (x, y))]
     if not placed:
         raise UsageError(f"no run has both '{x}' and '{y}'")
     grouping = runs.grouping_of(placed, ["name" if name == "backbone" else name for name in names])

@@ -46,13 +46,13 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     ),
     "underpowered": (
         lambda root: arms(root, seeds(3, 0.5), seeds(3, 0.52, first=10)),
-        [rf"^{HEAD}: cannot tell \(", r"^Cannot tell: .* \[-\d.*, \d.*\], up to \d+\.\d either way is possible\.$"],
+        [rf"^{HEAD}: cannot tell \(", r"^Cannot tell: .* \[-\d.*, \d.*\]\.$"],
     ),
     "one seed, better": (
         lambda root: arms(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True),
         [
             rf"^Toy result of smoke runs. {HEAD}: better \(1 score of 1 task, 1 seed\)\.",
-            r"^One seed: .*not of other trainings.*--seeds 0 1 2\.",
+            r"^One seed: .*not of other trainings.*seeds 1 and 2\.",
         ],
     ),
     "some of b broke down": (
@@ -213,7 +213,7 @@ def test_rates_at_which_arms_train_are_told_also_where_none_breaks_down(tmp_path
     runs = [*at("conv", 0.1), *at("conv", 0.2), *at("patchify", 0.1), *at("patchify", 0.2, broke=True)]
     told = answer(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
     expected = "stem conv trains at all 2 rates tried, up to 0.2; stem patchify trains up to 0.1, not at 0.2"
-    assert told.rates == (f"knn: {expected} (medians over seeds).",)
+    assert told.rates == (f"knn: {expected} (where more than half of the seeds train).",)
     assert told.rates[0] in str(told)
     fine = [*at("conv", 0.3), *at("conv", 0.4), *at("patchify", 0.3), *at("patchify", 0.4)]
     (told_fine,) = answer(compared(fine, "stem=conv", "stem=patchify"), RunSet.of(fine)).rates
