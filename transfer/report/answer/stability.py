@@ -68,4 +68,4 @@ def _limit(rows: StabilityMap) -> str:
     every = f"at all {best['cells']} {rates} tried, up to" if start == -math.inf else span
     if best["cells"] == 1:
         return f"trains at {largest:g}, the only one tried{aside}"
-    return f"trains {every} {largest:g}{at}{', the largest tried' * (start > -math.inf)}{aside}"
+    return f"trains {every} {largest:g}{at}{', the largest tried, and is at chance below' * (start > -math.inf)}{aside}"
