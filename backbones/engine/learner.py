@@ -72,8 +72,10 @@ class Learner(nn.Module):
 def feature_spread(features: Tensor) -> Tensor:
     """Return the spread of features [B, D] on the unit sphere, 1 - |mean direction|^2: 0 if all are equal, 1 at most.
 
-    As the mean squared distance from the mean direction, which it equals: a difference from 1 has no digits left where
-    features are nearly parallel.
+    Of a single image, which has none, it is 1. As the mean squared distance from the mean direction, which it equals: a
+    difference from 1 has no digits left where features are nearly parallel.
     """
+    if len(features) == 1:
+        return torch.ones((), device=features.device)
     directions = nn.functional.normalize(features.detach().float(), dim=1)
     return (directions - directions.mean(0)).square().sum(1).mean()

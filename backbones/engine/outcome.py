@@ -28,6 +28,11 @@ HOPELESS, HOPELESS_STEPS = 10.0, 100  # times the start's loss, and steps in a r
 BY_GUESSING = 0.001  # probability of a score by guessing, below which it is above chance
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
 TENTHS = 5  # tenths of a run in a row that must look failed where it is stopped early
+CONSTANTS = {
+    "version": RULE, "fewest": FEWEST, "margin": MARGIN, "errors": ERRORS, "spread": [SPREAD_SHARE, SPREAD_FLOOR],
+    "hopeless": [HOPELESS, HOPELESS_STEPS], "skips": SCALER_SKIPS, "tenths": TENTHS,
+}  # fmt: skip
+"""The constants that belong to the protocol of a training."""
 
 
 @dataclass(frozen=True, kw_only=True)

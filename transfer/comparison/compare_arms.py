@@ -219,8 +219,12 @@ def crossed_arms(
 ) -> ComparedMatch:
     """Return a match with a row for each score and effect of four corners, all of which have scores."""
     match = ComparedMatch.of(matched, evidence)
-    match.estimate({effect.name: effect.coefficients for effect in effects}, options)
     breakdowns = match.breakdowns([arm.text for arm in arms])
+    if not any(arm.arm.alive for arm in match.units):
+        verdict = broken_down(True, True)
+        match.rows = [ComparedScore(matched, matched.first.primary, verdict, effect=effects[-1], breakdowns=breakdowns)]
+        return match
+    match.estimate({effect.name: effect.coefficients for effect in effects}, options)
     for score, result in match.results.items():
         for effect in effects:
             used = [index for index, coefficient in enumerate(effect.coefficients) if coefficient]

@@ -170,8 +170,9 @@ def _estimates(
 
     def of(scores: Sequence[Scores], labels: Sequence[Sequence[Unit]]) -> tuple[list[float], dict[str, Estimate]]:
         merged = [arm.merged(_by_label(of_arm)) for arm, of_arm in zip(scores, labels, strict=True)]
-        seeds = [list(dict.fromkeys(of_arm)) for of_arm in labels]
-        kept = common_seeds(seeds) or [list(range(len(of_arm))) for of_arm in seeds]
+        kept = common_seeds([list(dict.fromkeys(of_arm)) for of_arm in labels])
+        if kept:  # of all arms, so that effects are those of the means that stand beside them
+            merged = [arm.merged([[row] for row in rows]) for arm, rows in zip(merged, kept, strict=True)]
         found = {}
         for label, coefficients in contrasts.items():
             used = [place for place, coefficient in enumerate(coefficients) if coefficient]
@@ -179,10 +180,10 @@ def _estimates(
                 [merged[place] for place in used],
                 [coefficients[place] for place in used],
                 bounds=(float(bounds[0]), float(bounds[1])),
-                seeds=[seeds[place] for place in used],
+                seeds=[range(len(kept[0]))] * len(used) if kept else None,
                 level=level,
             )
-        return [float(arm.values[rows].mean()) for arm, rows in zip(merged, kept, strict=True)], found
+        return [float(arm.values.mean()) for arm in merged], found
 
     result = Estimates(*of(arms, [arm.labels for arm in units]))
     level_of_chance = chance(record, name, record.metrics)

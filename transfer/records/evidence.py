@@ -63,8 +63,9 @@ class Arm:
 
     @property
     def alive(self) -> bool:
-        """Whether a training of the arm may have left chance."""
-        return any(ending(record) in outcome.SCORED for record in self.records)
+        """Whether a training of the arm may have left chance: it did, or was not judged and scores above it."""
+        may = ("completed", "not_judged")
+        return any(ending(run) in may and above_chance(run) is not False for run in self.records)
 
     @property
     def breakdowns(self) -> tuple[int, int, int]:

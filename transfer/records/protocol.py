@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.engine.options import FitOptions
+from backbones.engine.outcome import CONSTANTS, RULE
 from backbones.errors import UserError
 from backbones.runtime.needs import Needs, conditions, idle_options
 from backbones.spec import BackboneSpec
@@ -64,11 +65,17 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
-        **({"outcome_rule": record.outcome.get("rule")} if record.options.get("epochs") else {}),
+        **({"outcome_rule": _outcome_rule(record)} if record.options.get("epochs") else {}),
         **_processes(record, without),
         **_options(record, without),
     }
     return {name: value for name, value in content.items() if name not in without} if without else content
+
+
+def _outcome_rule(record: Record) -> Any:
+    """Return the constants of the rule that judged a training; of an older one its version alone."""
+    version = record.outcome.get("rule")
+    return CONSTANTS if version == RULE else version
 
 
 @lru_cache

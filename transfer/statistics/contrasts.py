@@ -124,10 +124,17 @@ def _over_seeds(values: NDArray[Any], influence: NDArray[Any], rounding: float) 
 
 
 def _discordant(arms: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> int | None:
-    """Return the number of clusters on which arms differ; of a single score those that are not at the nearer bound."""
+    """Return the number of clusters on which arms differ; of a single score those that are not at the nearer bound.
+
+    Of resampled scores it is told by the share of resamples without a difference, exp(-number), while there are any.
+    """
     sums = [arm.sums.mean(axis=0) for arm in arms if arm.sums is not None]
     if len(sums) < len(arms):
-        return None
+        drawn = [arm.resampled.mean(axis=0) for arm in arms if arm.resampled is not None]
+        if len(drawn) < len(arms):
+            return None
+        without = float((np.abs(_weighted(scale, drawn)) < 1e-12).mean())
+        return round(-math.log(without)) if without else None
     rounding = 1e-9 * float(arms[0].shares.max())
     if len(arms) > 1:
         return int((np.abs(_weighted(scale, sums)) > rounding).sum())

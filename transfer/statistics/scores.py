@@ -25,6 +25,8 @@ class Scores:
     """[C] share of the samples that each cluster holds."""
     single: bool = False
     """Whether every cluster is one sample, of which the score is a mean."""
+    resampled: NDArray[Any] | None = None
+    """[S, B] values of a score that is no mean on resampled clusters."""
 
     @classmethod
     def of_clusters(cls, sums: NDArray[Any], counts: NDArray[Any]) -> "Scores":
@@ -59,7 +61,7 @@ class Scores:
         _check(clusters, values, resampled)
         scale = np.sqrt(clusters / (clusters - 1) / (resampled.shape[1] - 1))
         influence = (resampled - resampled.mean(axis=1, keepdims=True)) * scale
-        return cls(values, influence, None, np.full(clusters, 1 / clusters))
+        return cls(values, influence, None, np.full(clusters, 1 / clusters), resampled=resampled)
 
     @property
     def freedom(self) -> float:
@@ -81,8 +83,11 @@ class Scores:
         values, influence = (
             np.stack([array[of].mean(axis=0) for of in rows]) for array in (self.values, self.influence)
         )
-        sums = None if self.sums is None else np.stack([self.sums[of].mean(axis=0) for of in rows])
-        return Scores(values, influence, sums, self.shares, self.single)
+        sums, resampled = (
+            None if array is None else np.stack([array[of].mean(axis=0) for of in rows])
+            for array in (self.sums, self.resampled)
+        )
+        return Scores(values, influence, sums, self.shares, self.single, resampled)
 
     def with_constant(self, value: float, seeds: int) -> "Scores":
         """Return the scores with as many seeds more, whose samples all have this value."""
@@ -93,6 +98,9 @@ class Scores:
             None if self.sums is None else np.concatenate([self.sums, constant]),
             self.shares,
             self.single,
+            None
+            if self.resampled is None
+            else np.concatenate([self.resampled, np.full((seeds, self.resampled.shape[1]), value)]),
         )
 
 

@@ -56,6 +56,7 @@ class Verdict:
         seeds: where nothing can be told, how many seeds more each arm needs for a difference of one point to be shown
             so often; None where seeds do not matter or nothing is known of them, -1 where no number of them would do.
         equal: whether the arms do not differ on any sample.
+        alone: whether the row's own interval shows a difference, which the correction for several tests takes back.
         few: whether too few clusters disagree to say what could have been detected, or to call arms equivalent.
         breakdowns: of each arm, where any broke down; the verdict is then one on those that trained.
         counted: the difference with trainings that broke down at chance: what whoever takes a recipe without knowing
@@ -70,6 +71,7 @@ class Verdict:
     seeds: int | None = None
     equal: bool = False
     few: bool = False
+    alone: bool = False
     breakdowns: tuple[Breakdowns, ...] = ()
     counted: Estimate | None = None
 
@@ -118,7 +120,8 @@ def _verdict(
         margin=margin,
         smallest=estimate.smallest_difference(tests=tests),
         seeds=seeds_to_add(estimate, POINT, tests=tests) if percent and not estimate.few else None,
-        equal=estimate.method == "rule of three",
+        equal=estimate.method == "rule of three" and not estimate.estimate,
+        alone=estimate.shown,
         few=estimate.few,
     )
 

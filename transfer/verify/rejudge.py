@@ -22,18 +22,26 @@ def rejudged(folder: Path, record: Record) -> Outcome:
     made = [line for line in lines if not line.get("skipped") and None not in line.values()]
     columns = {name: [line[name] for line in made if name in line] for name in (made[0] if made else ())}
     signs = Signs(**recorded["signs"]) if of_rule else _signs(record, columns)
+    if signs is None:
+        return Outcome("not_judged", "its record does not say how many classes there were", step)
     scores = history(folder, signs.validation[0]) if signs.validation else []
     return judge(columns, signs, step, scores[-1][signs.validation[0]] if signs.validation and scores else None)
 
 
-def _signs(record: Record, columns: Container[str]) -> Signs:
-    """Return the signs of a training of the suite whose record has none; classes count as equally frequent."""
-    options, counts = record.options, record.dataset["counts"].get("train", {})
+def _signs(record: Record, columns: Container[str]) -> Signs | None:
+    """Return the signs of a training of the suite whose record has none; None without the number of its classes.
+
+    Classes count as equally frequent.
+    """
+    options, counts = record.options, (record.dataset.get("counts") or {}).get("train", {})
     if "teacher_entropy" in columns:
         uniform = math.log(options["out_dim"])
         return Signs(moving_targets=True, bounds={"teacher_entropy": (0.01 * uniform, 0.99 * uniform)})
     classes = counts.get("identities") if record.task == "reid" else counts.get("classes")
     if record.task not in ("reid", "linear", "finetune", "pretrain-supervised") or options.get("loss") == "sigmoid":
         return Signs()
-    names = ("identity_loss", "class_loss", "loss")
-    return Signs(statistic=next(name for name in names if name in columns), chance=math.log(classes))
+    if record.task == "reid" and not options.get("identity_weight", 1):
+        margin = options.get("margin")
+        return Signs(statistic="triplet_loss", chance=math.log(2) if margin is None else margin)
+    name = next((name for name in ("identity_loss", "class_loss") if name in columns), "loss")
+    return Signs(statistic=name, chance=math.log(classes)) if classes else None

@@ -143,7 +143,7 @@ def _effect(row: ComparedScore, tests: int) -> str:
     if verdict.kind is Kind.EQUIVALENT:
         return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}"
     if verdict.kind is Kind.CANNOT_TELL:
-        if estimate.shown:
+        if verdict.alone:
             return f"{said}, shown by itself but not among {tests} tests"
         if verdict.equal:
             return f"{said}, no difference on any sample"

@@ -31,19 +31,20 @@ class IntervalMethod:
 
     Attributes:
         name: "t", "exact" or "rule of three", see `transfer.statistics.intervals.Method`.
-        two_seeds: whether some arm has two seeds, which leave the interval wide.
-        of_models: with two seeds the interval for these trained models on other samples, as the row shows its own.
+        few_seeds: "two seeds" or "one seed" where some arm has no more, which leaves the interval wide; else empty.
+        of_models: with few seeds the interval for these trained models on other samples, as the row shows its own.
     """
 
     name: str
-    two_seeds: bool
+    few_seeds: str
     of_models: tuple[float, float]
 
     @classmethod
     def of(cls, estimate: Estimate, scale: float) -> "IntervalMethod":
         """Return the method of an estimate; `scale` is the factor to the unit in which its row is shown."""
         low, high = (scale * end for end in estimate.of_models)
-        return cls(estimate.method, min(estimate.seeds) == 2 and estimate.method == "t", (low, high))
+        few = {1: "one seed", 2: "two seeds"}.get(min(estimate.seeds), "") if estimate.seed_error is not None else ""
+        return cls(estimate.method, few if estimate.method == "t" else "", (low, high))
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _(seeds: SeedCounts) -> str:
 @cell_text.register
 def _(method: IntervalMethod) -> str:
     low, high = method.of_models
-    return f"{method.name}, two seeds; these models [{low:.2f}, {high:.2f}]" if method.two_seeds else method.name
+    return method.name + (f", {method.few_seeds}; these models [{low:.2f}, {high:.2f}]" if method.few_seeds else "")
 
 
 @cell_text.register

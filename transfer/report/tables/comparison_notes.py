@@ -143,8 +143,7 @@ def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Seq
     for name, arm, places in zip(names, units, paired, strict=True):
         for place, label in enumerate(arm.seeds):
             if place not in places:
-                kept = "; what it says of how seeds vary is used" if len(places) == 2 else ""
-                yield f"left out of the means is {_unit_text(label)} of {name}, {_why(label, names, units)}{kept}"
+                yield f"left out is {_unit_text(label)} of {name}, {_why(label, names, units)}"
 
 
 def _unit_text(label: Unit) -> str:

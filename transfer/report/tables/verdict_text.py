@@ -35,12 +35,14 @@ def _conclusion(verdict: Verdict) -> str:
     """Return the sentence without the numbers of breakdowns."""
     kind = verdict.kind
     if kind in _BROKEN:
-        return f"nothing to compare: {_BROKEN[kind]} broke down"
+        return f"nothing to compare: {_BROKEN[kind]} broke down or score at chance"
     margin = "" if verdict.margin is None else verdict_number(verdict.margin, verdict)
     if kind is Kind.EQUIVALENT:
         return f"equivalent within {margin}"
     if kind is not Kind.CANNOT_TELL:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
+    if verdict.alone:
+        return f"{kind.value} among so many tests; shown by itself"
     if verdict.equal:
         return f"{kind.value}; no difference on any sample"
     if verdict.few or verdict.smallest is None:

@@ -190,7 +190,7 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     assert row.estimate is not None
     other = compared(arms(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
     verdict = next(row.verdict for row in other.rows if row.primary)
-    row.verdict, row.p = replace(verdict, breakdowns=()), 0.2
+    row.verdict, row.p = replace(verdict, breakdowns=(), alone=True), 0.2
     assert re.search(
         r"^Cannot tell: .*, shown by itself but not among 1 tests\.$",
         str(answer(comparison, RunSet.of([]))),
