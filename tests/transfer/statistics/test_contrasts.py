@@ -206,6 +206,19 @@ def test_resampled_scores_have_the_interval_of_clusters() -> None:
     assert drawn.discordant is None
 
 
+def test_images_that_differ_are_told_from_resamples_without_any() -> None:
+    """Of 400 images three differ: exp(-3) of the resamples have none of them."""
+    rng = np.random.default_rng(6)
+    times = rng.multinomial(400, np.full(400, 1 / 400), 500) / 400
+    values = np.zeros((1, 400))
+    values[0, :3] = 1
+    a, b = (Scores.of_resamples(one.mean(axis=1), one @ times.T, 400) for one in (values, 0 * values))
+    found = contrast([a, b], (1, -1), bounds=(0, 1))
+    assert found.discordant == pytest.approx(3, abs=1)
+    assert not found.within(0.5)
+    assert contrast([a, a], (1, -1), bounds=(0, 1)).discordant == 0
+
+
 def test_few_clusters_that_disagree_are_called_neither_equivalent_nor_detectable() -> None:
     d = np.zeros((3, 400))
     d[:, :9] = 0.001

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.transfer.records.recorded import made
 from transfer.records.record import OLDER_RULE, Record
 from transfer.records.store import Store
 from transfer.verify.__main__ import main
+from transfer.verify.rejudge import rejudged
 
 LEVEL = math.log(97)
 DEAD = {"loss": [6.0] * 140, "identity_loss": [LEVEL + 2e-4] * 140, "spread": [0.3] * 20 + [1e-5] * 120}
@@ -72,3 +73,15 @@ def test_a_history_cut_short_or_without_its_statistic_is_not_judged(
     stored(tmp_path / "lacking", {"loss": DEAD["loss"]}, by_rule(DEAD))
     assert main([str(tmp_path / "lacking"), "--rejudge"]) == 1
     assert "not_judged today: not every step has identity_loss" in capsys.readouterr().out
+
+
+def test_older_records_of_the_triplet_loss_alone_or_without_counts(tmp_path: Path) -> None:
+    triplet = {**DEAD, "triplet_loss": [0.69 - 0.004 * step for step in range(140)]}
+    old = {"status": "completed", "reason": "", "step": 140}
+    options = {"epochs": 20, "lr": 0.1, "identity_weight": 0, "margin": None}
+    record = stored(tmp_path, triplet, old, options=options)
+    assert rejudged(tmp_path / record.run_id, record).status == "completed"
+    unknown = replace(record, dataset={}, options=options | {"identity_weight": 1})
+    assert rejudged(tmp_path / record.run_id, unknown).status == "not_judged"
+    nothing = stored(tmp_path / "none", {"loss": []}, old | {"step": 0}, seed=1)
+    assert rejudged(tmp_path / "none" / nothing.run_id, nothing).status == "not_judged"

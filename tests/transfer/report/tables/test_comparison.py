@@ -217,6 +217,26 @@ def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
     assert "knn on toy_market: the corners differ in attention, stem, qk_norm" in notes(table)
 
 
+def test_effects_are_of_the_means_beside_them(tmp_path: Path) -> None:
+    """A seed that one corner lacks is left out of all four."""
+    runs = [made(tmp_path, *corner, seed=seed) for corner in LEVELS for seed in range(3)]
+    for line in interaction(runs[:-1], "stem", "attention").rows:
+        signs = [1, -1, -1, 1] if "interaction" in cell_text(line["effect"]) else [1, -1]
+        assert line["difference"] == pytest.approx(np.dot(signs, line["means"].values))
+
+
+def test_nothing_is_better_of_trainings_at_chance(tmp_path: Path) -> None:
+    counts = {"name": "toy", "counts": {"train": {"classes": 2}, "val": {"classes": 2, "images": IMAGES}}}
+    options = {"lr": 0.1, "epochs": 3}
+    corners = [(*corner, level) for corner, level in zip(LEVELS, (0.3, 0.5, 0.4, 0.52))]
+    for status in ("completed", "not_judged"):
+        given: dict[str, Any] = {"dataset": counts, "options": options, "outcome": ended(status, 9)}
+        runs = [made(tmp_path / status, stem, attention, level=level, **given) for stem, attention, level in corners]
+        assert {row.verdict.kind for row in compared(runs, "stem=conv", "stem=patchify").rows} == {Kind.BOTH_BROKE_DOWN}
+        (effect,) = comparison.crossed(RunSet.of(runs), "stem", "attention", Settings()).rows
+        assert effect.verdict.kind is Kind.BOTH_BROKE_DOWN
+
+
 def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
     runs = [made(tmp_path, *corner) for corner in LEVELS]
     with pytest.raises(UserError, match="no run with stem conv, attention relu"):
