@@ -26,11 +26,12 @@ SPREAD_SHARE, SPREAD_FLOOR = 0.01, 0.01  # collapsed features: share of the firs
 EQUAL_SPREAD = 1e-6  # spread under which a batch counts as one point
 HOPELESS, HOPELESS_STEPS = 10.0, 100  # times the start's loss, and steps in a row there, from which nothing recovers
 BY_GUESSING = 0.001  # probability of a score by guessing, below which it is above chance
+RISEN = 1.1  # times its first value and chance, above which a loss that ends there has diverged
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
 TENTHS = 5  # tenths of a run in a row that must look failed where it is stopped early
 CONSTANTS = {
     "version": RULE, "fewest": FEWEST, "margin": MARGIN, "errors": ERRORS, "spread": [SPREAD_SHARE, SPREAD_FLOOR],
-    "hopeless": [HOPELESS, HOPELESS_STEPS], "skips": SCALER_SKIPS, "tenths": TENTHS,
+    "hopeless": [HOPELESS, HOPELESS_STEPS], "risen": RISEN, "skips": SCALER_SKIPS, "tenths": TENTHS,
 }  # fmt: skip
 """The constants that belong to the protocol of a training."""
 
@@ -122,6 +123,10 @@ def judge(
         seen = ("loss", signs.statistic, "spread", "accuracy", *signs.bounds)
         windows = {name: _windows(columns[name]) for name in seen if len(columns.get(name, ())) == made}
     status, reason = _verdict(made, windows, signs, score, errors)
+    if status == "at_chance" and signs.chance is not None and not signs.moving_targets:
+        begun, ended = columns[signs.statistic][0], windows[signs.statistic][1].mean
+        if ended > RISEN * max(begun, signs.chance):
+            status, reason = "diverged", f"{reason}, and it began at {begun:.4g}"
     if hopeless(columns.get(signs.statistic, ()), signs):
         limit = HOPELESS * _start(columns[signs.statistic], signs)
         status, reason = "diverged", f"{signs.statistic} was above {limit:.4g} for {HOPELESS_STEPS} steps"
@@ -152,7 +157,7 @@ def _verdict(
     if left or (level is None and signs.moving_targets):
         return "completed", ""
     text = f"{name} {last.mean:.4g} over the last {window_steps(made)} steps"
-    if not signs.moving_targets and last.mean > max(first.mean, start.mean) + margin:
+    if level is None and not signs.moving_targets and last.mean > first.mean + margin:
         return "diverged", f"{text}, which was {first.mean:.4g} over the first"
     of = "over the first" if level is None else "of a constant prediction"
     return "at_chance", f"{text} is not below the {start.mean:.4g} {of} by {margin:.2g}"
