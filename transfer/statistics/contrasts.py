@@ -52,6 +52,7 @@ def contrast(
     known = replace(known, discordant=_discordant(arms, scale, bounds))
     reach = float(np.abs(scale).sum() / 2 * (bounds[1] - bounds[0]))
     span, limits = (2 * reach, bounds) if len(arms) == 1 else (reach, (-reach, reach))
+    known = replace(known, estimate=min(max(known.estimate, limits[0]), limits[1]))  # sums round
     counts = _counts(arms, scale, bounds)
     if counts is not None and (len(arms) == 1 or any(counts)):
         return _exact(known, *counts)

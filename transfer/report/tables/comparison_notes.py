@@ -13,7 +13,7 @@ from transfer.comparison.exclusions import (
     UnusedRuns,
 )
 from transfer.comparison.paired_intervals import Units
-from transfer.records.evidence import RANDOM, Unit
+from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
 from transfer.records.grouping import scores_pretraining_data
 from transfer.records.labels import content_label, value_label
 from transfer.records.record import Record
@@ -126,6 +126,8 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
     if max(sizes) > 1 and any(len(ids) == 1 for ids in weights):
         yield "all seeds start from one set of weights, so nothing is known of pretraining's seeds"
     for name, arm in zip(names, units, strict=True):
+        if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in arm.runs):
+            yield f"{guessing} of {len(arm.runs)} runs of {name} score no better than guessing, and count with these scores"
         if len(arm.labels) > len(arm.seeds):
             same = arm.seeds[0][0] == "weights" and len(arm.seeds) == 1
             why = "seeds change nothing here" if same else "those of one pretraining are averaged"
