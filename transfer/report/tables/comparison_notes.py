@@ -127,7 +127,7 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
         yield "all seeds start from one set of weights, so nothing is known of pretraining's seeds"
     for name, arm in zip(names, units, strict=True):
         if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in arm.runs):
-            yield f"{guessing} of {len(arm.runs)} runs of {name} score no better than guessing, and count with these scores"
+            yield f"{guessing} of {len(arm.runs)} runs of {name} score no better than guessing, and count so"
         if len(arm.labels) > len(arm.seeds):
             same = arm.seeds[0][0] == "weights" and len(arm.seeds) == 1
             why = "seeds change nothing here" if same else "those of one pretraining are averaged"
