@@ -45,7 +45,7 @@ def test_a_sweep_ends_in_a_table_and_a_page(
     assert main([str(path), "--out", str(out)]) == 3, "a training broke down"
     said = capsys.readouterr()
     assert "4 cells: 1 not_judged, 1 nonfinite, 1 completed, 1 blocked" in said.out
-    assert "Stability map" in said.out
+    assert "pretrain-supervised: stability map" in said.out
     assert "not shown: " in said.out, "what cannot be compared is said and stops nothing"
     page = (out / "report.html").read_text()
     assert "two rates" in page
