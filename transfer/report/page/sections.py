@@ -4,33 +4,34 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from backbones.errors import UsageError, UserError
 from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_coloured
+from transfer.report.page.comparison_sections import (
+    answers,
+    comparisons_of,
+    difference_table,
+    forests,
+    ratios_of,
+    samples,
+)
 from transfer.report.page.section_types import Section
 from transfer.report.render.text import note_text
-from transfer.report.tables.cost_ratios import CostRatios, ratio_table
+from transfer.report.tables.cost_ratios import CostRatios
 from transfer.report.tables.table import Note, is_missing
 
 if TYPE_CHECKING:
-    from transfer.comparison.compare_arms import Comparison
+    pass
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
 NO_COSTS = "--cost: none of these runs has a score"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
 READING = {
-    "answer": "Differences are points of a percent, or in a score's own unit, each with its 95 % interval; where the "
-    "interval holds 0, nothing is claimed.",
-    "forest": "A square is the difference of two arms on the same samples, its line the 95 % interval; it is filled "
-    "where the corrected test excludes 0. Right of 0 the first arm is better.",
     "cost": "Further up is better, further left cheaper. Ringed points are beaten by none that is comparable.",
-    "ratios": "How many times as long a step of the first arm takes: the median over rounds A B B A in one "
-    "process, and their quartiles.",
     "map": "A cell is a setting of the training. Its mark says how the trainings there ended, its number their score; "
     "at chance is what does not score above guessing, whatever its training statistics say.",
 }
@@ -70,10 +71,6 @@ class ReportRequest:
         return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
 
 
-_COMPARISONS: "WeakKeyDictionary[RunSet, dict[tuple[tuple[str, str], Settings], Comparison]]" = WeakKeyDictionary()
-"""Comparisons that were made, as the text and the page of a sweep show the same."""
-
-
 def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """Return the sections of a report in the order in which they are shown.
 
@@ -87,9 +84,9 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
 def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """Return what was asked for by name, or else the tables of scores."""
     parts = [_paper(runs, request.paper, request.margin)] if request.paper else []
-    for comparison in _comparisons(runs, request.compare, request.settings):
-        table = _difference_table(comparison, runs)
-        parts += [*_answers([comparison], runs, request.ratios), table, *_ratios(comparison, request.ratios)]
+    for comparison in comparisons_of(runs, request.compare, request.settings):
+        table = difference_table(comparison, runs)
+        parts += [*answers([comparison], runs, request.ratios), table, *ratios_of(comparison, request.ratios)]
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
     if request.map:
@@ -110,25 +107,25 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """
     from transfer.report.answer.arms import arms_to_compare, why_no_arms
 
-    comparisons = _comparisons(runs, request.compare, request.settings)
+    comparisons = comparisons_of(runs, request.compare, request.settings)
     for pair in () if request.compare else arms_to_compare(runs):
         with suppress(UserError):  # nobody asked for this one
-            comparisons += _comparisons(runs, [pair], request.settings)
-    first = _answers(comparisons, runs, request.ratios)
+            comparisons += comparisons_of(runs, [pair], request.settings)
+    first = answers(comparisons, runs, request.ratios)
     if not comparisons:
         first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
-    first += _forests(comparisons, runs)
+    first += forests(comparisons, runs)
     costs = _asked(request.cost, _cost(runs), NO_COSTS)
     maps = _maps(runs, request.map, request.by) if request.map else [*_varying(runs)]
     paper = [_paper(runs, request.paper, request.margin)] if request.paper else []
     interactions = [_interaction(runs, request.interaction, request)] if request.interaction else []
     told = [comparison for comparison in comparisons if comparison.rows or request.compare]
-    tables = [_difference_table(comparison, runs) for comparison in told]
-    ratios = [part for comparison in comparisons for part in _ratios(comparison, request.ratios)]
+    tables = [difference_table(comparison, runs) for comparison in told]
+    ratios = [part for comparison in comparisons for part in ratios_of(comparison, request.ratios)]
     cost_tables = [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     costs = [replace(part, table=None) for part in costs]
     rest = [
-        *_samples(comparisons, request.pictures),
+        *samples(comparisons, request.pictures),
         *_tables(runs, request),
         *cost_tables,
         *_asked(request.layers, _layers(runs), NO_LAYERS),
@@ -181,80 +178,6 @@ def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Sectio
     table = paper_table(runs, *paper, margin=margin)
     note = "\n".join(map(note_text, table.notes))  # paragraphs: they say what the table is, as its cells do not
     return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)
-
-
-def _comparisons(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Settings) -> "list[Comparison]":
-    """Return the comparison of each pair of arms; p values are adjusted within it."""
-    if not pairs:
-        return []
-    from transfer.report.tables.comparison import compared
-
-    made = _COMPARISONS.setdefault(runs, {})
-    keys = [((a, b), options) for a, b in pairs]
-    for key in keys:
-        if key not in made:
-            made[key] = compared(runs, *key[0], options)
-    return [made[key] for key in keys]
-
-
-def _answers(comparisons: "Sequence[Comparison]", runs: RunSet, ratios: CostRatios) -> list[Section]:
-    if not comparisons:
-        return []
-    from transfer.report.answer.sentences import answer
-
-    told = "\n".join(str(answer(comparison, runs, ratios)) for comparison in comparisons)
-    return [Section(title="The answer", note=told, reading=READING["answer"], lead=True)]
-
-
-def _ratios(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]:
-    """Yield what the first arm costs beside the second, where that was measured."""
-    from transfer.report.answer.naming import arm_name
-
-    a, b = (arm_name(arm.text) for arm in comparison.arms)
-    table = ratio_table([match.matched for match in comparison.matches], ratios)
-    title, note = f"Cost of {a} beside {b}, measured in turns", "\n".join(map(note_text, table.notes))
-    if len(table) or note:
-        shown = replace(table, notes=[]) if len(table) else None
-        yield Section(title=title, table=shown, note=note, reading=READING["ratios"])
-
-
-def _forests(comparisons: "Sequence[Comparison]", runs: RunSet) -> Iterator[Section]:
-    """Yield the effects of each pair of arms as a plot."""
-    from transfer.report.answer.naming import arm_name
-    from transfer.report.figures.forest import forest_plot
-
-    for number, comparison in enumerate(comparisons):
-        a, b = (arm_name(arm.text) for arm in comparison.arms)
-        if plot := forest_plot(comparison, runs, name=f"forest-{number}"):
-            title = f"Effects of {a} against {b}"
-            yield Section(title=title, plot=plot, reading=READING["forest"], lead=True)
-
-
-def _samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Section]:
-    """Yield the samples on which the arms of each comparison differ most, for each primary score, and both arms' lists.
-
-    Args:
-        comparisons: of two arms each.
-        pictures: whether pictures are embedded.
-    """
-    from transfer.report.answer.differing_samples import differing_samples
-    from transfer.report.answer.naming import arm_name
-    from transfer.report.answer.sentences import row_name
-    from transfer.report.page.side_by_side import side_by_side
-
-    for comparison in comparisons:
-        a, b = (arm_name(arm.text) for arm in comparison.arms)
-        for row in comparison.rows:
-            if row.primary and row.effect is None and len(table := differing_samples(row)):
-                yield Section(title=f"Where arms differ most: {row_name(row)}, {a} against {b}", table=table)
-        yield from side_by_side(comparison, pictures=pictures)
-
-
-def _difference_table(comparison: "Comparison", runs: RunSet) -> Section:
-    from transfer.report.tables.comparison import comparison_table
-
-    a, b = (arm.text for arm in comparison.arms)
-    return Section(title=f"{a} against {b}", table=comparison_table(comparison, runs))
 
 
 def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) -> Section:
