@@ -23,7 +23,7 @@ import numpy as np
 from transfer.published.rows import Value
 from transfer.published.verdicts import Counts, PublishedKind
 from transfer.published.verdicts import judged as judged_published
-from transfer.statistics.contrasts import contrast
+from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate
 from transfer.statistics.scores import Scores
 
@@ -162,7 +162,8 @@ def estimated(cell: Cell, arms: list[Scores]) -> Estimate:
     """As a comparison estimates it."""
     coefficients = {1: (1,), 2: (1, -1), 4: (1, -1, -1, 1)}[len(cell.seeds)]
     labels = [[seed if cell.paired else (arm, seed) for seed in range(n)] for arm, n in enumerate(cell.seeds)]
-    return contrast(arms, coefficients, bounds=(0.0, 1.0), seeds=labels)
+    arms, paired = paired_seeds(arms, labels)
+    return contrast(arms, coefficients, bounds=(0.0, 1.0), paired=paired)
 
 
 def drawn_estimates(cell: Cell, repeats: int) -> Iterator[Estimate]:

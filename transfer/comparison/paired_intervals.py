@@ -12,8 +12,8 @@ from backbones.errors import UserError
 from transfer.comparison.paired_scores import paired_scores
 from transfer.records.evidence import Arm, Evidence, Unit, chance
 from transfer.records.store import Record, Run
-from transfer.statistics.contrasts import UNKNOWN, common_seeds, contrast
-from transfer.statistics.intervals import LEVEL, Estimate
+from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds
+from transfer.statistics.intervals import Estimate
 from transfer.statistics.scores import Scores
 
 
@@ -24,20 +24,16 @@ class Settings:
     Attributes:
         correction: correction of p values for several tests: "holm", "bh" (Benjamini-Hochberg) or "none". The primary
             scores of a table are one family of tests, its other scores another.
-        level: confidence level of the intervals, such as 0.95.
         scores: names of the scores to compare; by default all, for COCO all over all object sizes.
         margin: margin of equivalence in percentage points; None makes no test of equivalence.
     """
 
     correction: str = "holm"
-    level: float = LEVEL
     scores: tuple[str, ...] = ()
     margin: float | None = None
 
 
-def mean_score(
-    runs: Sequence[Run], score: str, *, level: float = LEVEL, known: Sequence[Record] | None = None
-) -> Estimate | None:
+def mean_score(runs: Sequence[Run], score: str, *, known: Sequence[Record] | None = None) -> Estimate | None:
     """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
 
     Returns None if no run has the score, or if samples do not add up to it.
@@ -45,7 +41,6 @@ def mean_score(
     Args:
         runs: runs of one configuration.
         score: name of the score.
-        level: confidence level of the interval.
         known: records among which pretrainings are looked for; by default those of the runs.
 
     Raises:
@@ -55,7 +50,7 @@ def mean_score(
     if not scored:
         return None
     units = [Units.of(scored, Evidence([run.record for run in runs] if known is None else known))]
-    by_score = estimates(units, {"": (1,)}, Settings(level=level, scores=(score,)))
+    by_score = estimates(units, {"": (1,)}, Settings(scores=(score,)))
     return by_score[score].contrasts[""] if score in by_score else None
 
 
@@ -146,7 +141,7 @@ def estimates(
     try:
         for name, scores in paired_scores(runs, _score_names([run.record for run in runs], options)).items():
             arms = [scores.merged([[row] for row in range(start, end)]) for start, end in pairwise(ends)]
-            results[name] = _estimates(units, arms, contrasts, runs[0].record, name, options.level)
+            results[name] = _estimates(units, arms, contrasts, runs[0].record, name)
     except ValueError as error:
         raise UserError(f"{runs[0].record.run_id}: {error}") from None
     return results
@@ -158,7 +153,6 @@ def _estimates(
     contrasts: Mapping[str, Sequence[int]],
     record: Record,
     name: str,
-    level: float,
 ) -> Estimates:
     """Return the estimates of a score.
 
@@ -170,20 +164,18 @@ def _estimates(
 
     def of(scores: Sequence[Scores], labels: Sequence[Sequence[Unit]]) -> tuple[list[float], dict[str, Estimate]]:
         merged = [arm.merged(_by_label(of_arm)) for arm, of_arm in zip(scores, labels, strict=True)]
-        kept = common_seeds([list(dict.fromkeys(of_arm)) for of_arm in labels])
-        if kept:  # of all arms, so that effects are those of the means that stand beside them
-            merged = [arm.merged([[row] for row in rows]) for arm, rows in zip(merged, kept, strict=True)]
+        # among all arms, so that effects are those of the means that stand beside them
+        kept, paired = paired_seeds(merged, [list(dict.fromkeys(of_arm)) for of_arm in labels])
         found = {}
         for label, coefficients in contrasts.items():
             used = [place for place, coefficient in enumerate(coefficients) if coefficient]
             found[label] = contrast(
-                [merged[place] for place in used],
+                [kept[place] for place in used],
                 [coefficients[place] for place in used],
                 bounds=(float(bounds[0]), float(bounds[1])),
-                seeds=[range(len(kept[0]))] * len(used) if kept else None,
-                level=level,
+                paired=paired,
             )
-        return [float(arm.values.mean()) for arm in merged], found
+        return [float(arm.values.mean()) for arm in kept], found
 
     result = Estimates(*of(arms, [arm.labels for arm in units]))
     level_of_chance = chance(record, name, record.metrics)

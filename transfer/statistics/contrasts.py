@@ -29,7 +29,7 @@ def contrast(
     coefficients: Sequence[float],
     *,
     bounds: tuple[float, float] = UNKNOWN,
-    seeds: Sequence[Sequence[object]] | None = None,
+    paired: bool = False,
     level: float = LEVEL,
 ) -> Estimate:
     """Return sum_k c_k m_k with its interval, m_k the mean score of arm k over its seeds.
@@ -38,17 +38,14 @@ def contrast(
         arms: scores of each arm, on the same clusters.
         coefficients: +1, -1 for a difference; +1, -1, -1, +1 for the interaction of a 2 x 2; 1 for a single score.
         bounds: smallest and largest value of a sample.
-        seeds: labels [S_k] of each arm's seeds. Seeds that all arms share are paired, so that what such seeds share, as
-            the order of the data, cancels; the others are left out. Without labels nothing is paired.
+        paired: whether the arms have the same seeds in the same order (see `paired_seeds`), so that what such seeds
+            share, as the order of the data, cancels.
 
     Raises:
         ValueError: nothing varies and the score has no bounds, so that there is no interval.
     """
     scale = np.asarray(coefficients, dtype=np.float64)
-    shared = common_seeds(seeds or ())
-    if shared:
-        arms = [arm.merged([[row] for row in rows]) for arm, rows in zip(arms, shared, strict=True)]
-    known = _varying(arms, scale, paired=bool(shared), level=level)
+    known = _varying(arms, scale, paired=paired, level=level)
     known = replace(known, discordant=_discordant(arms, scale, bounds))
     reach = float(np.abs(scale).sum() / 2 * (bounds[1] - bounds[0]))
     span, limits = (2 * reach, bounds) if len(arms) == 1 else (reach, (-reach, reach))
@@ -57,6 +54,18 @@ def contrast(
     if counts is not None and (len(arms) == 1 or any(counts)):
         return _exact(known, *counts)
     return _student(known, limits) if known.error else _constant(known, span, limits)
+
+
+def paired_seeds(arms: Sequence[Scores], seeds: Sequence[Sequence[object]]) -> tuple[Sequence[Scores], bool]:
+    """Return the arms with the seeds that all share alone, in one order, and whether there are enough of these.
+
+    Args:
+        seeds: labels [S_k] of each arm's seeds.
+    """
+    shared = common_seeds(seeds)
+    if not shared:
+        return arms, False
+    return [arm.merged([[row] for row in rows]) for arm, rows in zip(arms, shared, strict=True)], True
 
 
 def common_seeds(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:

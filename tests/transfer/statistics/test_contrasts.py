@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import linalg, stats
 
-from transfer.statistics.contrasts import contrast
+from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.counts import mcnemar_p
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.scores import Scores
@@ -16,8 +16,9 @@ from transfer.statistics.scores import Scores
 def difference(a: np.ndarray, b: np.ndarray, sizes: np.ndarray | None = None, **given) -> Estimate:
     """a - b of cluster means [S, C]; by default every cluster is one sample."""
     sizes = np.ones(a.shape[1]) if sizes is None else sizes
-    given = {"seeds": [range(len(a)), range(len(b))], **given}
-    return contrast([Scores.of_clusters(one * sizes, sizes) for one in (a, b)], (1, -1), **given)
+    labels = given.pop("seeds", [range(len(a)), range(len(b))])
+    arms, paired = paired_seeds([Scores.of_clusters(one * sizes, sizes) for one in (a, b)], labels or ())
+    return contrast(arms, (1, -1), paired=paired, **given)
 
 
 def counted(more: int, fewer: int, of: int, **given) -> Estimate:
@@ -129,7 +130,7 @@ def test_where_nothing_differs_the_rule_of_three_holds() -> None:
     same = np.random.default_rng(0).random((3, 200))
     for coefficients in ((1, -1), (1, -1, -1, 1)):
         arms = [Scores.of_clusters(same, np.ones(200))] * len(coefficients)
-        found = contrast(arms, coefficients, bounds=(0, 1), seeds=[range(3)] * len(arms))
+        found = contrast(arms, coefficients, bounds=(0, 1), paired=True)
         assert (found.estimate, found.p, found.error, found.method) == (0.0, 1.0, 0.0, "rule of three")
         assert found.low == -found.high < 0
     shifted = difference(np.full((2, 8), 0.6), np.full((2, 8), 0.5), bounds=(0, 1))
@@ -188,7 +189,7 @@ def test_an_interaction_is_the_difference_of_differences() -> None:
     rng = np.random.default_rng(7)
     corners = [rng.random((3, 200)) + level for level in (0.9, 0.5, 0.4, 0.3)]
     arms = [Scores.of_clusters(one, np.ones(200)) for one in corners]
-    found = contrast(arms, (1, -1, -1, 1), seeds=[range(3)] * 4)
+    found = contrast(arms, (1, -1, -1, 1), paired=True)
     by_hand = difference((corners[0] - corners[1]) - (corners[2] - corners[3]), np.zeros((3, 200)))
     assert (found.low, found.high, found.p) == pytest.approx((by_hand.low, by_hand.high, by_hand.p))
     assert found.seeds == (3, 3, 3, 3)
@@ -200,7 +201,7 @@ def test_resampled_scores_have_the_interval_of_clusters() -> None:
     a, b = rng.random((2, 3, 80)) + rng.normal(0, 0.02, (2, 3, 1))
     times = rng.multinomial(80, np.full(80, 1 / 80), 2000) / 80
     arms = [Scores.of_resamples(one.mean(axis=1), one @ times.T, 80) for one in (a, b)]
-    drawn, plain = contrast(arms, (1, -1), seeds=[range(3)] * 2), difference(a, b)
+    drawn, plain = contrast(arms, (1, -1), paired=True), difference(a, b)
     assert drawn.estimate == pytest.approx(plain.estimate)
     assert drawn.high - drawn.low == pytest.approx(plain.high - plain.low, rel=0.1)
     assert drawn.discordant is None

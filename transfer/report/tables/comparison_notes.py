@@ -21,7 +21,7 @@ from transfer.report.tables.columns import unjudged_note
 from transfer.report.tables.table import Note
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.contrasts import common_seeds
-from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate
+from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED, Estimate
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
@@ -192,7 +192,7 @@ def adjustment_notes(comparison: Comparison) -> list[Note]:
         families += [f"{tests} {name} scores"] if tests else []
     if not families or options.correction == "none":
         return []
-    level = f"a smallest detectable difference is at the level {1 - options.level:g} divided by their number"
+    level = f"a smallest detectable difference is at the level {1 - LEVEL:g} divided by their number"
     text = f"{options.correction} over the {' and over the '.join(families)}; each interval is its row's own; {level}"
     return [Note(text, "adjusted p")]
 
