@@ -65,6 +65,8 @@ class BackboneSpec:
     std: tuple[float, float, float] | None = None
     weights: str = "random"
     "random (as initialised) | live (a module's own) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
+    weights_key: Annotated[str | None, Needs(weights=Other("random"))] = None
+    "the network of a file that holds several: its name or prefix in the file"
     load: Annotated[str, Needs(weights=Other("random"))] = "strict"
     files: dict[str, str] = field(default_factory=dict)
     "sha256 of the user's file behind each part that is one"

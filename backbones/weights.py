@@ -166,7 +166,7 @@ def read_weights(
     Raises:
         UserError: the file is damaged, or an export of another model.
     """
-    from backbones.checkpoints.state_dicts import model_tensors, read_checkpoint
+    from backbones.checkpoints.state_dicts import read_network
     from backbones.positions import fit_positions
 
     if located.path is None:
@@ -189,10 +189,12 @@ def read_weights(
             height, width = exports.image_size(config)
             assert exported.patch is not None
             grid = (height // exported.patch, width // exported.patch)
-    content = read_checkpoint(located.path, located.weights_id.removeprefix("sha256:"))
-    state = model_tensors(content, {*model.state_dict(), *head}, str(located.path))
+    known = {*model.state_dict(), *head}
+    network = read_network(
+        located.path, located.weights_id.removeprefix("sha256:"), known, weights_key=spec.weights_key
+    )
     try:
-        return fit_positions(state, model, grid)
+        return fit_positions(network.state, model, grid)
     except ValueError as error:
         raise UserError(f"{located.path}: {error}") from None
 

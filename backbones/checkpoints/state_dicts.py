@@ -6,6 +6,7 @@ import io
 import pickle
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,39 @@ _ENTRIES = ("teacher", "model", "state_dict", "student")
 _OWNERS = ("teacher.", "student.")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "state_dict.", *_OWNERS)
 _HEAD = re.compile(r"(_classifier|head|head_dist|aux_head|fc|classifier|last_layer|projection_head)\.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """One network of a file of weights."""
+
+    state: dict[str, Tensor]
+    """Its tensors under timm's names, with the heads that were asked for."""
+    layout: str = ""
+    """What the file is recognised as, as "DINO"; empty for a plain state dict."""
+    name: str = ""
+    """Which network of the file it is, as "teacher" or "state_dict_ema"; empty where there is one."""
+    others: tuple[str, ...] = ()
+    """The names of the file's other networks, which `weights_key` takes."""
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Mean and std of the pixels that the layout's project publishes, for images in [0, 1]; None: not known."""
+    left_out: tuple[str, ...] = ()
+    """Names in the file of what belongs to no backbone: heads, decoders, mask tokens."""
+
+
+def read_network(path: Path, sha256: str | None, known: Collection[str], *, weights_key: str | None = None) -> Network:
+    """Return the network of a file that is evaluated, or the one that `weights_key` names.
+
+    Args:
+        path: the file.
+        sha256: its digest (hex), where it is known.
+        known: the model's own names, with those of the heads that are asked for.
+        weights_key: the name or prefix of another network of the file.
+
+    Raises:
+        UserError: the file cannot be read, or holds no such network.
+    """
+    return Network(state=model_tensors(read_checkpoint(path, sha256), known, str(path)))
 
 
 def read_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:

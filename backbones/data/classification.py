@@ -73,6 +73,8 @@ class ClassificationData:
     """ID@REVISION on the hub."""
     skipped: int = 0
     """Images left out because they cannot be decoded."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
 
     def check_unchanged(self) -> None:
         """Raise Replaced for an image whose file has changed since the data set was opened."""

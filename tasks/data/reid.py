@@ -47,6 +47,8 @@ class ReidData:
     """Number of images left out because they cannot be decoded."""
     manifest: Manifest | None = None
     """The files of all images as they were when the digest was taken."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
 
     def check_unchanged(self) -> None:
         """Raise Replaced for an image whose file has changed since the data set was opened."""

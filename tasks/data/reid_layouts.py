@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from backbones.data.loading.read_image import is_image
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
 
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp")
 JUNK, DISTRACTOR = -1, 0
 
 
@@ -69,7 +69,7 @@ def _market_folder(folder: Path) -> tuple[list[Sample], int, int]:
     """Return samples sorted by file name, the number of junk images, and the number of other files."""
     samples, junk, ignored = [], 0, 0
     for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or path.suffix.lower() not in IMAGES:
+        if path.name.startswith(".") or not is_image(path.name):
             ignored += 1
             continue
         match = re.match(r"(-?\d+)_c(\d+)", path.name)

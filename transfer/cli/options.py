@@ -172,6 +172,9 @@ class BackboneOptions:
     weights: str = "config"
     """Weights to start from. `config` takes those of the backbone's YAML file, `random` none; others are timm, a
     folder, a file, hf-hub:NAME or timm:NAME."""
+    weights_key: str | None = None
+    """Network of a file of weights that holds several, as teacher, student or state_dict_ema; by default the one that
+    its project evaluates."""
     load: Literal["strict", "partial"] | None = None
     """Fit of the weights, strict for all of them. `partial` puts a new part on released weights; the record names the
     parameters that stay untrained."""

@@ -149,6 +149,8 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         head_digest=planned.run_key.content.get("head", ""),
     )
     context.say(f"{planned.run_id}: starts")
+    for line in getattr(planned.dataset, "notes", ()):  # a user's data need not have them
+        context.note(f"{planned.dataset.name}: {line}")
     try:
         if context.ranks.first:
             write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised

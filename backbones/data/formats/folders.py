@@ -10,13 +10,13 @@ from typing import Literal
 import numpy as np
 
 from backbones.data.formats.folder_index import FolderIndex
+from backbones.data.loading.read_image import is_image
 from backbones.data.spec import DatasetSpec, find_root, generated_root, text_option
 from backbones.data.splits.split import FileSplit, Split
 from backbones.data.toy.digits import toy_digits
 from backbones.data.toy.layouts import TOYS
 from backbones.errors import MissingInput, UserError, shortened
 
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 VALIDATION = ("val", "validation", "test")
 GENERATORS = {"toy_digits": toy_digits, **TOYS}
 StorageVariant = Literal["published", "parquet", "hub"]
@@ -89,7 +89,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     """
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     shown = [entry for entry in entries if not entry.name.startswith(".")]
-    stray = [entry.name for entry in shown if _is_image(entry.name) and not entry.is_dir()]
+    stray = [entry.name for entry in shown if is_image(entry.name) and not entry.is_dir()]
     if stray:
         raise UserError(
             f"{folder}: {len(stray)} image(s) beside the class folders: {shortened(stray)}; an image belongs into the "
@@ -149,15 +149,11 @@ def scan_images(folder: Path) -> ClassFolder:
             ignored += 1
         elif entry.is_dir():
             raise UserError(f"{entry.path}: a folder among the images of a class; move its images up, or it away")
-        elif _is_image(entry.name):
+        elif is_image(entry.name):
             images.append(entry.name)
         else:
             ignored += 1
     return ClassFolder(sorted(images), ignored)
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGES)
 
 
 def _split_folder(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> Path | None:

@@ -7,6 +7,14 @@ from PIL import Image, UnidentifiedImageError
 
 from backbones.errors import UserError
 
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+def is_image(name: str) -> bool:
+    """Return whether a file is taken for an image by its name."""
+    return name.lower().endswith(IMAGES)
+
+
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
 
 
