@@ -40,11 +40,5 @@ class Finetune(FinetuneFacts):
             context.note("nothing to fine-tune: this run starts from random weights")
         return METHOD.run(spec, dataset, options, context)
 
-    def recompute(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Score the classifier that a run left."""
-        return METHOD.recompute(spec, dataset, options, context)
-
 
 TASK = Finetune()

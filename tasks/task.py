@@ -3,7 +3,7 @@
 import importlib
 import math
 import shlex
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -147,14 +147,6 @@ class Task:
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute the scores from the arrays in `outcomes.npz`, to the bit."""
         raise NotImplementedError
-
-    def recompute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
-        """Score a finished run's weights again, without training, for `verify --recompute`.
-
-        Args:
-            spec: the backbone; its `weights` are those that the run left, or that it scored if it trained nothing.
-        """
-        return self.run(spec, dataset, replace(options, epochs=0) if hasattr(options, "epochs") else options, context)
 
     def finish(self, folder: Path, dataset: Any, options: Any) -> None:
         """Create extra files, on which no score depends, from the files of a finished run, new or reused."""

@@ -42,7 +42,6 @@ ROOMS = {
     "transfer/cli": "argv -> Command: options, YAML layers, names checked first",
     "transfer/statistics": "intervals, tests, contrasts, verdicts: numbers only",
     # tasks
-    "tasks/reference": "oracles: plain, slow statements of the metrics, for tests and --recompute",
     "tasks/facts": "what is known of a task without torch: options, metrics, version, data",
     "tasks/probing": "frozen features, support sets, probes",
     "tasks/token_diagnostics": "what tokens and attention look like, layer by layer",
@@ -53,7 +52,7 @@ ROOMS = {
     # backbones
     "backbones/pretrain": "DeiT-style supervised training and DINO",
     "backbones/engine": "the training loop, optimisers, checkpoints",
-    "backbones/trackers": "TensorBoard, Trackio, Weights & Biases, MLflow",
+    "backbones/trackers": "TensorBoard, Trackio, Weights & Biases",
     "backbones/data/formats": "one reader for each layout of a classification set",
     "backbones/data/toy": "embedded data in published layouts",
     "backbones/data/splits": "a split of a data set, its subsets, its integrity",

@@ -54,14 +54,6 @@ class Dino(DinoFacts):
             context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
         return self.train_and_score(learner, chosen, loader, knn_outcomes, data, options, context)
 
-    def recompute(
-        self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Score exported features by k-NN on the validation split."""
-        backbone = create(spec, img_size=options.size).to(context.device).eval()
-        outcomes = knn_outcomes(backbone, data, options, context)
-        return self.rescore(outcomes), outcomes
-
     def prepare_training(
         self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
     ) -> tuple[DinoLearner, RunLoader]:

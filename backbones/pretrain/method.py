@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from backbones import user_code
 from backbones.data.classification import ClassificationData
-from backbones.errors import UsageError, UserError
+from backbones.errors import UsageError
 from backbones.pretrain.options import PretrainOptions
 from backbones.spec import BackboneSpec, override
 
@@ -134,18 +134,6 @@ class Method:
     def complete(self) -> "Method":
         """Return the method with its learner; facts of a method import it here."""
         return self
-
-    def recompute(
-        self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context"
-    ) -> tuple[Scores, Outcomes]:
-        """Score exported weights, which `spec` names, as the last validation did, for `verify --recompute`.
-
-        Raises:
-            UserError: the method does not tell its validation apart from its run.
-        """
-        raise UserError(
-            f"{self.file or self.name} has no `recompute`, which scores its exported weights without training"
-        )
 
 
 class MethodFacts(Method):

@@ -68,14 +68,6 @@ class Supervised(SupervisedFacts):
         backbone, classes = learner.scored_backbone, list(data.classes)
         return self.train_and_score(learner, backbone, loader, validate, data, options, context, classes=classes)
 
-    def recompute(
-        self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Score an exported classifier on the validation split."""
-        backbone = create(spec, img_size=options.size, classes="trained").to(context.device).eval()
-        outcomes = validate(backbone, data, options, context)
-        return self.rescore(outcomes), outcomes
-
     def prepare_training(
         self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
     ) -> tuple[SupervisedLearner, RunLoader]:

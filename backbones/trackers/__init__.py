@@ -1,4 +1,4 @@
-"""Trackers that show a run beside others: TensorBoard, Trackio, Weights & Biases, MLflow. One file for each, under its
+"""Trackers that show a run beside others: TensorBoard, Trackio, Weights & Biases. One file for each, under its
 name on the command line; `tracker.py` has the interface, and `tracking.py` opens one for a run.
 
 A tracker's package is imported when a run asks for it and never before. What a score means and where it is kept is no

@@ -9,7 +9,7 @@ from pathlib import Path
 from backbones.errors import MissingInput, UserError, first_line
 from backbones.trackers.tracker import Ending, TrackedRun, Tracker
 
-TRACKERS = ("tensorboard", "trackio", "wandb", "mlflow")
+TRACKERS = ("tensorboard", "trackio", "wandb")
 """The names of trackers, which are also those of their packages."""
 
 

@@ -26,7 +26,7 @@ WIDTH = 3
 def tried(bench: Bench, work: str, names: list[str], rng: random.Random, relation: str) -> tuple[list[str], bool]:
     """What is wrong with a command with other values of these options; and whether it came to a record."""
     ran, left = bench.with_options(work, names, rng)
-    found = [f"{work} with {', '.join(left)}: {text}\n    {ran.line}" for text in broken(ran, anew=rng.random() < 0.2)]
+    found = [f"{work} with {', '.join(left)}: {text}\n    {ran.line}" for text in broken(ran)]
     if not found and ran.status in (0, 3):
         found = [f"{relation}: {text}\n    {ran.line}" for text in RELATIONS[relation](bench, ran, rng)]
     return found, ran.status in (0, 3)

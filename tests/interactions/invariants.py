@@ -19,19 +19,15 @@ TABLES = "detect"
 """The task whose outcomes are tables of several lengths."""
 
 
-def broken(ran: Ran, *, anew: bool = False) -> list[str]:
-    """What is wrong with a command that has run, or was refused; nothing where all is well.
-
-    Args:
-        anew: compute every score of float32 anew by the plain statement of its metric in float64.
-    """
+def broken(ran: Ran) -> list[str]:
+    """What is wrong with a command that has run, or was refused; nothing where all is well."""
     found = [f"an unexpected error: {_last(ran.stderr)}"] * ("traceback" in (ran.stdout + ran.stderr).lower())
     if ran.status in (1, 2):
         return found + _of_refusal(ran)
     if ran.status not in (0, 3) or not ran.runs:
         return [*found, f"exit status {ran.status}, {len(ran.runs)} records: {_last(ran.stderr)}"]
     for folder in ran.runs:
-        found += [f"{folder.name}: {text}" for text in of_run(folder, ran.status, anew=anew)]
+        found += [f"{folder.name}: {text}" for text in of_run(folder, ran.status)]
     return found
 
 
@@ -48,7 +44,7 @@ def _last(text: str) -> str:
     return " / ".join([line for line in text.splitlines() if line.strip()][-3:])[:400]
 
 
-def of_run(folder: Path, status: int, *, anew: bool = False) -> list[str]:
+def of_run(folder: Path, status: int) -> list[str]:
     """What is wrong with the folder of a finished run; see `broken`."""
     record = Record.read(folder / RECORD)
     found = _of_scores(record, status) + _of_history(folder, record)
@@ -58,9 +54,7 @@ def of_run(folder: Path, status: int, *, anew: bool = False) -> list[str]:
         found += _of_outcomes(folder, record)
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        # of a dozen images half precision leaves nothing to compare with
-        anew = anew and record.environment["eval_precision"] == "fp32"
-        if verify([str(folder), *["--recompute"] * anew]):
+        if verify([str(folder)]):
             found.append(f"transfer.verify: {_last(said.getvalue())}")
     return found
 

@@ -68,8 +68,7 @@ def test_a_changed_metric_makes_another_run_and_verify_knows_it(
     assert made.scores["wrong"] == pytest.approx(1 - made.scores["top1"])
     options = folder / "runs" / made.run_id / "options.yaml"
     assert main(["knn", "--config", str(options)]) == 0
-    assert verify(["runs", "--recompute"]) == 0
-    assert "wrong " in capsys.readouterr().out
+    assert verify(["runs"]) == 0
     file.write_text(file.read_text().replace("> 0", "> 1"))
     verify(["runs"])
     assert f"the metric wrong of the run, {file}:wrong: the file has changed since" in capsys.readouterr().out

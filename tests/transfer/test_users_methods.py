@@ -46,8 +46,6 @@ def test_the_method_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[str
     assert made.run_key_content["user_code"] == {"method": made.user_code["method"]["sha256"]}
     assert (made.options["epochs"], made.options["lr"]) == (4, 2e-3)  # of --smoke, and of the user's YAML
     assert verify(["runs"]) == 0
-    assert verify(["runs", "--recompute"]) == 1
-    assert f"{folder}/{NAME} has no `recompute`" in capsys.readouterr().out
     assert run(["knn", *FLAGS, "--weights", "weights/tiny", "--out", "probes"]) == 0
     assert record(folder / "probes").weights_id == made.export
 

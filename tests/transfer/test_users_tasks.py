@@ -46,14 +46,12 @@ def test_the_task_of_the_guide_beside_folders_of_the_same_names_as_ours(folder: 
 
 
 @pytest.mark.nightly
-def test_it_is_recomputed_compared_and_reported_like_any_other(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_verified_compared_and_reported_like_any_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = transfer.evaluate(
         NAME, backbone="tiny", weights="random", dataset="toy_digits", size=32, threads=1, progress=False
     )
     assert main([NAME, *FLAGS, "--stem", "conv"]) == 0
-    assert verify(["runs", "--recompute"]) == 0
+    assert verify(["runs"]) == 0
     assert "2 of 2 runs are right" in capsys.readouterr().out
     assert report(["runs", "--dirty", "--compare", "stem=conv", "stem=patchify"]) == 0
     assert "Cannot tell: nearest_mean " in capsys.readouterr().out

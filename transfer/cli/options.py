@@ -60,7 +60,7 @@ class RunOptions:
     """Most damaged images that a training may replace. In pretraining, finetune and linear the next readable image
     stands in, and the record names them; counted on each rank. Sets of up to 200,000 images are checked before they are
     trained on."""
-    tracker: Literal["none", "tensorboard", "trackio", "wandb", "mlflow"] = "none"
+    tracker: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
     """Tracker that gets the statistics and the record. It writes to this machine; history.jsonl is
     written in any case."""
     result_file: Path | None = None

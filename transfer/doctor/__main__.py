@@ -21,7 +21,7 @@ from transfer.evaluation.software import PACKAGES, package_version
 EXTRAS = {
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools", "orjson"),
     "sweep": ("submitit",),
-    "track": ("tensorboard", "trackio", "wandb", "mlflow"),
+    "track": ("tensorboard", "trackio", "wandb"),
     "torchreid": ("torchreid", "gdown", "opencv-python-headless"),
 }
 # Distributions that install the same import names, so that the one installed last overwrites the other.

@@ -74,12 +74,6 @@ class Pretraining(Task):
         """Return the scores of the last validation."""
         return self.method.rescore(outcomes)
 
-    def recompute(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context"
-    ) -> tuple[Scores, Outcomes]:
-        """Score the exported weights of a run, as its last validation did."""
-        return self.method.recompute(spec, dataset, options, context)
-
     def repeat(self) -> str:
         """Return the command that repeats the run; its options.yaml is a recipe."""
         return "python -m transfer.pretrain options.yaml"

@@ -1,4 +1,4 @@
 """`python -m transfer.verify`: checks a run against its record, from checksums to recomputed scores.
 
-Nothing is trained and nothing is written. The plain statements of the metrics are in `tasks/reference`.
+Nothing is trained and nothing is written.
 """

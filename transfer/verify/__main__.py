@@ -1,8 +1,8 @@
 """`python -m transfer.verify RUN...` checks that runs were not changed, and that their results give their scores.
 
 The checks of each run: the record's own digest, the sha256 of its files, its key, its scores (recomputed to the bit
-from the per-sample results), and the weights that it started from if they are here. `--recompute` evaluates again;
-`--rejudge` judges trainings by today's rule instead. Nothing is trained, and nothing is written.
+from the per-sample results), and the weights that it started from if they are here. `--rejudge` judges trainings by
+today's rule instead. Nothing is trained, and nothing is written.
 """
 
 import sys
@@ -11,14 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.errors import UsageError, UserError, reason_of, tell
+from backbones.errors import UsageError, UserError, tell
 from backbones.settings import Positional, parse
 from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.command import exit_on_user_error
 from transfer.records.store import RECORD, Record, Run, Store, Unfinished, has_record, merged, store_in
-from transfer.verify.recompute import recompute
 from transfer.verify.rejudge import rejudged
-from transfer.verify.verification import Verdict, verify
+from transfer.verify.verification import verify
 
 
 @dataclass(kw_only=True)
@@ -29,23 +28,12 @@ class VerifyOptions:
     """The runs to verify: folders of runs or sweeps, or files that `python -m transfer.report --bundle` wrote."""
     weights: Path | None = None
     """The folder in which weights are looked for; by default where the runs found them."""
-    recompute: bool = False
-    """Evaluate again from data and weights, as `--epochs 0` does, and compare the scores, by plain statements of the
-    metrics (tasks/reference), with the record."""
-    data: Path | None = None
-    """The folder with the data sets for --recompute; by default where the runs found them."""
     rejudge: bool = False
     """Say how each training ended by today's rule, from its history, beside the recorded status; nothing else is
     verified."""
     code: tuple[str, ...] = ()
     """Metrics, tasks, methods, readers and parts of models in files, FILE.py:NAME, that may run, from now on; read them
     first. What you have run yourself, and is unchanged, need not be named."""
-
-    def __post_init__(self) -> None:
-        if self.data is not None and not self.recompute:
-            raise UsageError("--data belongs to --recompute")
-        if self.rejudge and self.recompute:
-            raise UsageError("--rejudge reads histories alone: give it without --recompute")
 
 
 def main(argv: list[str]) -> int:
@@ -65,8 +53,6 @@ def _main(argv: list[str]) -> int:
     with ExitStack() as opened:
         for folder, name in _folders(options.runs, opened, unfinished):
             verdicts.append(verify(folder, options.weights, name))
-            if options.recompute:
-                add_recomputed(verdicts[-1], options.weights, options.data)
             tell(str(verdicts[-1]))
     runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
@@ -77,10 +63,7 @@ def _main(argv: list[str]) -> int:
     for run in unfinished:
         tell(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
     lacking = [run for run in unfinished if run.state != "under way"]
-    missing = [verdict for verdict in verdicts if verdict.not_recomputed]
-    if missing:
-        tell(f"{len(missing)} of {len(verdicts)} runs were not recomputed")
-    return int(bool(wrong or disputes or missing or lacking))
+    return int(bool(wrong or disputes or lacking))
 
 
 def _rejudge(paths: tuple[Path, ...]) -> int:
@@ -95,20 +78,6 @@ def _rejudge(paths: tuple[Path, ...]) -> int:
             tell(f"{'same' if same[-1] else 'DIFFERS'}  {name}: {recorded} in the record, {today.status} today{reason}")
     tell(f"{sum(same)} of {len(same)} runs keep their status")
     return int(not all(same))
-
-
-def add_recomputed(verdict: Verdict, weights: Path | None, data: Path | None) -> None:
-    """Add the result of recomputing a run's scores to its verdict."""
-    if verdict.record is None:
-        return
-    try:
-        outcome = recompute(verdict.folder, verdict.record, weights, data)
-    except Exception as error:  # one run that cannot be evaluated must not hide the others
-        verdict.not_recomputed = f"not recomputed: {type(error).__name__}: {reason_of(error)}"
-        return
-    verdict.wrong += outcome.wrong
-    verdict.recomputed = outcome.lines
-    verdict.not_recomputed = outcome.missing.replace(str(verdict.folder), verdict.name)
 
 
 def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfinished]) -> Iterator[tuple[Path, str]]:

@@ -23,16 +23,11 @@ class Verdict:
     environment: list[str] = field(default_factory=list)
     """Each difference of the run's environment from this one."""
     record: Record | None = None
-    recomputed: list[str] = field(default_factory=list)
-    """The scores in the record and recomputed, as lines of a table."""
-    not_recomputed: str = ""
-    """The reason why the requested recomputation was not possible; empty if it was."""
 
     def __str__(self) -> str:
         lines = [f"{'WRONG' if self.wrong else 'right'}  {self.name}"]
-        lines += [*self.wrong, self.not_recomputed] if self.not_recomputed else self.wrong
         notes = [*self.notes, *([f"other than here: {'; '.join(self.environment)}"] if self.environment else [])]
-        return "\n       ".join([*lines, *self.recomputed, *(f"({note})" for note in notes)])
+        return "\n       ".join([*lines, *self.wrong, *(f"({note})" for note in notes)])
 
 
 def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:

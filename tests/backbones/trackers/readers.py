@@ -24,7 +24,7 @@ class Kept:
 
 def read(name: str, folder: Path) -> Kept:
     """Read the run of a folder; there must be one run of its name."""
-    return {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}[name](folder)
+    return {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}[name](folder)
 
 
 def _split(kept: Kept) -> Kept:
@@ -45,22 +45,6 @@ def _tensorboard(folder: Path) -> Kept:
             kept.record = text.removeprefix(b"```json\n").removesuffix(b"\n```")
         else:
             kept.outcome = text.decode()
-    return _split(kept)
-
-
-def _mlflow(folder: Path) -> Kept:
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(tracking_uri=(folder.parent / "mlruns").as_uri())
-    experiment = client.get_experiment_by_name("vit-transfer")
-    assert experiment is not None
-    runs = [run for run in client.search_runs([experiment.experiment_id]) if run.info.run_name == folder.name]
-    (run,) = runs
-    names = [*run.data.metrics]
-    series = {name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)] for name in names}
-    kept = Kept(series, outcome=run.data.tags.get("outcome"), ending=run.info.status, options=run.data.params)
-    if [file.path for file in client.list_artifacts(run.info.run_id)] == ["record.json"]:
-        kept.record = Path(client.download_artifacts(run.info.run_id, "record.json")).read_bytes()
     return _split(kept)
 
 

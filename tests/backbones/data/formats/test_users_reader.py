@@ -60,8 +60,7 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytes
     assert made.dataset["counts"]["val"] == {"images": 12, "classes": 3}
     assert made.user_code["reader"]["file"] == f"{folder}/my_reader.py:read"
     assert made.run_key_content["user_code"] == {"reader": made.user_code["reader"]["sha256"]}
-    assert verify(["runs", "--recompute"]) == 0
-    assert "evaluated again in fp32: 12 samples" in capsys.readouterr().out
+    assert verify(["runs"]) == 0
     reader = folder / "my_reader.py"
     reader.write_text(reader.read_text() + "\n# changed\n")
     assert main([*FLAGS, "--out", "again"]) == 0

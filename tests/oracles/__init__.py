@@ -2,5 +2,5 @@
 
 They import numpy, scipy and pycocotools alone, and share nothing with the fast forms in `tasks/ranking`,
 `tasks/probes.py`, `tasks/detection/coco`, `tasks/token_diagnostics` and `backbones/pretrain`, which tests hold against
-them. `verify --recompute` scores the results of each sample by `scores.py`, and detections by `detection.py`.
+them.
 """
