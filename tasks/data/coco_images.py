@@ -96,7 +96,7 @@ def _size(path: str) -> Size | None:
             size = image.size
         if not _ends_as_jpeg(path):
             read_image(path)
-    except (*DAMAGED, UnidentifiedImageError, UserError):
+    except (*DAMAGED, Image.DecompressionBombError, UnidentifiedImageError, UserError):
         return None
     return size
 

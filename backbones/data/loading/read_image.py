@@ -1,34 +1,120 @@
-"""Reading an image file with PIL."""
+"""Reading an image file with PIL: what counts as one, and its pixels in 8 bits a channel. `docs/guide/data.md` has the
+rules.
+"""
 
 import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import BinaryIO
 
-from PIL import Image, UnidentifiedImageError
+import numpy as np
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from backbones.errors import UserError
 
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+NO_PICTURES = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
+"""Formats whose files PIL opens but which are drawings for other programs, films, scientific arrays or metadata."""
+DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error)
+LEAVE_OUT = "; `--skip-unreadable` leaves it out"
+MAX_PIXELS = 178_956_970
+"""The largest image by default, which is PIL's limit."""
+BITS, PHOTOMETRIC, PLANES, SAMPLE_FORMAT = 258, 262, 284, 339
+"""Tags of TIFF (TIFF 6.0, sections 8 and 19)."""
+
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # of half the limit, which is no fault
+
+
+def allow_pixels(most: int) -> None:
+    """Set the number of pixels above which an image is refused by this process."""
+    Image.MAX_IMAGE_PIXELS = -(-most // 2)  # PIL warns of images above it, and refuses those above twice as many
+
+
+@cache
+def extensions() -> tuple[str, ...]:
+    """Return the extensions, in lower case, of what PIL opens as a picture."""
+    Image.init()
+    formats = {*Image.OPEN, "MPO"} - NO_PICTURES  # MPO is opened as JPEG
+    return tuple(sorted(name for name, format in Image.registered_extensions().items() if format in formats))
 
 
 def is_image(name: str) -> bool:
     """Return whether a file is taken for an image by its name."""
-    return name.lower().endswith(IMAGES)
+    return name.lower().endswith(extensions())
 
 
-DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
-
-
-def read_image(source: str | BinaryIO, *, name: str | None = None) -> Image.Image:
-    """Return the decoded RGB image in a file or a stream; `name` stands for it in messages, if not the path.
+@contextmanager
+def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[Image.Image]:
+    """Open an image, of which only the header is read yet.
 
     Raises:
-        UserError: it is missing or damaged.
+        UserError: it is missing, damaged or too large, also where that shows only within the context.
     """
     try:
         with Image.open(source) as file:
-            return file.convert("RGB")
-    except UnidentifiedImageError:
-        reason: object = "in no known format"  # PIL's own words would name the stream's address
+            yield file
+        return
+    except UnidentifiedImageError:  # PIL's own words would name the stream's address
+        reason: object = "in no format, or with a kind of pixels, that PIL reads"
+    except Image.DecompressionBombError as error:
+        reason = f"{str(error).partition(',')[0]}; `--max-pixels N` allows more"
     except DAMAGED as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    raise UserError(f"{name or source}: cannot be read as an image ({reason}); `--skip-unreadable` leaves it out")
+    raise UserError(f"{name or source}: cannot be read as an image ({reason}){LEAVE_OUT}")
+
+
+def read_image(
+    source: str | BinaryIO, *, name: str | None = None, mode: str = "RGB", upright: bool = False
+) -> Image.Image:
+    """Return the decoded image in a file or a stream, 8 bits a channel.
+
+    Args:
+        source: path or stream.
+        name: what messages call it, if not by the path.
+        mode: PIL's name of the channels: RGB, L, RGBA.
+        upright: turn it by its EXIF orientation; else it comes as it is stored.
+
+    Raises:
+        UserError: it is missing, damaged, too large, or has pixels whose range is not known.
+    """
+    with open_image(source, name=name) as file:
+        image = _in_8_bits(file)
+        return (ImageOps.exif_transpose(image) if upright else image).convert(mode)
+
+
+def orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if none is stated."""
+    try:
+        stated = image.getexif().get(ExifTags.Base.Orientation)
+    except DAMAGED:
+        return 1
+    return stated if stated in range(1, 9) else 1
+
+
+def _in_8_bits(file: Image.Image) -> Image.Image:
+    """Return an image with 8 bits a channel: 16 bits of grey are scaled by 257. Raises ValueError for other pixels."""
+    tags = getattr(file, "tag_v2", {})
+    if file.mode.startswith("I;16") or (file.mode == "I" and file.format in ("PNG", "PPM")):
+        white = 2 ** tags.get(BITS, (16,))[0] - 1  # 12-bit TIFF has this mode, too
+        grey = np.asarray(file).astype(np.uint32)
+        if tags.get(PHOTOMETRIC) == 0:  # white is zero, which PIL passes over in 16 bits
+            grey = white - grey
+        image = Image.fromarray(((grey * 255 + white // 2) // white).astype(np.uint8))
+        image.info = file.info
+        return image
+    fault = ""
+    if file.mode in ("I", "F"):
+        values = np.asarray(file)
+        if tags and file.mode == "I" and tags.get(SAMPLE_FORMAT, (1,))[0] == 1:
+            values = values.view(np.uint32)
+        fault = f"mode {file.mode}, values from {values.min():g} to {values.max():g}"
+    elif file.mode == "LAB":
+        fault = "mode LAB"
+    elif tags.get(SAMPLE_FORMAT, (1,))[0] == 2:
+        fault = "signed integers"
+    elif tags.get(PLANES) == 2 and tags[BITS][0] > 8:
+        fault = "16 bits in separate planes, which PIL misreads"
+    if fault:
+        raise ValueError(f"{fault}; save it with 8 bits, or 16 bits of grey")
+    return file
