@@ -123,10 +123,11 @@ def open_classification(
         splits["train"] = take_fraction(
             splits["train"], label_fraction, seed=fraction_seed, skip_unreadable=skip_unreadable
         )
-    readable = splits
+    readable, notes = splits, list[str]()
     if skip_unreadable or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
         readable = {
-            name: _without_damaged(spec, split, layout.classes, skip_unreadable) for name, split in splits.items()
+            name: _without_damaged(spec, split, layout.classes, skip_unreadable, notes)
+            for name, split in splits.items()
         }
     return ClassificationData(
         name=spec.name,
@@ -139,12 +140,14 @@ def open_classification(
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
+        notes=tuple(notes),
     )
 
 
-def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool) -> Split:
-    """Return the split without damaged images. Raises UserError when a class has none left."""
-    bad = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
+def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool, notes: list[str]) -> Split:
+    """Return the split without damaged images, and add to `notes`. Raises UserError when a class has none left."""
+    bad, said = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
+    notes += said
     if not len(bad):
         return split
     rest = split.select(np.setdiff1d(np.arange(len(split)), bad))

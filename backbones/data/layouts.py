@@ -44,5 +44,5 @@ FORMATS = {
     "colorectal_histology": Format((tuple(f"{name}/" for name in TISSUES),), ("train_images", *STORAGE_KEYS)),
     "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), STORAGE_KEYS),
     "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
-    "coco": Format(keys=("train_annotations", "train_images", "val_annotations", "val_images", "generator")),
+    "coco": Format(keys=("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator")),
 }

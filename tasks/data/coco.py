@@ -5,7 +5,7 @@ A file of annotations for each split and a folder with its images: `annotations/
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from backbones.data.spec import (
 )
 from backbones.data.splits.integrity import check_present
 from backbones.data.splits.manifest import Manifest
-from backbones.errors import UserError, shortened
+from backbones.errors import UsageError, UserError, shortened
 from tasks.data.coco_annotations import Classes, read_split
 from tasks.data.coco_images import Splits, check_images, choose_images
 from tasks.data.coco_split import WORDS, CocoSplit
@@ -127,6 +127,9 @@ def open_coco(
         UsageError: the data set is not one for detection, or its YAML file names something that does not exist.
     """
     check_format(spec, ("coco",), "detection")
+    exif = spec.options.get("exif", "ignore")
+    if exif not in ("apply", "ignore"):
+        raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
     if spec.reader:
         root, read = _by_user(spec, data)
     else:
@@ -136,14 +139,14 @@ def open_coco(
             name: read_split(name, _annotations(root, file), root / folder) for name, (file, folder) in layout.items()
         }
     classes = _shared_classes({split.file: classes for split, classes, _ in read.values()})
-    splits = {name: split for name, (split, _, _) in read.items()}
+    splits = {name: replace(split, upright=exif == "apply") for name, (split, _, _) in read.items()}
     check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
     for split in splits.values():
         check_present(split.paths(), name=spec.name, listed_in=split.file)
     if subset is not None:
         splits = choose_images(splits, subset, skip=skip_unreadable)
-    splits, skipped = check_images(spec, splits, skip=skip_unreadable)
+    splits, skipped, notes = check_images(spec, splits, skip=skip_unreadable)
     _check_usable(splits)
     manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
     return CocoData(
@@ -159,6 +162,7 @@ def open_coco(
         digest=_digest(splits, manifests),
         skipped=skipped,
         manifests=tuple(manifests.values()),
+        notes=tuple(notes),
     )
 
 
@@ -250,4 +254,5 @@ def _digest(splits: Splits, manifests: dict[str, Manifest]) -> str:
     for name, manifest in manifests.items():
         named = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
         files += [(f"{name}/images/{image}", size, content.tobytes()) for image, size, content in named]
+        files += [(f"{name}/upright", 0, b"")] * splits[name].upright
     return manifest_digest(files)

@@ -9,48 +9,63 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
-from backbones.data.loading.read_image import DAMAGED, read_image
+from backbones.data.loading.read_image import LEAVE_OUT, open_image, orientation, read_image
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits.integrity import raise_if_damaged, read_once
+from backbones.data.splits.integrity import raise_if_damaged, read_once, verdict_rule
 from backbones.data.splits.subsets import content_digests
 from backbones.errors import UserError
 from tasks.data.coco_split import WORDS, CocoSplit
 
-Size = tuple[int, int]
+Header = tuple[int, int, int]
 Splits = dict[str, CocoSplit]
 JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 SHOWN = 5
 
 
-def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Splits, int]:
-    """Check the images; return the splits without damaged ones, and their number.
+def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Splits, int, list[str]]:
+    """Check the images; return the splits without unreadable ones, the number of these, and notes.
 
     Raises:
-        UserError: an image is damaged, unless `skip`, or its size is not the stated one.
+        UserError: an image cannot be read, unless `skip`, or its size is not the stated one.
     """
-    sizes = {name: image_sizes(split, name=spec.name) for name, split in splits.items()}
-    bad = [
-        split.path(index) for name, split in splits.items() for index, size in enumerate(sizes[name]) if size is None
-    ]
-    raise_if_damaged(bad, sum(map(len, sizes.values())), spec.name, skip=skip)
+    headers = {name: read_headers(split, name=spec.name) for name, split in splits.items()}
+    found = [header for split_headers in headers.values() for header in split_headers]
+    bad = [header for header in found if isinstance(header, str)]
+    raise_if_damaged(bad, len(found), spec.name, skip=skip)
+    splits = {
+        name: split.select(np.array([not isinstance(header, str) for header in headers[name]])) if bad else split
+        for name, split in splits.items()
+    }
     for name, split in splits.items():
-        wrong = [
-            f"\n  {path}: {size[0]} x {size[1]}, stated {image.width} x {image.height}"
-            for path, image, size in zip(split.paths(), split.images, sizes[name], strict=True)
-            if size not in (None, (image.width, image.height))
-        ]
-        if wrong:
-            raise UserError(
-                f"{split.file}: {len(wrong)} images are of another size (width x height) than it states:"
-                f"{''.join(wrong[:SHOWN])}\nrestore the images, or correct `width` and `height`"
-            )
-    if bad:
-        splits = {
-            name: split.select(np.array([size is not None for size in sizes[name]])) for name, split in splits.items()
-        }
-    return splits, len(bad)
+        _check_sizes(split, [header for header in headers[name] if not isinstance(header, str)])
+    turned = sum(header[2] != 1 for header in found if not isinstance(header, str))
+    read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
+    return splits, len(bad), [f"{spec.name}: {turned} images have an EXIF orientation; they are {read}"] * (turned > 0)
+
+
+def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
+    """Raise UserError for images of another size than their annotations state."""
+
+    def sizes(upright: bool) -> list[tuple[int, int]]:
+        return [(y, x) if upright and orientation > 4 else (x, y) for x, y, orientation in headers]
+
+    stated = [(image.width, image.height) for image in split.images]
+    wrong = [
+        f"\n  {path}: {size[0]} x {size[1]}, stated {want[0]} x {want[1]}"
+        for path, size, want in zip(split.paths(), sizes(split.upright), stated, strict=True)
+        if size != want
+    ]
+    if not wrong:
+        return
+    cure = "restore the images that it describes; the boxes fit no others"
+    if sizes(not split.upright) == stated:
+        rule = "as stored: `exif: ignore`" if split.upright else "turned by their EXIF orientation: `exif: apply`"
+        cure = f"it describes the images {rule} in the data set's YAML file reads them so"
+    raise UserError(
+        f"{split.file}: {len(wrong)} images are of another size (width x height) than it states:"
+        f"{''.join(wrong[:SHOWN])}\n{cure}"
+    )
 
 
 def choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
@@ -75,8 +90,8 @@ def _first(split: CocoSplit, n: int, *, skip: bool) -> NDArray[Any]:
     return keep
 
 
-def image_sizes(split: CocoSplit, *, name: str) -> list[Size | None]:
-    """Return width and height in pixels of every image, as stated by its header; None for a damaged one.
+def read_headers(split: CocoSplit, *, name: str) -> list[Header | str]:
+    """Return width and height in pixels as stored, and EXIF orientation, of every image; of an unreadable one, why.
 
     A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found. Each state of a
     data set is read once, see `read_once`.
@@ -85,20 +100,20 @@ def image_sizes(split: CocoSplit, *, name: str) -> list[Size | None]:
         split: the images.
         name: name of the data set, for messages.
     """
-    listing = ["sizes", *split.files().stamps(range(len(split.images)))]
-    sizes = read_once(lambda index: _size(split.path(index)), listing, f"checking {name}")
-    return [size and (size[0], size[1]) for size in sizes]
+    listing = [f"size, {verdict_rule()}", *split.files().stamps(range(len(split.images)))]
+    headers = read_once(lambda index: _header(split.path(index)), listing, f"checking {name}")
+    return [header if isinstance(header, str) else tuple(header) for header in headers]
 
 
-def _size(path: str) -> Size | None:
+def _header(path: str) -> Header | str:
     try:
-        with Image.open(path) as image:
-            size = image.size
-        if not _ends_as_jpeg(path):
-            read_image(path)
-    except (*DAMAGED, Image.DecompressionBombError, UnidentifiedImageError, UserError):
-        return None
-    return size
+        with open_image(path) as image:
+            if _ends_as_jpeg(path):
+                return *image.size, orientation(image)
+        image = read_image(path)
+    except UserError as error:
+        return str(error).removesuffix(LEAVE_OUT)
+    return *image.size, orientation(image)
 
 
 def _ends_as_jpeg(path: str) -> bool:

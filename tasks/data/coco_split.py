@@ -58,6 +58,8 @@ class CocoSplit:
     """Whether each object [M] has a segmentation."""
     trained: NDArray[Any]
     """Whether each object [M] is trained on: no crowd, sides of a pixel at least, and area inside the image."""
+    upright: bool = False
+    """Whether images are turned by their EXIF orientation; else they are read as stored."""
 
     def path(self, index: int) -> str:
         """Return the file of an image."""
@@ -65,7 +67,7 @@ class CocoSplit:
 
     def read(self, index: int) -> Image.Image:
         """Return an image. Raises UserError for one that cannot be read."""
-        return read_image(self.path(index))
+        return read_image(self.path(index), upright=self.upright)
 
     def paths(self) -> list[str]:
         """Return the files [I] of all images."""

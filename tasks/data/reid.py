@@ -110,7 +110,8 @@ def open_reid(
     if subset is not None:
         parts = dict(zip(parts, choose_identities(**parts, n=subset), strict=True))
     paths = _paths(parts)
-    bad = {paths[index] for index in check_split(_files(root, parts), name=spec.name, skip=skip_unreadable)}
+    unreadable, notes = check_split(_files(root, parts), name=spec.name, skip=skip_unreadable)
+    bad = {paths[index] for index in unreadable}
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
     _check_usable(spec.name, **parts)
     parts["train"] = _relabel(parts["train"])
@@ -124,6 +125,7 @@ def open_reid(
         digest=_digest(parts, manifest),
         skipped=len(bad),
         manifest=manifest,
+        notes=tuple(notes),
     )
 
 

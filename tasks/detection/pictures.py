@@ -16,7 +16,12 @@ SHOWN, ALWAYS = 0.3, 3
 
 
 def draw_detections(
-    path: str, results: Sequence[dict[str, Any]], objects: Sequence[dict[str, Any]], names: dict[int, str]
+    path: str,
+    results: Sequence[dict[str, Any]],
+    objects: Sequence[dict[str, Any]],
+    names: dict[int, str],
+    *,
+    upright: bool = False,
 ) -> Image.Image:
     """Return the image with its objects in grey, and over them every box with its class and score.
 
@@ -25,8 +30,9 @@ def draw_detections(
         results: detections of this image, in COCO's format.
         objects: annotations of this image, in COCO's format.
         names: name of each category id.
+        upright: whether boxes are those of the image turned by its EXIF orientation.
     """
-    image = read_image(path)
+    image = read_image(path, upright=upright)
     pen = ImageDraw.Draw(image)
     for item in objects:
         _box(pen, item["bbox"], names[item["category_id"]], OBJECT)
@@ -39,7 +45,11 @@ def draw_detections(
 
 
 def save_pictures(
-    folder: Path, images: Sequence[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]], names: dict[int, str]
+    folder: Path,
+    images: Sequence[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]],
+    names: dict[int, str],
+    *,
+    upright: bool = False,
 ) -> None:
     """Save `folder`/NAME.png for every (path, results, objects); NAME-2.png if the second image has that name, too.
 
@@ -51,7 +61,7 @@ def save_pictures(
         folder.mkdir(exist_ok=True)
         for number, (stem, image) in enumerate(zip(stems, images), start=1):
             name = f"{stem}-{number}" if stem in stems[: number - 1] else stem
-            draw_detections(*image, names).save(folder / f"{name}.png")
+            draw_detections(*image, names, upright=upright).save(folder / f"{name}.png")
     except OSError as error:
         raise write_error(folder, error) from error
 

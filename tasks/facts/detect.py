@@ -65,7 +65,8 @@ class DetectFacts(TaskFacts):
             (dataset.val.path(place), of_image.get(image.id, []), objects.get(image.id, []))
             for place, image in enumerate(chosen)
         ]
-        save_pictures(folder / PICTURES, images, dict(zip(dataset.category_ids, dataset.classes)))
+        names = dict(zip(dataset.category_ids, dataset.classes))
+        save_pictures(folder / PICTURES, images, names, upright=dataset.val.upright)
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:

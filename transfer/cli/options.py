@@ -56,6 +56,8 @@ class RunOptions:
     """Take exported weights that changed after they were written. The record says so; without it they are refused."""
     skip_unreadable: bool = False
     """Skip unreadable images and record their number. Without it such an image stops the run."""
+    max_pixels: int | None = None
+    """Most pixels of an image; a larger one is unreadable. By default it is PIL's limit, 178,956,970."""
     skip_corrupt: int = 0
     """Most damaged images that a training may replace. In pretraining, finetune and linear the next readable image
     stands in, and the record names them; counted on each rank. Sets of up to 200,000 images are checked before they are
@@ -72,7 +74,7 @@ class RunOptions:
         check_ranges(self, 0, MOST_PROCESSES, "workers")
         check_ranges(self, 1, MOST_PROCESSES, "threads")
         check_ranges(self, 2, None, "subset")
-        check_ranges(self, 1, None, "sequence_parallel")
+        check_ranges(self, 1, None, "sequence_parallel", "max_pixels")
         check_ranges(self, 0, None, "checkpoint_seconds", "skip_corrupt")
         if not self.seeds or len({*self.seeds}) < len(self.seeds) or not all(0 <= one < 2**63 for one in self.seeds):
             raise UsageError("--seeds: give one or more different numbers, from 0 to 2**63 - 1")
@@ -85,7 +87,7 @@ EXECUTION = (
     *("compile", "checkpoint", "eval_batch", "validate_at"),
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
     *("sequence_parallel", "skip_corrupt", "save_weights", "name", "weights_to", "replace", "save_pictures"),
-    *("test_dataset", "result_file", "tokens_at", "allow_modified"),
+    *("test_dataset", "result_file", "tokens_at", "allow_modified", "max_pixels"),
 )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from backbones.data.loading.read_image import allow_pixels
 from backbones.errors import UsageError, UserError, did_you_mean, tell
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
@@ -46,6 +47,8 @@ class DataOptions(DoctorOptions):
     """The data sets to check: names in configs/datasets or YAML files; by default all shipped ones."""
     fetch: tuple[str, ...] = ()
     """Data sets to download from their publishers into the data folder, if their licence permits it."""
+    max_pixels: int | None = None
+    """Most pixels of an image, as for a run."""
 
 
 def main(argv: list[str]) -> int:
@@ -59,6 +62,7 @@ def _data(argv: list[str]) -> int:
     from transfer.doctor.datasets import check_datasets, fetch_all
 
     options = parse(DataOptions, argv[1:], prog="python -m transfer.doctor data")
+    allow_pixels(options.max_pixels)
     results = fetch_all(options.fetch, options.data) if options.fetch else check_datasets(options.names, options.data)
     states = set()
     for result in results:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from backbones.checkpoints.exports import EXPORT
-from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError, UserError, shortened
 from backbones.weights import sha256
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.evaluation.evaluate import evaluate
+from transfer.evaluation.inputs import open_dataset
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.results import Evaluation
 from transfer.records.record import Record
@@ -48,8 +48,9 @@ def _check(command: Command, task: Task, names: tuple[str, ...]) -> None:
         raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
     if command.run.save_weights == "none":
         raise UsageError("--test-dataset scores the weights that a run saves: leave out --save-weights none")
-    trained = _opened(command, task, command.run.dataset)
-    tested = _opened(replace(command, options=replace(command.options, epochs=0)), task, names)
+    trained = [open_dataset(name, command, task) for name in command.run.dataset]
+    scoring = replace(command, options=replace(command.options, epochs=0))
+    tested = [open_dataset(name, scoring, task) for name in names]
     for training in trained:
         for test in tested:
             shared = shared_images(training, test)
@@ -58,20 +59,6 @@ def _check(command: Command, task: Task, names: tuple[str, ...]) -> None:
                     f"--test-dataset {test.name}: {len(shared)} of its scored images are training images of "
                     f"{training.name} ({shortened(shared, 3)}); scores on them would be no test"
                 )
-
-
-def _opened(command: Command, task: Task, names: tuple[str, ...]) -> list[Any]:
-    run = command.run
-    return [
-        task.open(
-            resolve_dataset(name),
-            command.options,
-            root=run.data,
-            subset=run.subset,
-            skip_unreadable=run.skip_unreadable,
-        )
-        for name in names
-    ]
 
 
 def shared_images(training: Any, test: Any) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import export_folder, modified_files, pretraining_facts
+from backbones.data.loading.read_image import allow_pixels
 from backbones.data.spec import resolve_dataset
 from backbones.data.splits.manifest import named_files
 from backbones.errors import MissingInput, UsageError
@@ -65,18 +66,17 @@ def find_backbone(command: Command, task: Task, problems: Problems) -> ResolvedI
 def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems: Problems) -> None:
     """Open the data sets of a command into `inputs`; what is missing is added to `problems`."""
     named_files.cache_clear()  # nothing is remembered from one command to the next
-    run = command.run
-    for argument in run.dataset:
-        spec = resolve_dataset(argument)
+    for argument in command.run.dataset:
         with problems.collected():
-            dataset = task.open(
-                spec,
-                command.options,
-                root=run.data,
-                subset=run.subset,
-                skip_unreadable=run.skip_unreadable,
-            )
-            inputs.datasets.append((argument, dataset))
+            inputs.datasets.append((argument, open_dataset(argument, command, task)))
+
+
+def open_dataset(argument: str, command: Command, task: Task) -> Any:
+    """Open a data set by its name as a command asks for it. Raises UserError."""
+    run = command.run
+    allow_pixels(run.max_pixels)
+    spec = resolve_dataset(argument)
+    return task.open(spec, command.options, root=run.data, subset=run.subset, skip_unreadable=run.skip_unreadable)
 
 
 def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[BackboneSpec, str, dict[str, Any]]:

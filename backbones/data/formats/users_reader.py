@@ -34,13 +34,14 @@ def read_by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Any]:
     """
     root, function = find_root(spec, data), load(spec.reader)
     signature = inspect.signature(function)
+    options = {key: value for key, value in spec.options.items() if key != "exif"}  # the key of who reads the images
     try:
-        signature.bind(root, **spec.options)
+        signature.bind(root, **options)
     except TypeError as error:
         known = [*list(signature.parameters)[1:], *(item.name for item in fields(spec))]
-        near = "".join(did_you_mean(key, known) for key in spec.options if key not in known)
+        near = "".join(did_you_mean(key, known) for key in options if key not in known)
         raise UsageError(f"{spec.name}: the keys of its YAML do not fit {spec.reader}: {error}{near}") from None
-    return root, function(root, **spec.options)
+    return root, function(root, **options)
 
 
 def rows_by_split(

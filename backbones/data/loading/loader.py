@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from backbones.errors import UserError
@@ -135,11 +136,12 @@ def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:
 
 def worker_setup() -> Callable[[int], None]:
     """Return what prepares a worker process of a loader that this process makes."""
-    return partial(_prepare_worker, this_process())
+    return partial(_prepare_worker, this_process(), Image.MAX_IMAGE_PIXELS)
 
 
-def _prepare_worker(parent: str, worker: int) -> None:
-    """Ignore signals, which the parent answers, end with the parent, and use one thread."""
+def _prepare_worker(parent: str, pixels: int | None, worker: int) -> None:
+    """Ignore signals, which the parent answers, end with the parent, use one thread, and have its limit of pixels."""
+    Image.MAX_IMAGE_PIXELS = pixels
     # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker
     # that died of it would make torch raise in the parent at any point, within the saving of its state too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

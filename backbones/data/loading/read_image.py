@@ -18,17 +18,17 @@ NO_PICTURES = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 """Formats whose files PIL opens but which are drawings for other programs, films, scientific arrays or metadata."""
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error)
 LEAVE_OUT = "; `--skip-unreadable` leaves it out"
-MAX_PIXELS = 178_956_970
-"""The largest image by default, which is PIL's limit."""
+PIL_LIMIT = Image.MAX_IMAGE_PIXELS
 BITS, PHOTOMETRIC, PLANES, SAMPLE_FORMAT = 258, 262, 284, 339
 """Tags of TIFF (TIFF 6.0, sections 8 and 19)."""
 
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # of half the limit, which is no fault
 
 
-def allow_pixels(most: int) -> None:
-    """Set the number of pixels above which an image is refused by this process."""
-    Image.MAX_IMAGE_PIXELS = -(-most // 2)  # PIL warns of images above it, and refuses those above twice as many
+def allow_pixels(most: int | None) -> None:
+    """Set the number of pixels above which this process refuses an image; None: PIL's own limit."""
+    # PIL warns of images above its limit, and refuses those above twice as many
+    Image.MAX_IMAGE_PIXELS = -(-most // 2) if most else PIL_LIMIT
 
 
 @cache

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from tqdm import tqdm
 
 from backbones.data.cache import recall, remember
+from backbones.data.loading.read_image import LEAVE_OUT, orientation
 from backbones.data.splits.split import Split
 from backbones.errors import UserError
 from backbones.runtime.files import parse_json
@@ -34,29 +36,36 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
         raise UserError(f"{name}: {len(missing)} file(s) of the data set cannot be opened{_list_some(missing)}{hint}")
 
 
-def check_split(split: Split, *, name: str, skip: bool = False) -> NDArray[Any]:
-    """Return the indices [K] of the images of a split that are none or are truncated, in order.
+def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[str]]:
+    """Return the indices [K] of the images of a split that cannot be read, in order, and notes on the others.
 
     Args:
         split: the images.
         name: what messages call them.
-        skip: return the damaged images instead of raising.
+        skip: return the unreadable images instead of raising.
 
     Raises:
         UserError: there are such images, and `skip` is off.
     """
 
-    def decodes(index: int) -> bool:
+    def verdict(index: int) -> int | str:
+        """Return the orientation, or why it cannot be read."""
         try:
-            split.decoded(index)
-        except UserError:
-            return False
-        return True
+            return orientation(split.decoded(index))
+        except UserError as error:
+            return str(error).removesuffix(LEAVE_OUT)
 
-    verdicts = read_once(decodes, ["decodes", *split.stamps(range(len(split)))], f"checking {name}")
-    bad = [index for index, good in enumerate(verdicts) if not good]
-    raise_if_damaged([split.place(index) for index in bad], len(split), name, skip=skip)
-    return np.array(bad, dtype=np.int64)
+    verdicts = read_once(verdict, [verdict_rule(), *split.stamps(range(len(split)))], f"checking {name}")
+    bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
+    raise_if_damaged([*bad.values()], len(split), name, skip=skip)
+    turned = sum(found != 1 for found in verdicts) - len(bad)
+    notes = [f"{name}: {turned} images have an EXIF orientation; they are read as stored"] * (turned > 0)
+    return np.array([*bad], dtype=np.int64), notes
+
+
+def verdict_rule() -> str:
+    """Return the part of the key of remembered verdicts that says what they depend on besides the images."""
+    return f"orientation or fault, up to {Image.MAX_IMAGE_PIXELS} pixels"
 
 
 def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
@@ -85,11 +94,11 @@ def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) ->
 
 
 def raise_if_damaged(bad: Sequence[str], count: int, name: str, *, skip: bool) -> None:
-    """Raise UserError that names damaged images, unless there are none or they are to be skipped."""
+    """Raise UserError with the faults of unreadable images, unless there are none or they are to be skipped."""
     if bad and not skip:
         raise UserError(
-            f"{name}: {len(bad)} of {count} images cannot be decoded{_list_some(bad)}\n"
-            "restore them, or leave them out with `--skip-unreadable`"
+            f"{name}: {len(bad)} of {count} images cannot be read{_list_some(bad)}\n"
+            "restore or convert them, or leave them out with `--skip-unreadable`"
         )
 
 

@@ -17,7 +17,7 @@ from backbones.data.splits.integrity import read_once
 from backbones.data.splits.split import Split
 from backbones.errors import UsageError, UserError
 
-RULE = "pixels of lossless images, bytes of others"
+RULE = "pixels of lossless images in 8 bits, bytes of others"
 """Part of the key of remembered digests: digests by another rule are not taken for these."""
 
 

@@ -39,7 +39,7 @@ def test_counts_are_compared(root):
 
 def test_damaged_images_are_left_out_on_demand(root):
     damage(root, "train/cat/0.jpg", "val/dog/1.jpg")
-    with pytest.raises(UserError, match="cannot be decoded"):
+    with pytest.raises(UserError, match="cannot be read"):
         opened(root)
     data = opened(root, skip_unreadable=True)
     assert (data.skipped, len(data.train), len(data.val)) == (2, 14, 5)

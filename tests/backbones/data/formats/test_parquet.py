@@ -89,7 +89,7 @@ def test_files_replaced_by_others_of_the_same_times_are_seen(root):
         ([(None, label) for _, label in rows()], "train.parquet, row 0: no value in column 'image'"),
         (
             [(content[:200], label) for content, label in rows()],
-            r"15 of 15 images cannot be dec[\s\S]*parquet, row 0",
+            r"15 of 15 images cannot be rea[\s\S]*parquet, row 0",
         ),
         ([], "train.parquet: there are no rows"),
     ],
