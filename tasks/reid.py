@@ -109,6 +109,10 @@ class Reid(ReidFacts):
         if not options.epochs:
             return
         identities = len({sample.identity for sample in dataset.train})
+        if not identities:
+            raise UserError(
+                f"{dataset.name}: no training images, so it is scored only: with --epochs 0, or as --test-dataset"
+            )
         if identities < options.num_identities:
             raise UserError(
                 f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
@@ -137,55 +141,78 @@ class Reid(ReidFacts):
         else:
             learner = _trained_learner(backbone, options, context)
         start = time.monotonic()
-        ranking = self._rank(learner, dataset, options, context)
+        rankings = self._rank(learner, dataset, options, context)
         context.cost.eval_seconds += time.monotonic() - start
         if options.epochs:
             export_trained(learner, learner.backbone, context)
-        if ranking.degenerate:
+        if all(ranking.degenerate for ranking in rankings):
             raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
-        count = len(dataset.query)
-        if lacking := count - len(matched(dataset.query, dataset.gallery)):
-            context.note(f"{lacking} of {count} queries have no match in the gallery; the others are scored")
-        outcomes = ranking.outcomes() | {
-            "sample": np.array([dataset.name_of(sample) for sample in dataset.query]),
-            "cluster": np.array([sample.identity for sample in dataset.query]),
+        queries = [sample for query, _ in dataset.tests for sample in query]
+        if lacking := len(queries) - sum(len(matched(*lists)) for lists in dataset.tests):
+            context.note(f"{lacking} of {len(queries)} queries have no match in the gallery; the others are scored")
+        found = [ranking.outcomes() for ranking in rankings]
+        outcomes = {name: np.concatenate([part[name] for part in found]) for name in found[0]} | {
+            "sample": np.array([dataset.name_of(sample) for sample in queries]),
+            "cluster": np.array([sample.identity for sample in queries]),
         }
+        if len(rankings) > 1:
+            context.details["splits"] = [ranking.scores() for ranking in rankings]
+            deviation = 100 * np.std([ranking.mAP for ranking in rankings], ddof=1)
+            context.note(f"mean over {len(rankings)} test splits, whose mAP has standard deviation {deviation:.2f}")
         if context.folder and context.ranks.first:
-            assert ranking.nearest is not None
-            assert ranking.nearest_distances is not None
-            query, gallery = (
-                [(dataset.name_of(sample), sample.identity, sample.camera) for sample in samples]
-                for samples in (dataset.query, dataset.gallery)
-            )
-            lists = RankedLists.from_ranking(ranking.nearest, query, gallery, ranking.nearest_distances)
-            lists.save(context.folder / RANKED)
+            _ranked_lists(rankings[0], dataset).save(context.folder / RANKED)
         return self.rescore(outcomes), outcomes
 
-    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
-        """Return the ranking, the same on every rank. Raises NotFinite, with the image, if a feature is not finite."""
-        query = ranked_features(learner, dataset.query, options, context, "query features")
-        gallery = ranked_features(learner, dataset.gallery, options, context, "gallery features")
-        for split, samples, features in (("query", dataset.query, query), ("gallery", dataset.gallery, gallery)):
-            check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
-        labels = [
-            np.array([getattr(sample, kind) for sample in samples])
-            for kind in ("identity", "camera")
-            for samples in (dataset.query, dataset.gallery)
-        ]
-        ranking = None
+    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> list[Ranking]:
+        """Return the ranking of each test split, the same on every rank.
+
+        Raises:
+            NotFinite: a feature is not finite; the image is named.
+        """
+        features = {}
+        for split, samples in (("query", dataset.query), ("gallery", dataset.gallery)):
+            found = ranked_features(learner, samples, options, context, f"{split} features")
+            names = [dataset.name_of(sample) for sample in samples]
+            check_finite(found, names, f"features of the {split} split")
+            features[split] = dict(zip((sample.path for sample in samples), found))
+        rankings = None
         if context.ranks.first:
-            if options.rerank:
-                k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
-                distances = rerank(query, gallery, k1=k1, k2=k2, lambda_value=weight)
-                ranking = rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
-            else:
-                ranking = rank(query, gallery, *labels, ap=options.ap, keep=PLACES)
-        shared: Ranking = broadcast_object(ranking)
+            rankings = [_rank_split(features, query, gallery, options) for query, gallery in dataset.tests]
+        shared: list[Ranking] = broadcast_object(rankings)
         return shared
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""
         return Ranking.from_outcomes(outcomes).scores()
+
+
+def _rank_split(
+    features: dict[str, dict[str, Tensor]], query: list[Sample], gallery: list[Sample], options: ReidOptions
+) -> Ranking:
+    """Rank the gallery for the queries; `features` are those of the query and gallery images, by path."""
+    lists = {"query": query, "gallery": gallery}
+    vectors = [torch.stack([features[split][sample.path] for sample in samples]) for split, samples in lists.items()]
+    labels = [
+        np.array([getattr(sample, kind) for sample in samples])
+        for kind in ("identity", "camera")
+        for samples in lists.values()
+    ]
+    if not options.rerank:
+        return rank(*vectors, *labels, ap=options.ap, keep=PLACES)
+    k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
+    distances = rerank(*vectors, k1=k1, k2=k2, lambda_value=weight)
+    return rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
+
+
+def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
+    """Return the first places of the (first) test split, with camera -1 where there are none."""
+    assert ranking.nearest is not None
+    assert ranking.nearest_distances is not None
+    query, gallery = (
+        [(dataset.name_of(sample), sample.identity, sample.camera if dataset.cameras else -1) for sample in samples]
+        for samples in dataset.tests[0]
+    )
+    return RankedLists.from_ranking(ranking.nearest, query, gallery, ranking.nearest_distances)
 
 
 def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:

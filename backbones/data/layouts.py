@@ -24,11 +24,17 @@ STORAGE_KEYS = ("hub", "generator")
 """Keys of the published layouts: `hub` names the same set on the Hugging Face hub (`formats/storage_variants.py`)."""
 
 FORMATS = {
-    "market1501": Format((("bounding_box_train/", "query/", "bounding_box_test/"),), ("generator",)),
+    "market1501": Format(
+        (("bounding_box_train/", "query/", "bounding_box_test/"), ("query/", "bounding_box_test/")),
+        ("train", "query", "gallery", "pattern", "cameras", "generator"),
+    ),
     "msmt17": Format(
         (("train/", "test/", *MSMT17_LISTS), ("mask_train_v2/", "mask_test_v2/", *MSMT17_LISTS)), ("generator",)
     ),
-    "torchreid": Format(keys=("set",)),
+    "reid_lists": Format(
+        keys=("train", "query", "gallery", "columns", "header", "images", "cameras", "split"),
+    ),
+    "torchreid": Format(keys=("set", "split", "cameras")),
     "image_folder": Format((("train/",), ("val/",)), ("train", "val", "generator")),
     "imagenet": Format(
         (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes",)

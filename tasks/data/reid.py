@@ -1,9 +1,10 @@
 """Person re-identification data: training, query and gallery lists, checked against the data set's stated counts.
 
-A new layout is a parser (`reid_layouts`), its entry in `FORMATS` here, and its tree in
+A new layout is a parser (as in `reid_layouts`), its entry in `FORMATS` here, and its tree in
 `backbones.data.layouts.FORMATS`.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -16,7 +17,8 @@ from backbones.data.splits.integrity import check_present, check_split
 from backbones.data.splits.manifest import Manifest
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError
-from tasks.data.reid_layouts import Sample, Splits, market1501, msmt17
+from tasks.data.reid_layouts import Sample, Splits, market1501, trees_of, without_cameras
+from tasks.data.reid_lists import msmt17, reid_lists
 from tasks.data.reid_subset import choose_identities, matched
 from tasks.data.torchreid_sets import torchreid_set
 from tasks.data.toy_people import GENERATORS
@@ -24,13 +26,17 @@ from tasks.data.toy_people import GENERATORS
 FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
     "market1501": market1501,
     "msmt17": msmt17,
+    "reid_lists": reid_lists,
     "torchreid": torchreid_set,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReidData:
-    """An opened data set. Lists are sorted by file name; training identities are 0..C-1, test identities as on disk."""
+    """An opened data set. Lists are sorted by file name; training identities are 0..C-1, test identities as on disk.
+
+    A set without training images can be scored, not trained on.
+    """
 
     name: str
     version: str | None
@@ -38,9 +44,14 @@ class ReidData:
     train: list[Sample]
     query: list[Sample]
     gallery: list[Sample]
+    rounds: tuple[tuple[list[Sample], list[Sample]], ...] = ()
+    """Query and gallery of each test split if several are scored; `query` and `gallery` then hold all their images."""
+    cameras: bool = True
+    """Whether `Sample.camera` is a camera. Else it is another number for each file, so that only the query image itself
+    is of the query's camera."""
     counts: dict[str, Any]
     """Counts {"train" | "query" | "gallery": {"images", "identities", "cameras"}, "distractors", "junk", "ignored"};
-    identities of the gallery are without distractors, which are counted as images."""
+    identities of the gallery are without distractors, which are counted as images; no cameras count as 0."""
     digest: str
     """Digest of split, identity, camera, relative name, size and content of every image used."""
     skipped: int = 0
@@ -49,6 +60,11 @@ class ReidData:
     """The files of all images as they were when the digest was taken."""
     notes: tuple[str, ...] = ()
     """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
+
+    @property
+    def tests(self) -> tuple[tuple[list[Sample], list[Sample]], ...]:
+        """Return query and gallery of each test split that is scored."""
+        return self.rounds or ((self.query, self.gallery),)
 
     def check_unchanged(self) -> None:
         """Raise Replaced for an image whose file has changed since the data set was opened."""
@@ -94,39 +110,79 @@ def open_reid(
     if spec.reader:
         root, splits = _by_user(spec, data)
     else:
-        root = generated_root(spec, GENERATORS) or find_root(spec, data)
+        root = generated_root(spec, GENERATORS) or find_root(spec, data, trees_of(spec))
         splits = FORMATS[spec.format](root, spec, msmt17_val)
+        splits.cameras = not without_cameras(spec)
     if spec.version is not None and splits.version not in (None, spec.version):
         raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
     listed = {"train": splits.train, "query": splits.query, "gallery": splits.gallery}
     if splits.val is not None:
         listed |= {"val": splits.val, "train_val": splits.train + splits.val}
-    check_counts(spec, _counts(listed, splits), absent={"val", "train_val"} - listed.keys())
-    train = splits.train + (splits.val or [] if msmt17_val else [])
-    parts = {"train": train, "query": splits.query, "gallery": splits.gallery}
-    parts = {split: sorted(samples, key=lambda sample: sample.path) for split, samples in parts.items()}
-    _check_usable(spec.name, **parts)
+    absent = {"val", "train_val"} - listed.keys() | (set() if splits.train else {"train"})
+    check_counts(spec, _counts(listed, splits), absent=absent)
+    parts = _parts(splits, msmt17_val)
+    _check_usable(spec.name, parts, splits)
     check_present(_paths(parts), name=spec.name)
     if subset is not None:
+        if splits.rounds:
+            raise UserError(f"{spec.name}: --subset takes part of one test split; name it with `split: N`")
         parts = dict(zip(parts, choose_identities(**parts, n=subset), strict=True))
     paths = _paths(parts)
-    unreadable, notes = check_split(_files(root, parts), name=spec.name, skip=skip_unreadable)
+    unreadable, read_notes = check_split(_files(root, paths), name=spec.name, skip=skip_unreadable)
     bad = {paths[index] for index in unreadable}
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
-    _check_usable(spec.name, **parts)
+    _check_usable(spec.name, parts, splits)
     parts["train"] = _relabel(parts["train"])
-    manifest = Manifest.of(root, _files(root, parts).names, what=spec.name)
+    manifest = Manifest.of(root, _files(root, _paths(parts)).names, what=spec.name)
+    train, query, gallery, *rounds = parts.values()
     return ReidData(
         name=spec.name,
         version=splits.version,
         root=root,
-        **parts,
-        counts=_counts(parts, splits) | {"ignored": splits.ignored},
-        digest=_digest(parts, manifest),
+        train=train,
+        query=query,
+        gallery=gallery,
+        rounds=tuple(zip(rounds[::2], rounds[1::2])),
+        cameras=splits.cameras,
+        counts=_counts({"train": train, "query": query, "gallery": gallery}, splits) | {"ignored": splits.ignored},
+        digest=_digest(parts, manifest, splits),
         skipped=len(bad),
         manifest=manifest,
-        notes=tuple(notes),
+        notes=(*_notes(splits), *read_notes),
     )
+
+
+def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
+    """Return the lists by name, sorted: train, query, gallery, then query and gallery of each of several test splits.
+
+    Without cameras every file gets a camera of its own.
+    """
+    train = splits.train + (splits.val or [] if val else [])
+    query, gallery = splits.query, splits.gallery
+    if splits.rounds:
+        query, gallery = (
+            list({sample.path: sample for one in splits.rounds for sample in one[side]}.values()) for side in (0, 1)
+        )
+    parts = {"train": train, "query": query, "gallery": gallery}
+    for number, lists in enumerate(splits.rounds):
+        parts |= {f"query {number}": lists[0], f"gallery {number}": lists[1]}
+    if not splits.cameras:
+        files = {path: os.path.realpath(path) for path in _paths(parts)}
+        own = {file: number for number, file in enumerate(sorted(set(files.values())))}
+        parts = {
+            split: [Sample(sample.path, sample.identity, own[files[sample.path]]) for sample in samples]
+            for split, samples in parts.items()
+        }
+    return {split: sorted(samples, key=lambda sample: sample.path) for split, samples in parts.items()}
+
+
+def _notes(splits: Splits) -> tuple[str, ...]:
+    notes = list(splits.notes)
+    if not splits.cameras:
+        notes.append("no cameras: only the query image itself is left out of its ranking")
+    if not splits.train:
+        notes.append("no training images: it is scored only")
+    return tuple(notes)
 
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
@@ -138,27 +194,34 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
         spec,
         result,
         ("train", "query", "gallery"),
-        "a dict with 'train', 'query' and 'gallery', each a list of (path, identity, camera), both as int",
-        lambda row: isinstance(row, tuple | list) and [isinstance(item, Integral) for item in row[1:]] == [True, True],
+        "a dict with 'train', 'query' and 'gallery', each a list of (path, identity, camera), both as int, or of "
+        "(path, identity) without cameras",
+        lambda row: (
+            isinstance(row, tuple | list) and [isinstance(item, Integral) for item in row[1:]] in ([True], [True, True])
+        ),
     )
     samples = {
-        split: [
-            Sample(f"{root}/{file_below(root, path)}", int(identity), int(camera)) for path, identity, camera in part
-        ]
+        split: [Sample(f"{root}/{file_below(root, row[0])}", int(row[1]), int(row[-1])) for row in part]
         for split, part in rows.items()
     }
     train, query, gallery = (samples.get(split, []) for split in ("train", "query", "gallery"))
-    return root, Splits(train=train, query=query, gallery=gallery)
+    cameras = all(len(row) == 3 for part in rows.values() for row in part)
+    return root, Splits(train=train, query=query, gallery=gallery, cameras=cameras)
 
 
-def _check_usable(name: str, train: Sequence[Sample], query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
-    for split, samples in {"training": train, "query": query, "gallery": gallery}.items():
-        if not samples:
+def _check_usable(name: str, parts: dict[str, list[Sample]], splits: Splits) -> None:
+    for split in ("query", "gallery"):
+        if not parts[split]:
             raise UserError(f"{name}: no {split} images")
+    query, gallery = parts["query"], parts["gallery"]
     if not matched(query, gallery):
+        hint = (
+            " under another camera) in the gallery; are the folders of one data set, and the camera numbers right? "
+            "A set without cameras says `cameras: none` in its YAML file"
+        )
         raise UserError(
-            f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
-            "gallery; are the folders of one data set, and the camera numbers right?"
+            f"{name}: none of the {len(query)} queries has a match (the same identity"
+            + (hint if splits.cameras else ") in the gallery; are the lists of one data set?")
         )
 
 
@@ -168,33 +231,37 @@ def _relabel(train: Sequence[Sample]) -> list[Sample]:
 
 
 def _counts(parts: dict[str, list[Sample]], splits: Splits) -> dict[str, Any]:
-    counts: dict[str, Any] = {split: _summary(samples) for split, samples in parts.items()}
+    counts: dict[str, Any] = {split: _summary(samples, splits) for split, samples in parts.items()}
     distractors = [sample for sample in parts["gallery"] if sample.identity in splits.distractors]
     counts["gallery"]["identities"] -= len({sample.identity for sample in distractors})
     return counts | {"distractors": len(distractors), "junk": splits.junk}
 
 
-def _summary(samples: Sequence[Sample]) -> dict[str, int]:
+def _summary(samples: Sequence[Sample], splits: Splits) -> dict[str, int]:
     return {
         "images": len(samples),
         "identities": len({sample.identity for sample in samples}),
-        "cameras": len({sample.camera for sample in samples}),
+        "cameras": len({sample.camera for sample in samples}) if splits.cameras else 0,
     }
 
 
-def _digest(parts: dict[str, list[Sample]], manifest: Manifest) -> str:
-    samples = [(split, sample) for split, part in parts.items() for sample in part]
+def _digest(parts: dict[str, list[Sample]], manifest: Manifest, splits: Splits) -> str:
+    files = dict(zip(manifest.names, zip(manifest.sizes.tolist(), manifest.contents)))
+    names = dict(zip(_paths(parts), manifest.names))
     return manifest_digest(
-        (f"{split}/{sample.identity}/{sample.camera}/{name}", size, content.tobytes())
-        for (split, sample), name, size, content in zip(
-            samples, manifest.names, manifest.sizes.tolist(), manifest.contents
+        (
+            f"{split}/{sample.identity}/{sample.camera if splits.cameras else 'none'}/{names[sample.path]}",
+            files[names[sample.path]][0],
+            files[names[sample.path]][1].tobytes(),
         )
+        for split, part in parts.items()
+        for sample in part
     )
 
 
 def _paths(parts: dict[str, list[Sample]]) -> list[str]:
-    return [sample.path for samples in parts.values() for sample in samples]
+    return list(dict.fromkeys(sample.path for samples in parts.values() for sample in samples))
 
 
-def _files(root: Path, parts: dict[str, list[Sample]]) -> FileSplit:
-    return FileSplit.unlabelled("", root, (Path(path).relative_to(root).as_posix() for path in _paths(parts)))
+def _files(root: Path, paths: Sequence[str]) -> FileSplit:
+    return FileSplit.unlabelled("", root, (Path(path).relative_to(root).as_posix() for path in paths))

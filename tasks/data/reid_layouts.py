@@ -1,15 +1,19 @@
 """Re-identification data sets on disk: one parser per layout, from a folder to lists of samples."""
 
+import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from backbones.data.loading.read_image import is_image
-from backbones.data.spec import DatasetSpec
-from backbones.errors import UserError
+from backbones.data.spec import DatasetSpec, text_option
+from backbones.errors import UsageError, UserError, shortened
 
 JUNK, DISTRACTOR = -1, 0
+PARTS = ("train", "query", "gallery")
+MARKET_FOLDERS = dict(zip(PARTS, ("bounding_box_train", "query", "bounding_box_test")))
+ONE_EACH = "one per identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,99 +33,106 @@ class Splits:
     query: list[Sample]
     gallery: list[Sample]
     val: list[Sample] | None = None
+    rounds: list[tuple[list[Sample], list[Sample]]] = field(default_factory=list)
+    """Query and gallery of each test split if several are scored. `query` and `gallery` are then not read."""
     distractors: frozenset[int] = frozenset()
     """Identities in the gallery that mark distractors."""
+    cameras: bool = True
+    """Whether the cameras of samples are known."""
     junk: int = 0
     """Number of images dropped because the protocol excludes them from the score."""
     ignored: int = 0
     """Number of files that are no images (Thumbs.db, hidden files)."""
     version: str | None = None
+    notes: list[str] = field(default_factory=list)
+    """What was chosen or passed over, a line each."""
+
+
+def trees_of(spec: DatasetSpec) -> tuple[tuple[str, ...], ...] | None:
+    """Return what a folder must hold (see `Format.trees`) by the keys of the YAML; None: what its format says.
+
+    Training images may be missing: such a set is scored only.
+    """
+    if spec.format == "reid_lists":
+        return ((text_option(spec, "query") or "",),)
+    if spec.format != "market1501":
+        return None
+    train, *test = (f"{text_option(spec, part) or MARKET_FOLDERS[part]}/" for part in PARTS)
+    return (train, *test), tuple(test)
+
+
+def without_cameras(spec: DatasetSpec) -> bool:
+    """Return whether the YAML says `cameras: none`. Raises UsageError for another value."""
+    cameras = text_option(spec, "cameras")
+    if cameras not in (None, "none"):
+        raise UsageError(f"{spec.name}: `cameras` must be none (or left out), not {cameras!r}")
+    return cameras == "none"
 
 
 def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     """Read Market-1501: three folders of `0002_c1s1_000451_03.jpg` (identity, camera, sequence, frame, box).
 
-    -1 is junk and dropped, as in every published protocol; 0000 in the gallery are distractors and kept.
+    -1 is junk and dropped, as in every published protocol; 0000 in the gallery are distractors and kept, unless 0000
+    is a person among the training images or queries. Images in subfolders belong to the folder. The YAML may name the
+    folders (`train`, `query`, `gallery`) and the `pattern` of a file name, with groups for identity and camera.
 
     Raises:
-        UserError: an image is named otherwise, or a distractor stands outside the gallery.
+        UserError: an image is named otherwise.
+        UsageError: `pattern` is not a regular expression with these groups.
     """
-    train, train_junk, train_ignored = _market_folder(root / "bounding_box_train")
-    query, query_junk, query_ignored = _market_folder(root / "query")
-    gallery, gallery_junk, gallery_ignored = _market_folder(root / "bounding_box_test")
-    for sample in [*train, *query]:
-        if sample.identity == DISTRACTOR:
-            raise UserError(
-                f"{sample.path}: 0000 marks a distractor and belongs into bounding_box_test; identities count from 1"
-            )
-    return Splits(
-        train=train,
-        query=query,
-        gallery=gallery,
-        distractors=frozenset({DISTRACTOR}),
-        junk=train_junk + query_junk + gallery_junk,
-        ignored=train_ignored + query_ignored + gallery_ignored,
-        version=spec.version,
-    )
+    pattern = _pattern(spec)
+    splits = Splits(train=[], query=[], gallery=[], version=spec.version)
+    nested, other = [], []
+    for part in PARTS:
+        folder = root / (text_option(spec, part) or MARKET_FOLDERS[part])
+        for path in _files(folder):
+            shown = path.relative_to(root).as_posix()
+            if _is_clutter(path.name) or not is_image(path.name):
+                splits.ignored += 1
+                other += [] if _is_clutter(path.name) else [shown]
+                continue
+            nested += [shown] if path.parent != folder else []
+            match = pattern.match(path.name)
+            if not match or int(match[1]) < JUNK:
+                raise UserError(
+                    f"{path}: not named like a Market-1501 image (expected e.g. 0002_c1s1_000451_03.jpg); `pattern` in "
+                    "the YAML file says how names are read, `cameras: none` that they have no camera"
+                )
+            if int(match[1]) == JUNK:
+                splits.junk += 1
+            else:
+                camera = int(match[2]) if pattern.groups > 1 else 0
+                getattr(splits, part).append(Sample(str(path), int(match[1]), camera))
+    if any(sample.identity == DISTRACTOR for sample in (*splits.train, *splits.query)):
+        splits.notes.append("identities count from 0: 0 is a person, as it is among the training images or queries")
+    else:
+        splits.distractors = frozenset({DISTRACTOR})
+    if nested:
+        splits.notes.append(f"{len(nested)} images in subfolders are taken ({shortened(nested, 3)})")
+    if other:
+        splits.notes.append(f"{len(other)} files are skipped, not images by their names ({shortened(other, 3)})")
+    return splits
 
 
-def _market_folder(folder: Path) -> tuple[list[Sample], int, int]:
-    """Return samples sorted by file name, the number of junk images, and the number of other files."""
-    samples, junk, ignored = [], 0, 0
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or not is_image(path.name):
-            ignored += 1
-            continue
-        match = re.match(r"(-?\d+)_c(\d+)", path.name)
-        if not match or int(match[1]) < JUNK:
-            raise UserError(f"{path}: not named like a Market-1501 image (expected e.g. 0002_c1s1_000451_03.jpg)")
-        if int(match[1]) == JUNK:
-            junk += 1
-        else:
-            samples.append(Sample(str(path), int(match[1]), int(match[2])))
-    return samples, junk, ignored
+def _pattern(spec: DatasetSpec) -> re.Pattern[str]:
+    groups = 1 if without_cameras(spec) else 2
+    written = text_option(spec, "pattern") or (r"(-?\d+)" if groups == 1 else r"(-?\d+)_c(\d+)")
+    try:
+        pattern = re.compile(written, re.IGNORECASE)
+        if pattern.groups < groups:
+            raise re.error("it needs a group for the identity and one for the camera")
+    except re.error as error:
+        raise UsageError(f"{spec.name}: `pattern` {written!r}: {error}") from None
+    return pattern
 
 
-MSMT17_FOLDERS = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of its subfolders except hidden ones, in the order of names."""
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not _is_clutter(name))
+        yield from (Path(parent, name) for name in sorted(names))
 
 
-def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
-    """Read MSMT17: lists of `0000/0000_000_01_0303morning_0008_0.jpg 0` (path, identity; the camera is third).
-
-    V1 and V2 (faces blurred) differ in the names of the image folders and give different scores.
-
-    Args:
-        root: the folder that holds the lists.
-        spec: unused; every parser takes it.
-        val: whether `list_val.txt` is used and must exist.
-
-    Raises:
-        UserError: a list is missing, a line of one does not parse, or both versions lie in one folder.
-    """
-    versions = [name for name, folders in MSMT17_FOLDERS.items() if all((root / folder).is_dir() for folder in folders)]
-    if len(versions) != 1:
-        raise UserError(f"{root}: the image folders of V1 and of V2 lie side by side; keep each in a folder of its own")
-    train_folder, test_folder = (root / folder for folder in MSMT17_FOLDERS[versions[0]])
-    val_list = root / "list_val.txt"
-    if val and not val_list.is_file():
-        raise UserError(f"{val_list}: there is no such file; `--no-msmt17-val` trains on list_train.txt alone")
-    return Splits(
-        train=list(_msmt17_list(root / "list_train.txt", train_folder)),
-        val=list(_msmt17_list(val_list, train_folder)) if val_list.is_file() else None,
-        query=list(_msmt17_list(root / "list_query.txt", test_folder)),
-        gallery=list(_msmt17_list(root / "list_gallery.txt", test_folder)),
-        version=versions[0],
-    )
-
-
-def _msmt17_list(path: Path, folder: Path) -> Iterator[Sample]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            name, identity = line.rsplit(maxsplit=1)
-            yield Sample(str(folder / name), int(identity), int(Path(name).name.split("_")[2]))
-        except (ValueError, IndexError):
-            raise UserError(
-                f"{path}:{number}: {line!r} does not parse (expected e.g. 0000/0000_000_01_0303morning_0008_0.jpg 0)"
-            ) from None
+def _is_clutter(name: str) -> bool:
+    """Return whether an operating system or an archiver left this file or folder."""
+    return name.startswith(".") or name.lower() in ("thumbs.db", "desktop.ini", "__macosx")

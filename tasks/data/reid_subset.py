@@ -22,9 +22,9 @@ def choose_identities(
     """
     people = {sample.identity for sample in matched(query, gallery)}
     others = [sample for sample in gallery if sample.identity not in people]
-    have = {"training": len({sample.identity for sample in train}), "test": len(people)}
-    if n < 1 or n > min(have.values()):
-        raise UserError(f"subset {n}: the data set has {have['training']} training and {have['test']} test identities")
+    trainable = len({sample.identity for sample in train})
+    if n < 1 or n > len(people) or (train and n > trainable):
+        raise UserError(f"subset {n}: the data set has {trainable} training and {len(people)} test identities")
     trained = _first_by_content(train, n)
     tested = _first_by_content([sample for sample in query if sample.identity in people], n)
     ranked = sorted(others, key=lambda sample: (_content(sample), sample.path))

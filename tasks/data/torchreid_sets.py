@@ -1,23 +1,41 @@
-"""`--dataset torchreid:NAME`: opens the image data sets that the torchreid package knows. Nothing is downloaded."""
+"""`--dataset torchreid:NAME`: opens the image data sets that the torchreid package knows.
+
+Nothing is downloaded, and nothing is written beside the data: torchreid's classes see a folder of links to it.
+"""
 
 import contextlib
+import glob
+import json
+import random
+import shutil
+import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from backbones.data.spec import DatasetSpec
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
-from tasks.data.reid_layouts import Sample, Splits
+from tasks.data.reid_layouts import PARTS, Sample, Splits
+from tasks.data.reid_lists import chosen_splits
+
+DRAWN_SPLITS = ("splits.json", "splits_single_shot.json")
+"""Files into which torchreid's classes write the test splits that they draw."""
+SEED = 0
+"""Of these splits whatever the seed of a run, so that every machine scores the same ones."""
 
 
 def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     """Return the lists of torchreid's data set class for its folder below `root`, in the order of file names.
 
-    Identities of the training set are numbered in that order too: torchreid numbers them in the order of a set.
+    Of several test splits the key `split` chooses one (0 if left out) or all. Identities of the training set are
+    numbered in that order too: torchreid numbers them in the order of a set.
 
     Raises:
         UserError: torchreid is not installed, or it does not find the data set or parts of it.
-        UsageError: torchreid knows no such data set.
+        UsageError: torchreid knows no such data set or split.
     """
     known = _classes()
     name = str(spec.options.get("set"))
@@ -25,17 +43,58 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         raise UsageError(
             f"torchreid knows no image data set {name!r}{did_you_mean(name, known)}\nknown: {', '.join(sorted(known))}"
         )
-    opened = _open(known[name], root, spec.name)
-    train, query, gallery = (_samples(getattr(opened, split)) for split in ("train", "query", "gallery"))
+    kind, folder = known[name], root / known[name].dataset_dir
+    if not folder.is_dir():
+        raise MissingInput(f"{spec.name}: {folder}: no such folder; name the folder above it with `--data FOLDER`")
+    with _links(root, folder) as links, _fixed_draws():
+        opened = [_open(kind, links, root, spec.name)]
+        count = len(json.loads(Path(opened[0].split_path).read_bytes())) if hasattr(opened[0], "split_path") else 1
+        chosen = chosen_splits(spec, count)
+        if chosen != [0]:
+            opened = [_open(kind, links, root, spec.name, split_id=split) for split in chosen]
+        lists = [[_samples(getattr(one, part), links, root, spec.name) for part in PARTS] for one in opened]
+    train, query, gallery = lists[0]
     labels: dict[int, int] = {}
     for sample in train:
         labels.setdefault(sample.identity, len(labels))
-    return Splits(
+    splits = Splits(
         train=[Sample(sample.path, labels[sample.identity], sample.camera) for sample in train],
         query=query,
         gallery=gallery,
-        distractors=frozenset(known[name]._junk_pids),
+        distractors=frozenset(kind._junk_pids),
     )
+    if {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
+        splits.train = []
+        splits.notes.append("no training images (torchreid's class gives the test images in their place)")
+    if len(chosen) > 1:
+        splits.train, splits.rounds = [], _same_people([(query, gallery) for _, query, gallery in lists])
+    if count > 1:
+        which = (
+            f"all {count} test splits"
+            if len(chosen) > 1
+            else f"test split {chosen[0]} of {count} (`split` in a YAML file chooses)"
+        )
+        own = [entry for entry in DRAWN_SPLITS if (folder / entry).exists()]
+        splits.notes.append(
+            f"{which}, drawn with seed {SEED}" + "".join(f"; {folder / entry} is not used" for entry in own)
+        )
+    return splits
+
+
+def _same_people(rounds: list[tuple[list[Sample], list[Sample]]]) -> list[tuple[list[Sample], list[Sample]]]:
+    """Return test splits in which a person has one number, as VIPeR's class numbers the people of each split anew."""
+    listed = {(sample.path, sample.identity) for lists in rounds for part in lists for sample in part}
+    if len(listed) == len({path for path, _ in listed}):
+        return rounds
+    people: dict[str, int] = {}
+    for lists in rounds:
+        numbers: dict[int, int] = {}
+        for part in lists:
+            for place, sample in enumerate(part):
+                person = numbers.setdefault(sample.identity, people.get(sample.path, len(people)))
+                people.setdefault(sample.path, person)
+                part[place] = Sample(sample.path, person, sample.camera)
+    return rounds
 
 
 def _classes() -> dict[str, Any]:
@@ -46,7 +105,39 @@ def _classes() -> dict[str, Any]:
     return dict(vars(datasets)["__image_datasets"])  # includes what users registered there
 
 
-def _open(kind: Any, root: Path, name: str) -> Any:
+@contextlib.contextmanager
+def _links(root: Path, folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder in the place of `root`, with links to what `folder` holds, but for splits drawn before.
+
+    torchreid's classes write their splits and extracted images into the folder that they are given.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name) / folder.relative_to(root)
+        copy.mkdir(parents=True, exist_ok=True)
+        for entry in folder.iterdir():
+            if entry.suffix == ".json" and entry.name not in DRAWN_SPLITS:
+                shutil.copy(entry, copy / entry.name)  # through a link the original would be overwritten
+            elif entry.name not in DRAWN_SPLITS:
+                (copy / entry.name).symlink_to(entry)
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _fixed_draws() -> Iterator[None]:
+    """Seed the generators that torchreid's classes draw splits with, and sort the files that they draw from."""
+    states, listing = (random.getstate(), np.random.get_state()), glob.glob  # noqa: NPY002
+    random.seed(SEED)
+    np.random.seed(SEED)  # noqa: NPY002
+    glob.glob = lambda *args, **options: sorted(listing(*args, **options))
+    try:
+        yield
+    finally:
+        glob.glob = listing
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+def _open(kind: Any, links: Path, root: Path, name: str, **options: int) -> Any:
     def download_dataset(self: Any, dataset_dir: str, dataset_url: str | None) -> None:
         if not Path(dataset_dir).is_dir():
             raise MissingInput(f"{name}: {dataset_dir}: no such folder; name the folder above it with `--data FOLDER`")
@@ -55,10 +146,21 @@ def _open(kind: Any, root: Path, name: str) -> Any:
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")
         try:
-            return offline(root=str(root), verbose=False)
-        except (RuntimeError, AssertionError, OSError, ValueError, IndexError, AttributeError) as error:
-            raise UserError(f"{name}: torchreid cannot open it under {root}: {error}") from error
+            return offline(root=str(links), verbose=False, **options)
+        except UserError:
+            raise
+        except Exception as error:  # of another project's code, on data it does not expect
+            reason = str(error).replace(str(links), str(root))
+            raise UserError(
+                f"{name}: torchreid cannot open it under {root}: {type(error).__name__}: {reason}"
+            ) from error
 
 
-def _samples(rows: list[tuple[Any, ...]]) -> list[Sample]:
-    return sorted((Sample(str(row[0]), int(row[1]), int(row[2])) for row in rows), key=lambda sample: sample.path)
+def _samples(rows: list[tuple[Any, ...]], links: Path, root: Path, name: str) -> list[Sample]:
+    samples = []
+    for path, identity, camera, *_ in rows:
+        file = Path(str(path).replace(str(links), str(root), 1))
+        if not file.exists() and Path(path).exists():
+            raise MissingInput(f"{name}: {file} is still in its archive: extract it, as torchreid would")
+        samples.append(Sample(str(file), int(identity), int(camera)))
+    return sorted(samples, key=lambda sample: sample.path)

@@ -75,7 +75,8 @@ def _gallery(run: Run, lists: RankedLists, row: int, precision: float | None, pi
 
 
 def _image_name(names: NDArray[Any], identities: NDArray[Any], cameras: NDArray[Any], place: int) -> str:
-    return f"{names[place]} (identity {identities[place]}, camera {cameras[place]})"
+    camera = f", camera {cameras[place]}" if cameras[place] >= 0 else ""
+    return f"{names[place]} (identity {identities[place]}{camera})"
 
 
 def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
