@@ -82,7 +82,9 @@ class Classification(Task):
         chosen = {
             name: getattr(options, name) for name in ("label_fraction", "fraction_seed") if hasattr(options, name)
         }
-        data = open_classification(spec, root, subset=subset, skip_unreadable=skip_unreadable, **chosen)
+        trained = self.trains and getattr(options, "epochs", None) != 0
+        chosen |= {"subset": subset, "skip_unreadable": skip_unreadable, "trained": trained}
+        data = open_classification(spec, root, **chosen)
         for split, word in (("val", "validation"), ("train", "training"))[: 1 + self.trains]:
             if getattr(data, split) is None:
                 raise UserError(

@@ -25,6 +25,7 @@ from backbones.data.formats.unofficial_split import caltech101, colorectal_histo
 from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_counts, check_format, manifest_digest
 from backbones.data.splits.integrity import check_split, read_once
+from backbones.data.splits.overlap import overlap_notes
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import Split
 from backbones.data.splits.subsets import take_fraction, take_per_class
@@ -91,6 +92,7 @@ def open_classification(
     fraction_seed: int = 0,
     subset: int | None = None,
     skip_unreadable: bool = False,
+    trained: bool = True,
 ) -> ClassificationData:
     """Find, read and check a data set.
 
@@ -105,6 +107,7 @@ def open_classification(
         fraction_seed: the seed of that choice.
         subset: images of each class in both splits, before the label fraction.
         skip_unreadable: leave damaged images out instead of raising.
+        trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
         UserError: not found, incomplete, inconsistent, or with a damaged image.
@@ -129,6 +132,8 @@ def open_classification(
             name: _without_damaged(spec, split, layout.classes, skip_unreadable, notes)
             for name, split in splits.items()
         }
+    contents = {name: split.contents(spec.name) for name, split in readable.items()}
+    images = {name: (split.names, contents[name]) for name, split in readable.items()}
     return ClassificationData(
         name=spec.name,
         version=spec.version,
@@ -136,11 +141,11 @@ def open_classification(
         train=readable.get("train"),
         val=readable.get("val"),
         counts=_counts(readable) | {"ignored": layout.ignored},
-        digest=_digest(readable, spec.name),
+        digest=_digest(readable, contents, spec.name),
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
-        notes=tuple(notes),
+        notes=(*notes, *overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow")),
     )
 
 
@@ -178,8 +183,7 @@ def _counts(splits: dict[str, Split]) -> dict[str, Any]:
     return {name: {"images": len(split), "classes": len(np.unique(split.labels))} for name, split in splits.items()}
 
 
-def _digest(splits: dict[str, Split], what: str) -> str:
-    contents = {name: split.contents(what) for name, split in splits.items()}
+def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]], what: str) -> str:
     if sum(map(len, splits.values())) < REMEMBERED:
         return _manifest(splits, contents)
     # Sorting a million names takes seconds, so the digest is kept under that of the arrays it comes from.

@@ -48,6 +48,8 @@ class DatasetSpec:
     """Where to ask for it."""
     archives: tuple[Archive, ...] = ()
     """What `python -m transfer.doctor data --fetch NAME` gets, where the licence lets a program fetch it."""
+    overlap: str = "refuse"
+    """What test images among the training images are met with: `refuse`, or `allow` for self-tests."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keys that only this format knows."""
 
@@ -111,6 +113,8 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         raise UsageError(
             f"{path}: `name` is {facts['name']!r}; folders are named after it: no slash, nor a dot in front"
         )
+    if facts.get("overlap", "refuse") not in ("refuse", "allow"):
+        raise UsageError(f"{path}: `overlap` is {facts['overlap']!r}; it must be refuse or allow")
     facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
     facts["root"] = _roots(facts.get("root", []), folder)

@@ -5,7 +5,7 @@ A file of annotations for each split and a folder with its images: `annotations/
 """
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from backbones.data.spec import (
 )
 from backbones.data.splits.integrity import check_present
 from backbones.data.splits.manifest import Manifest
+from backbones.data.splits.overlap import Images, overlap_notes
 from backbones.errors import UsageError, UserError, shortened
 from tasks.data.coco_annotations import Classes, read_split
 from tasks.data.coco_images import Splits, check_images, choose_images
@@ -56,14 +57,14 @@ class CocoData:
     """Digest of the annotations and of the name, size and content of every image used."""
     skipped: int = 0
     """Number of images left out because they cannot be decoded."""
-    manifests: tuple[Manifest, ...] = ()
-    """The files of the images as they were when the digest was taken."""
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    """The files of the images of each split as they were when the digest was taken."""
     notes: tuple[str, ...] = ()
     """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
 
     def check_unchanged(self) -> None:
         """Raise Replaced for an image whose file has changed since the data set was opened."""
-        for manifest in self.manifests:
+        for manifest in self.manifests.values():
             manifest.check()
 
     @property
@@ -81,13 +82,9 @@ class CocoData:
         """Return whether masks can be trained and scored: nearly every object has a segmentation."""
         return self.unmasked <= FEW * self.objects
 
-    def training_images(self) -> list[Path]:
-        """Return the files of the training images."""
-        return [Path(path) for path in self.train.paths()] if self.train else []
-
-    def scored_images(self) -> list[Path]:
-        """Return the files of the images that scores are made of."""
-        return [Path(path) for path in self.val.paths()] if self.val else []
+    def images(self) -> dict[str, Images]:
+        """Return the names and contents of the images of each split."""
+        return {name: (manifest.names, manifest.contents) for name, manifest in self.manifests.items()}
 
     def as_coco(self, split: CocoSplit) -> dict[str, Any]:
         """Return the images, objects and categories of a split in COCO's format, with boxes as in the file."""
@@ -110,7 +107,12 @@ class CocoData:
 
 
 def open_coco(
-    spec: DatasetSpec, data: Path | None, *, subset: int | None = None, skip_unreadable: bool = False
+    spec: DatasetSpec,
+    data: Path | None,
+    *,
+    subset: int | None = None,
+    skip_unreadable: bool = False,
+    trained: bool = True,
 ) -> CocoData:
     """Find, parse and check a data set.
 
@@ -119,6 +121,7 @@ def open_coco(
         data: value of the `--data` option (see `spec.find_root`).
         subset: keep this many images of each split, those with objects first, ranked by content; subsets are nested.
         skip_unreadable: leave damaged images out, with their objects, instead of raising.
+        trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
         DatasetNotFound: the data set, or a part of it, does not exist.
@@ -149,7 +152,7 @@ def open_coco(
     splits, skipped, notes = check_images(spec, splits, skip=skip_unreadable)
     _check_usable(splits)
     manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
-    return CocoData(
+    opened = CocoData(
         name=spec.name,
         version=spec.version,
         root=root,
@@ -161,9 +164,10 @@ def open_coco(
         dropped={name: dropped for name, (_, _, dropped) in read.items()},
         digest=_digest(splits, manifests),
         skipped=skipped,
-        manifests=tuple(manifests.values()),
-        notes=tuple(notes),
+        manifests=manifests,
     )
+    shared = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
+    return replace(opened, notes=(*notes, *shared))
 
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[CocoSplit, Classes, dict[str, int]]]]:

@@ -4,19 +4,23 @@ A new layout is a parser (as in `reid_layouts`), its entry in `FORMATS` here, an
 `backbones.data.layouts.FORMATS`.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from backbones.data.formats.users_reader import file_below, read_by_user, rows_by_split
 from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, generated_root, manifest_digest
 from backbones.data.splits.integrity import check_present, check_split
 from backbones.data.splits.manifest import Manifest
+from backbones.data.splits.overlap import Images, overlap_notes, shared_images
 from backbones.data.splits.split import FileSplit
-from backbones.errors import UserError
+from backbones.errors import UserError, shortened
 from tasks.data.reid_layouts import Sample, Splits, market1501, trees_of, without_cameras
 from tasks.data.reid_lists import msmt17, reid_lists
 from tasks.data.reid_subset import choose_identities, matched
@@ -71,13 +75,13 @@ class ReidData:
         if self.manifest is not None:
             self.manifest.check()
 
-    def training_images(self) -> list[Path]:
-        """Return the files of the training images."""
-        return [Path(sample.path) for sample in self.train]
-
-    def scored_images(self) -> list[Path]:
-        """Return the files of the query and gallery images."""
-        return [Path(sample.path) for sample in (*self.query, *self.gallery)]
+    def images(self) -> dict[str, Images]:
+        """Return the names and contents of the images of each split."""
+        assert self.manifest is not None
+        names, contents = list(self.manifest.names), self.manifest.contents
+        ends = np.cumsum([0, len(self.train), len(self.query), len(self.gallery)])
+        parts = zip(("train", "query", "gallery"), itertools.starmap(slice, itertools.pairwise(ends)))
+        return {split: (names[part], contents[part]) for split, part in parts}
 
     def name_of(self, sample: Sample) -> str:
         """Return the file name of a sample relative to `root`, with forward slashes."""
@@ -91,6 +95,7 @@ def open_reid(
     subset: int | None = None,
     msmt17_val: bool = True,
     skip_unreadable: bool = False,
+    trained: bool = True,
 ) -> ReidData:
     """Find, parse and check a data set.
 
@@ -100,6 +105,7 @@ def open_reid(
         subset: keep this many training and this many test identities (see `reid_subset`).
         msmt17_val: MSMT17 trains on list_train + list_val, as TransReID does; else on list_train, as torchreid does.
         skip_unreadable: leave damaged images out instead of raising.
+        trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
         UserError: not found, incomplete, with a name that does not parse, with a damaged image, or without any query
@@ -135,7 +141,7 @@ def open_reid(
     parts["train"] = _relabel(parts["train"])
     manifest = Manifest.of(root, _files(root, _paths(parts)).names, what=spec.name)
     train, query, gallery, *rounds = parts.values()
-    return ReidData(
+    opened = ReidData(
         name=spec.name,
         version=splits.version,
         root=root,
@@ -150,6 +156,8 @@ def open_reid(
         manifest=manifest,
         notes=(*_notes(splits), *read_notes),
     )
+    notes = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
+    return replace(opened, notes=(*opened.notes, *notes, *_copied_queries(opened)))
 
 
 def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
@@ -223,6 +231,18 @@ def _check_usable(name: str, parts: dict[str, list[Sample]], splits: Splits) -> 
             f"{name}: none of the {len(query)} queries has a match (the same identity"
             + (hint if splits.cameras else ") in the gallery; are the lists of one data set?")
         )
+
+
+def _copied_queries(data: ReidData) -> list[str]:
+    """Return a line if queries are in the gallery under other cameras, where they count as matches."""
+    images = data.images()
+    pairs = [
+        (query, data.gallery[row])
+        for place, row in shared_images(images["query"], images["gallery"])
+        if (query := data.query[place]).camera != data.gallery[row].camera
+    ]
+    examples = shortened([f"{data.name_of(copy)} = {data.name_of(query)}" for query, copy in pairs], 3)
+    return [f"{len(pairs)} gallery images are copies of queries under other cameras: {examples}"] if pairs else []
 
 
 def _relabel(train: Sequence[Sample]) -> list[Sample]:

@@ -27,8 +27,9 @@ class DetectFacts(TaskFacts):
         self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> CocoData:
         """Read images, objects and categories; see `tasks.data.coco.open_coco`."""
-        data = open_coco(spec, root, subset=subset, skip_unreadable=skip_unreadable)
-        for split in ("train", "val") if options.epochs else ("val",):
+        trained = options.epochs > 0
+        data = open_coco(spec, root, subset=subset, skip_unreadable=skip_unreadable, trained=trained)
+        for split in ("train", "val") if trained else ("val",):
             if getattr(data, split) is None:
                 raise UserError(
                     f"{data.name}: there is no {split} split, and detect needs one; name its files in a YAML"

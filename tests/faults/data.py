@@ -46,10 +46,10 @@ def image_folder(work: Path) -> Made:
 def parquet_files(work: Path) -> Made:
     """A set in the columns that the hub's sets have."""
     root = work / "parquet"
-    draw(root / "one.png", 3)
-    content = (root / "one.png").read_bytes()
-    (root / "one.png").unlink()
-    for split in ("train", "test"):
+    for place, split in enumerate(("train", "test"), start=3):
+        draw(root / "one.png", place)
+        content = (root / "one.png").read_bytes()
+        (root / "one.png").unlink()
         parquet.write_table(pa.table({"image": [content] * 6, "label": [0, 1, 2] * 2}), root / f"{split}.parquet")
     return root, _files(root), lambda copy: _labelled("parquet", copy, image="image", label="label")
 
@@ -116,7 +116,7 @@ def coco_files(work: Path) -> Made:
 def draw(path: Path, seed: int, size: tuple[int, int] = (16, 8), red: int = 0) -> None:
     """Write noise as an image of so many rows and columns, redder by so much."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+    noise = np.random.default_rng([seed, *path.parent.name.encode()]).integers(0, 256, (*size, 3), dtype=np.uint8)
     noise[..., 0] = noise[..., 0] // 2 + red
     Image.fromarray(noise).save(path)
 

@@ -50,7 +50,8 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Chec
     if "generator" in spec.options:
         return CheckResult("ok", f"{spec.name}: embedded, made when first used")
     try:
-        return CheckResult("ok", f"{spec.name}: complete{description(open_any(spec, data))}")
+        opened = open_any(spec, data)
+        return CheckResult("ok", f"{spec.name}: complete{description(opened)}", "\n".join(opened.notes))
     except DatasetNotFound as error:
         fetchable = f"\n`python -m transfer.doctor data --fetch {spec.name}` gets it" if spec.archives else ""
         fix = f"`python -m transfer.doctor data {spec.name}` shows where it was looked for\nto get it: {spec.how}"

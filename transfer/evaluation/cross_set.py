@@ -1,13 +1,13 @@
 """Runs of `--test-dataset`: what a training learned is scored on other data sets, each as a run of its own."""
 
-from collections import Counter
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from backbones.checkpoints.exports import EXPORT
-from backbones.errors import UsageError, UserError, shortened
-from backbones.weights import sha256
+from backbones.data.splits.overlap import overlap_notes
+from backbones.errors import UsageError, tell
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.evaluation.evaluate import evaluate
@@ -28,11 +28,11 @@ def evaluate_across(
         check_run, progress: as of `evaluate`.
 
     Raises:
-        UserError: as `evaluate`; also if a test set shares images with a training set. Nothing has run then.
+        UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing has run then.
     """
     names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
     if names:
-        _check(command, task, names)
+        _check(command, task, names, partial(tell, file=sys.stderr) if progress else lambda text: None)
     result = evaluate(command, task, check_run, progress=progress)
     for record in list(result.records) if names else []:
         if not record.training_failed:
@@ -43,7 +43,7 @@ def evaluate_across(
     return result
 
 
-def _check(command: Command, task: Task, names: tuple[str, ...]) -> None:
+def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[str], None]) -> None:
     if command.options.epochs == 0:
         raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
     if command.run.save_weights == "none":
@@ -53,22 +53,9 @@ def _check(command: Command, task: Task, names: tuple[str, ...]) -> None:
     tested = [open_dataset(name, scoring, task) for name in names]
     for training in trained:
         for test in tested:
-            shared = shared_images(training, test)
-            if shared:
-                raise UserError(
-                    f"--test-dataset {test.name}: {len(shared)} of its scored images are training images of "
-                    f"{training.name} ({shortened(shared, 3)}); scores on them would be no test"
-                )
-
-
-def shared_images(training: Any, test: Any) -> list[str]:
-    """Return the scored images of a test set whose bytes are those of a training image. Only equal sizes are read."""
-    files, scored = training.training_images(), test.scored_images()
-    sizes = Counter(file.stat().st_size for file in files)
-    candidates = [file for file in scored if file.stat().st_size in sizes]
-    wanted = {file.stat().st_size for file in candidates}
-    digests = {sha256(file) for file in files if file.stat().st_size in wanted}
-    return [file.name for file in candidates if sha256(file) in digests]
+            images = test.images() | {"train": training.images()["train"]}
+            for line in overlap_notes(f"--test-dataset {test.name}", images, trained=training.name):
+                say(f"{test.name}: {line}")  # the run is the same without a training: no note of it
 
 
 def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Command:

@@ -33,7 +33,7 @@ def images(root: Path) -> tuple[list[str], Path]:
         for shade, name in ((10, "a"), (200, "b")):
             (root / split / name).mkdir(parents=True)
             for number in range(3):
-                (root / split / name / f"{number}.bmp").write_bytes(bitmap(shade + number))
+                (root / split / name / f"{number}.bmp").write_bytes(bitmap(shade + number + 9 * (split == "val")))
     Path("set.yaml").write_text(f"format: image_folder\nroot: {root}\n")
     options = ["knn", "--k", "2", "--other-k", "1", "--size", "32", "--resize", "32"]
     return options, root / "val" / "a" / "1.bmp"

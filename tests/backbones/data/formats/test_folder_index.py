@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
     for split in ("train", "val"):
         for label in ("cat", "dog"):
             for number in range(4):
-                draw(tmp_path / "set" / split / label / f"{number}.png", 10 * number)
+                draw(tmp_path / "set" / split / label / f"{number}.png", 10 * number + (split == "val"))
     age(tmp_path / "set")
     return tmp_path / "set"
 

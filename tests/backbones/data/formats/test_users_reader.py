@@ -72,8 +72,8 @@ def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytes
 
 
 def test_people_are_read(folder: Path) -> None:
-    rows = [(f"red_{n:04}.png", n // 4, n % 2) for n in range(8)]
-    reads(folder, repr({"train": rows, "query": rows[:2], "gallery": rows[2:]}))
+    rows = [(f"red_{n:04}.png", n // 4 % 2, n % 2) for n in range(16)]
+    reads(folder, repr({"train": rows[:8], "query": rows[8:10], "gallery": rows[10:]}))
     data = open_reid(resolve_dataset("my_data.yaml"), None)
     assert [(sample.identity, sample.camera) for sample in data.train[:2]] == [(0, 0), (0, 1)]
     assert data.counts["query"] == {"images": 2, "identities": 1, "cameras": 2}

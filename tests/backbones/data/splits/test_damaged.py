@@ -20,8 +20,8 @@ from transfer.pretrain import main
 def draw(folder: Path, count: int, damaged: tuple[int, ...]) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{number:02d}.png" for number in range(count)]
-    for number, name in enumerate(names):
-        Image.new("RGB", (16, 16), (number, 0, 0)).save(folder / name)
+    for number, name in enumerate(names):  # the two splits of a set have other shades of green
+        Image.new("RGB", (16, 16), (number, len(str(folder)), 0)).save(folder / name)
         if number in damaged:
             (folder / name).write_bytes((folder / name).read_bytes()[:50])
     return names

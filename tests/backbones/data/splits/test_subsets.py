@@ -60,7 +60,7 @@ def test_a_folder_and_parquet_give_the_same_images(root, tmp_path, given):
 
 def test_subsets_are_nested_and_take_all_of_a_small_class(root):
     write_images(root / "train" / "emu", 2, 60)
-    write_images(root / "val" / "emu", 1, 60)
+    write_images(root / "val" / "emu", 1, 160)
     split = train(root)
     small, large = take_per_class(split, 2), take_per_class(split, 4)
     assert set(small.names) < set(large.names)
