@@ -107,7 +107,11 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale
 
 
 def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
-    """Return whether torch's own operations are faster (few scores on a CPU) or needed (forward-mode derivatives)."""
+    """Return whether torch's own operations are faster (few scores on a CPU) or needed: for forward-mode derivatives,
+    and for an exported graph, which then needs none of this suite and holds for every batch.
+    """
+    if torch.compiler.is_exporting():
+        return True
     if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in (q, k, v)):
         return True
     trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)

@@ -30,23 +30,38 @@ class Ranks:
 
 
 ALONE = Ranks()
+_FIX = "for one process `unset WORLD_SIZE RANK LOCAL_RANK`, for several start with torchrun"
 
 
 def ranks_from_environment(token_ranks: int = 1) -> Ranks:
-    """Return what `torchrun` sets in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; a world of one without it.
+    """Return what `torchrun` sets in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
+
+    Without WORLD_SIZE, or with 1, this is a world of one, whatever else a cluster has left in the environment. Empty
+    variables count as unset.
 
     Raises:
-        UsageError: groups of `token_ranks` ranks would leave some over.
+        UsageError: variables that describe no job, or groups of `token_ranks` ranks that would leave some over.
     """
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    values = [int(os.environ.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1"))]
-    if values[1] % token_ranks:
+    world = _number("WORLD_SIZE", 1)
+    if world % token_ranks:
         raise UsageError(
-            f"--sequence-parallel {token_ranks}: {values[1]} ranks do not make groups of {token_ranks}; start a "
+            f"--sequence-parallel {token_ranks}: {world} ranks do not make groups of {token_ranks}; start a "
             f"multiple of it with torchrun --nproc-per-node {token_ranks} -m transfer..."
         )
-    rank, world, local_rank, local_world = values
-    return Ranks(rank, world, local_rank, local_world, token_ranks)
+    if world == 1:
+        return Ranks()
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        raise UsageError(f"WORLD_SIZE={world}, but not {', '.join(missing)}, is set; {_FIX}")
+    rank = _number("RANK", 0, below=world)
+    return Ranks(rank, world, _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1), token_ranks)
+
+
+def _number(name: str, default: int, below: int | None = None) -> int:
+    text = os.environ.get(name) or str(default)
+    if not text.isdecimal() or (below is not None and int(text) >= below) or (name.endswith("SIZE") and not int(text)):
+        raise UsageError(f"the environment variable {name}={text} describes no distributed job; {_FIX}")
+    return int(text)
 
 
 def part_of_rank(items: list[Any], ranks: Ranks) -> list[Any]:

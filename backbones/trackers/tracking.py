@@ -1,4 +1,4 @@
-"""Opens the tracker of a run. A tracker that fails while the run goes on is left out; the run itself does not fail."""
+"""Opens the tracker of a run. A tracker that fails, at its start or later, is left out; the run goes on."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from backbones.errors import MissingInput, UserError, first_line
+from backbones.errors import MissingInput, reason_of
 from backbones.trackers.tracker import Ending, TrackedRun, Tracker
 
 TRACKERS = ("tensorboard", "trackio", "wandb")
@@ -30,23 +30,17 @@ def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> I
     Args:
         name: one of `TRACKERS`, or none.
         run: None for the ranks that write nothing.
-        say: gets one line when the tracker fails in the middle of the run, which goes on without it.
+        say: gets one line when the tracker fails, and the run goes on without it.
 
     Raises:
         MissingInput: the package is not installed.
-        UserError: the tracker cannot be opened.
     """
     if name == "none" or run is None:
         yield Tracker()
         return
     check_installed(name)
-    try:
-        opened: Tracker = importlib.import_module(f"backbones.trackers.{name}").TRACKER(run)
-    except Exception as error:
-        raise UserError(
-            f"--tracker {name}: cannot be opened: {first_line(error)}; --tracker none goes without"
-        ) from error
-    tracker = _Guarded(name, opened, say)
+    tracker = _Guarded(name, say)
+    tracker.open(run)
     ending: Ending = "failed"
     try:
         yield tracker
@@ -63,9 +57,13 @@ def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> I
 class _Guarded(Tracker):
     """Passes everything on to another tracker, until that raises."""
 
-    def __init__(self, name: str, tracker: Tracker, say: Callable[[str], None]):
+    def __init__(self, name: str, say: Callable[[str], None]):
         self.name, self.say = name, say
-        self.tracker = tracker
+        self.tracker = Tracker()
+
+    def open(self, run: TrackedRun) -> None:
+        with self._until_failure():
+            self.tracker = importlib.import_module(f"backbones.trackers.{self.name}").TRACKER(run)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         with self._until_failure():
@@ -85,4 +83,5 @@ class _Guarded(Tracker):
             yield
         except Exception as error:
             self.tracker = Tracker()
-            self.say(f"--tracker {self.name} failed ({first_line(error)}); the run goes on without it")
+            reason = " ".join(reason_of(error).split())
+            self.say(f"--tracker {self.name} failed ({reason}); the run goes on without it")

@@ -18,14 +18,14 @@ class WeightsAndBiases(Tracker):
         # a run object of its own: a notebook's current run stays as it is
         self.run = wandb.init(
             project=project("WANDB_PROJECT"),
-            id=run.run_id,
+            id=run.run_id.replace(",", "+"),  # it takes no comma
             name=run.run_id,
             dir=str(run.folder.parent),
             mode=cast(Any, os.environ.get("WANDB_MODE") or "offline"),  # wandb checks the name
             reinit="create_new",
             resume="allow",
             config=dict(run.options),
-            tags=[*run.tags.values()],
+            tags=[tag[:64] for tag in run.tags.values()],  # it takes no longer ones
             settings=wandb.Settings(silent=True, console="off", disable_code=True, save_code=False),
         )
 

@@ -254,3 +254,27 @@ def test_few_scores_and_many_agree(monkeypatch):
             found.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
         for one, other in zip(*found):
             torch.testing.assert_close(one, other)
+
+
+class _Stack(nn.Module):
+    """Every h, and each meaning of L, on the same tokens."""
+
+    def __init__(self):
+        super().__init__()
+        lengths = [{"length": "image"}, {"length": "train", "train_tokens": 197}, {"alpha": "learned"}]
+        kinds = [*((name, {}) for name in SCALAR), *(("relu", options) for options in lengths)]
+        self.blocks = nn.ModuleList(make_attention(name, 8, 2, qk_norm=True, **options) for name, options in kinds)
+
+    def forward(self, x):
+        return torch.stack([block(x) for block in self.blocks])
+
+
+def test_an_exported_graph_holds_for_every_batch():
+    """130 tokens: above 22 images a CPU computes these scores in blocks, by an operator that only the suite has."""
+    model = _Stack().eval()
+    dimension = torch.export.Dim("b", min=1, max=64)
+    program = torch.export.export(model, (torch.randn(2, 130, 8),), dynamic_shapes=({0: dimension},))
+    assert not [node for node in program.graph.nodes if "transfer" in str(node.target)]
+    for batch in (1, 2, 33):
+        x = torch.randn(batch, 130, 8)
+        torch.testing.assert_close(program.module()(x), model(x))
