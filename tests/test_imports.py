@@ -5,6 +5,7 @@ stand after it. `docs/architecture.md` draws the same list.
 """
 
 import ast
+import re
 from collections.abc import Callable
 from functools import cache
 from graphlib import TopologicalSorter
@@ -189,6 +190,13 @@ def test_one_module_writes_csv() -> None:
     writers = {name for name in MODULES if "csv" in imported(name) and "csv.writer" in MODULES[name].read_text()}
     assert writers == {"backbones.runtime.csv_text"}
     assert "from csv import writer" not in "".join(path.read_text(encoding="utf-8") for path in MODULES.values())
+
+
+def test_oracles_know_nothing_of_the_suite() -> None:
+    for path in (ROOT / "tests" / "oracles").glob("*.py"):
+        assert not re.search(r"^ *(from|import) (backbones|tasks|transfer)", path.read_text(encoding="utf-8"), re.M), (
+            path
+        )
 
 
 def imported_at_once(module: str) -> set[str]:

@@ -11,6 +11,7 @@ from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tasks.probing.draws import spread
 from tasks.task import load_task
+from tests.oracles.probes import ridge
 from tests.support import context
 from tests.tasks.support import digits, smoke_options
 
@@ -35,15 +36,6 @@ def pixels_of(split) -> np.ndarray:
     return np.stack([np.asarray(split.read(index)) for index in range(len(split))])
 
 
-def plain_accuracy(train, labels, test, truth, l2: float) -> float:
-    """big_vision's probe in numpy, as its text says it, with the primal form alone."""
-    mean, std = train.mean(0), train.std(0) + 1e-5
-    x, z = (np.hstack([(f - mean) / std, np.full((len(f), 1), 100.0)]) for f in (train, test))
-    y = np.where(labels[:, None] == np.arange(10), 1.0, -1.0)
-    weights = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1]), x.T @ y)
-    return float((np.argmax(z @ weights, axis=1) == truth).mean())
-
-
 def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
     data = digits(30)
     scores, outcomes, here = run(tmp_path, "--support", "bigvision", "--draws", "2", "--shots", "1", "8", data=data)
@@ -61,7 +53,8 @@ def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
             chosen = np.concatenate(
                 [generator.permutation(np.where(data.train.labels == c)[0])[:shots] for c in range(10)]
             )
-            accuracies.append(plain_accuracy(train[chosen], data.train.labels[chosen], test, data.val.labels, 1024.0))
+            probe = ridge(train[chosen], data.train.labels[chosen], 1024.0, 10)
+            accuracies.append(np.mean([probe.outputs(row).argmax() for row in test] == data.val.labels))
         assert outcomes[f"correct_{shots}shot"].mean(0) == pytest.approx(accuracies)
         assert scores[f"accuracy_{shots}shot"] == pytest.approx(np.mean(accuracies))
         details = here.details[f"accuracy_{shots}shot"]

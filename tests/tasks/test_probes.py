@@ -4,6 +4,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from tasks.probes import LeastSquares, Logistic, Neighbours, best_strength, ridge, standardise
+from tests.oracles.probes import ridge as plain_ridge
 
 
 def blobs(per_class: int, classes: int, dim: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -15,29 +16,19 @@ def blobs(per_class: int, classes: int, dim: int, seed: int = 0) -> tuple[torch.
     return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels)
 
 
-def plain_weights(features, labels, l2, classes):
-    """The formula in numpy, one class at a time: (X^T X + l2 I) w = X^T y."""
-    x = np.asarray(features, np.float64)
-    mean = x.sum(0) / len(x)
-    std = np.sqrt(((x - mean) ** 2).sum(0) / len(x)) + 1e-5
-    x = np.hstack([(x - mean) / std, np.full((len(x), 1), 100.0)])
-    gram = x.T @ x + l2 * np.eye(x.shape[1])
-    columns = [np.linalg.solve(gram, x.T @ np.where(np.asarray(labels) == c, 1.0, -1.0)) for c in range(classes)]
-    return np.stack(columns, axis=1), mean, std
-
-
 @pytest.mark.parametrize("per_class", [1, 10, 30])
 @pytest.mark.parametrize("dim", [1, 48, 200])
 @pytest.mark.parametrize("l2", [1e-2, 1024.0])
 def test_ridge_is_the_plain_formula(per_class: int, dim: int, l2: float) -> None:
     features, labels = blobs(per_class, 5, dim)
     weights = ridge(features, labels, l2=l2, classes=5)
-    expected, mean, std = plain_weights(features, labels, l2, 5)
+    stated = plain_ridge(features.double().numpy(), labels.numpy(), l2, 5)
     assert weights.dtype == torch.float64
     assert weights.shape == (dim + 1, 5)
     test, _ = blobs(40, 5, dim, seed=1)
-    x = np.hstack([(test.numpy().astype(np.float64) - mean) / std, np.full((len(test), 1), 100.0)])
-    np.testing.assert_allclose(x @ weights.numpy(), x @ expected, atol=1e-9, rtol=1e-9)
+    x = np.hstack([(test.double().numpy() - stated.mean) / stated.std, np.full((len(test), 1), 100.0)])
+    expected = [stated.outputs(row) for row in test.double().numpy()]
+    np.testing.assert_allclose(x @ weights.numpy(), expected, atol=1e-9, rtol=1e-9)
 
 
 def test_ridge_takes_arrays_and_predictions_are_the_highest_output() -> None:

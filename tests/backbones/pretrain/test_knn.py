@@ -1,38 +1,23 @@
-import math
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from backbones.errors import UserError
 from backbones.pretrain.knn import true_class_ranks, weighted_knn
-
-
-def plainly(train: Tensor, labels: Tensor, test: Tensor, k: int, temperature: float, classes: int) -> list[list[int]]:
-    """The definition, one pair at a time."""
-    answers = []
-    for row in test.tolist():
-        pairs = []
-        for index, other in enumerate(train.tolist()):
-            cosine = sum(a * b for a, b in zip(row, other)) / (math.hypot(*row) * math.hypot(*other))
-            pairs.append((-round(cosine, 6), index))
-        votes = [0.0] * classes
-        for negative, index in sorted(pairs)[:k]:
-            votes[int(labels[index])] += math.exp(-negative / temperature)
-        answers.append(sorted(range(classes), key=lambda c: (-votes[c], c)))
-    return answers
+from tests.oracles.knn import class_rank, similarities, votes
 
 
 @pytest.mark.parametrize("block", [None, 1, 4])
 @pytest.mark.parametrize("temperature", [0.07, 1.0])
-def test_votes_are_those_of_a_plain_double_loop(block: int | None, temperature: float) -> None:
+def test_votes_are_those_of_the_plain_statement(block: int | None, temperature: float) -> None:
     generator = torch.Generator().manual_seed(0)
     train, test = (torch.randn(count, 5, generator=generator) for count in (40, 11))
     labels = torch.randint(4, (40,), generator=generator)
     found = weighted_knn(train, labels, test, k=[1, 7, 40], temperature=temperature, classes=4, block=block, top=4)
     for k, answers in found.items():
-        assert answers.tolist() == plainly(train, labels, test, k, temperature, 4)
+        for feature, ranked in zip(test.double().numpy(), answers):
+            totals = votes(similarities(train.double().numpy(), feature), labels.numpy(), k, temperature, 4)
+            assert [class_rank(totals, label, 4) for label in ranked.tolist()] == [0, 1, 2, 3]
 
 
 def test_each_k_is_answered_as_if_alone_and_blocks_change_nothing() -> None:

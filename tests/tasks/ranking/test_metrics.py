@@ -8,6 +8,7 @@ import torch
 
 from tasks.ranking import distances as distances_module
 from tasks.ranking.metrics import OUTCOMES, Ranking, rank, rank_distances
+from tests.oracles.ranking import RANKS, junk, score_list
 
 
 def labels(queries, gallery, *, identities, cameras, seed=0):
@@ -35,50 +36,6 @@ def squared(query, gallery):
     return ((query[:, None].astype(np.float64) - gallery) ** 2).sum(2)
 
 
-def kept_relevance(row, query_id, gallery_ids, query_camera, gallery_cameras, order):
-    """Whether each kept gallery image matches, nearest first; ties stand as in `order`."""
-    ranked = sorted(order, key=lambda column: row[column])
-    return [
-        gallery_ids[column] == query_id
-        for column in ranked
-        if not (gallery_ids[column] == query_id and gallery_cameras[column] == query_camera)
-    ]
-
-
-def plain_scores(relevance, max_rank=50):
-    """AP by both rules, INP, rank of the first match and CMC of one list, as defined; None without a match."""
-    ranks = [place for place, match in enumerate(relevance, start=1) if match]
-    if not ranks:
-        return None
-    precisions, trapezoids = [], []
-    for hits, place in enumerate(ranks, start=1):
-        old = (hits - 1) / (place - 1) if place > 1 else 1.0
-        precisions.append(hits / place)
-        trapezoids.append((old + hits / place) / 2)
-    return {
-        "rectangle": sum(precisions) / len(ranks),
-        "trapezoid": sum(trapezoids) / len(ranks),
-        "inp": len(ranks) / ranks[-1],
-        "first": ranks[0],
-        "cmc": np.array([float(ranks[0] <= place) for place in range(1, max_rank + 1)]),
-    }
-
-
-def plain_ranking(distances, names, max_rank=50):
-    gallery_ids, gallery_cameras = names[1], names[3]
-    return [
-        plain_scores(
-            kept_relevance(row, query_id, gallery_ids, camera, gallery_cameras, range(len(gallery_ids))), max_rank
-        )
-        for row, query_id, camera in zip(distances, names[0], names[2])
-    ]
-
-
-def first(found):
-    """The expected rank of the first match."""
-    return found.before + (found.tied + 1) / (found.hits + 1)
-
-
 def assert_same(left, right):
     for name in OUTCOMES:
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
@@ -89,46 +46,51 @@ def assert_same(left, right):
 @pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
 @pytest.mark.parametrize(
     ("queries", "gallery", "dim", "identities", "cameras"),
-    [(1, 3, 4, 1, 9), (80, 40, 16, 30, 3), (70, 2000, 8, 2, 2)],
+    [(1, 3, 4, 1, 9), (80, 40, 16, 30, 3), (70, 2000, 8, 2, 2), (60, 400, 0, 90, 3)],
 )
 def test_scores_follow_their_definitions(queries, gallery, dim, identities, cameras, rule):
+    """In float64, as the oracle, so that the same neighbours are nearer; with `dim` 0 they tie often."""
     names = labels(queries, gallery, identities=identities, cameras=cameras)
-    # in float64, as the plain distances, so that the same neighbours are nearer
-    query, images = (part.astype(np.float64) for part in features(queries, gallery, dim, ids=names[:2]))
-    found = rank(query, images, *names, max_rank=20, ap=rule)
-    expected = plain_ranking(squared(query, images), names, max_rank=20)
-    assert found.valid.tolist() == [one is not None for one in expected]
+    drawn = features(queries, gallery, dim, ids=names[:2]) if dim else tied_features(queries, gallery)
+    query, images = (part.astype(np.float64) for part in drawn)
+    found = rank(query, images, *names, ap=rule)
+    lists = []
+    for row, query_id, camera in zip(squared(query, images), names[0], names[2]):
+        kept = ~junk(query_id, camera, names[1], names[3])
+        lists.append(score_list(row[kept], names[1][kept] == query_id, rule))
+    assert found.valid.tolist() == [one is not None for one in lists]
     assert np.isnan(found.ap[~found.valid]).all()
-    valid = [one for one in expected if one]
-    np.testing.assert_allclose(found.ap[found.valid], [one[rule] for one in valid], atol=1e-12)
-    np.testing.assert_allclose(found.inp[found.valid], [one["inp"] for one in valid], atol=1e-12)
-    np.testing.assert_array_equal(first(found)[found.valid], [one["first"] for one in valid])
-    np.testing.assert_allclose(found.cmc, np.mean([one["cmc"] for one in valid], axis=0), atol=1e-12)
-    assert found.mAP == pytest.approx(np.mean([one[rule] for one in valid]), abs=1e-12)
-    assert found.mINP == pytest.approx(np.mean([one["inp"] for one in valid]), abs=1e-12)
+    expected = np.array([(one.ap, one.inp, *one.cmc) for one in lists if one])
+    ours = np.column_stack([found.ap, found.inp, found.cmc_of_queries[:, np.array(RANKS) - 1]])
+    np.testing.assert_allclose(ours[found.valid], expected, atol=1e-12)
+    summary = dict(zip(("mAP", "mINP", *(f"rank{place}" for place in RANKS)), expected.mean(0)))
+    assert found.scores() == pytest.approx(summary, abs=1e-12)
+
+
+def in_order(match, rule):
+    """AP, mINP and CMC of a list without ties."""
+    hits = np.flatnonzero(match) + 1
+    precisions = np.arange(1, len(hits) + 1) / hits
+    if rule == "trapezoid":
+        before = [found / (place - 1) if place > 1 else 1.0 for found, place in enumerate(hits)]
+        precisions = (precisions + before) / 2
+    return precisions.mean(), len(hits) / hits[-1], *(float(hits[0] <= place) for place in RANKS)
 
 
 @pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
 @pytest.mark.parametrize("seed", range(4))
-def test_ties_score_the_mean_over_all_permutations(seed, rule):
-    gallery = 6
-    names = labels(4, gallery, identities=2, cameras=3, seed=seed)
-    names[1][:2], names[3][:2], names[0][0], names[2][0] = [0, 1], 5, 0, 2  # query 0 has a match
-    distances = np.random.default_rng(seed).integers(0, 3, (4, gallery)).astype(np.float32)
-    found = rank_distances(distances, *names, max_rank=8, ap=rule)
-    for query, row in enumerate(distances):
-        lists = [
-            plain_scores(kept_relevance(row, names[0][query], names[1], names[2][query], names[3], order), 8)
-            for order in itertools.permutations(range(gallery))
-        ]
-        assert found.valid[query] == (lists[0] is not None)
-        if not found.valid[query]:
-            continue
-        for name, value in (("inp", found.inp), ("first", first(found)), (rule, found.ap)):
-            assert value[query] == pytest.approx(np.mean([one[name] for one in lists]), abs=1e-12)
-        np.testing.assert_allclose(
-            found.cmc_of_queries[query], np.mean([one["cmc"] for one in lists], axis=0), atol=1e-12
-        )
+def test_ties_score_the_mean_over_all_their_orders(seed, rule):
+    """Ours, and the oracle's."""
+    random = np.random.default_rng(seed)
+    distances, match = random.integers(0, 3, 7).astype(float), random.random(7) < 0.4
+    match[0] = True
+    orders = [order for order in itertools.permutations(range(7)) if (np.diff(distances[list(order)]) >= 0).all()]
+    expected = np.mean([in_order(match[list(order)], rule) for order in orders], axis=0)
+    stated = score_list(distances, match, rule)
+    np.testing.assert_allclose([stated.ap, stated.inp, *stated.cmc], expected, atol=1e-12)
+    found = rank_distances(distances[None], [1], np.where(match, 1, 2), [0], [1] * 7, ap=rule)
+    ours = [*found.ap, *found.inp, *found.cmc_of_queries[0, np.array(RANKS) - 1]]
+    np.testing.assert_allclose(ours, expected, atol=1e-12)
 
 
 def tied_features(queries=60, gallery=400):

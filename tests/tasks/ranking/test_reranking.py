@@ -6,6 +6,7 @@ import torch
 
 from tasks.ranking.metrics import rank_distances
 from tasks.ranking.reranking import rerank
+from tests.oracles.reranking import reranked
 
 
 def features(queries, gallery, dim=32, identities=12, seed=0):
@@ -17,37 +18,6 @@ def features(queries, gallery, dim=32, identities=12, seed=0):
     )
 
 
-def plain_rerank(query, gallery, k1, k2, lambda_value):
-    """The paper's sets and vectors, image by image."""
-    images = np.concatenate([query, gallery])
-    distances = ((images[:, None] - images) ** 2).sum(2)
-    distances /= distances.max(axis=1, keepdims=True)
-    order = np.argsort(distances, axis=1)
-
-    def reciprocal(image, k):
-        return {int(other) for other in order[image, : k + 1] if image in order[other, : k + 1]}
-
-    encodings = np.zeros_like(distances)
-    for image in range(len(images)):
-        own = reciprocal(image, k1)
-        expanded = set(own)
-        for candidate in own:
-            its = reciprocal(candidate, round(k1 / 2))
-            if 3 * len(its & own) > 2 * len(its):
-                expanded |= its
-        members = sorted(expanded)
-        weights = np.exp(-distances[image, members])
-        encodings[image, members] = weights / weights.sum()
-    encodings = np.stack([encodings[order[image, :k2]].mean(axis=0) for image in range(len(images))])
-    jaccard = np.array(
-        [
-            [1 - np.minimum(one, other).sum() / np.maximum(one, other).sum() for other in encodings[len(query) :]]
-            for one in encodings[: len(query)]
-        ]
-    )
-    return lambda_value * distances[: len(query), len(query) :] + (1 - lambda_value) * jaccard
-
-
 SETTINGS = [(20, 6, 0.3), (7, 3, 0.0), (5, 1, 0.5), (3, 6, 1.0), (50, 15, 0.3)]
 
 
@@ -57,7 +27,7 @@ def test_distances_follow_the_paper(queries, gallery, k1, k2, lambda_value):
     query, images = features(queries, gallery)
     found = rerank(query, images, k1=k1, k2=k2, lambda_value=lambda_value)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, plain_rerank(query, images, k1, k2, lambda_value), atol=1e-6)
+    np.testing.assert_allclose(found, reranked(query, images, k1=k1, k2=k2, weight=lambda_value), atol=1e-6)
 
 
 @pytest.mark.parametrize(("k1", "k2", "lambda_value"), SETTINGS[:2])
@@ -79,7 +49,8 @@ def test_clusters_of_nearly_parallel_features_have_the_neighbourhoods_of_float64
     centres = rng.standard_normal((3, 32)) / np.sqrt(32)
     rows = (centres[rng.integers(0, 3, 120)] + spread * rng.standard_normal((120, 32))).astype(np.float32)
     given = rows[:20], rows[20:]
-    np.testing.assert_allclose(rerank(*given, k1=8, k2=4), plain_rerank(*given, 8, 4, 0.3), atol=1e-5)
+    exact = (part.astype(np.float64) for part in given)
+    np.testing.assert_allclose(rerank(*given, k1=8, k2=4), reranked(*exact, k1=8, k2=4, weight=0.3), atol=1e-5)
 
 
 def test_equal_features_stay_degenerate():

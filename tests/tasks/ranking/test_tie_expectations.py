@@ -1,34 +1,26 @@
 import math
-from fractions import Fraction
-from itertools import combinations
 from math import comb
 
 import numpy as np
 import pytest
 
 from tasks.ranking.tie_expectations import expected_ap, expected_cmc, expected_inp
+from tests.oracles.ranking import TieGroup, _inp, _precisions
+from tests.oracles.ranking import expected_cmc as stated_cmc
 
 GROUPS = [(b, n, m, k) for b in (0, 1, 4, 30) for n in range(1, 7) for k in range(1, n + 1) for m in {0, b // 2, b}]
 
 
-def shares(b, n, m, k, rule):
-    """What the group adds to the sum of precisions, for every choice of the places of its k matches."""
-    for places in combinations(range(1, n + 1), k):
-        total = Fraction(0)
-        for seen, place in enumerate(places):
-            rank, hits = b + place, m + seen
-            here = Fraction(hits + 1, rank)
-            earlier = Fraction(hits, rank - 1) if rank > 1 else Fraction(1)
-            total += here if rule == "rectangle" else (here + earlier) / 2
-        yield total
-
-
 @pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
-def test_average_precision_is_the_mean_over_all_orders(rule):
-    found = expected_ap(*np.array(GROUPS).T, rule=rule)
-    for group, mean in zip(GROUPS, found, strict=True):
-        all_orders = list(shares(*group, rule))
-        assert group[3] * mean == pytest.approx(float(sum(all_orders) / len(all_orders)), abs=1e-13)
+def test_groups_score_as_the_oracle_states(rule):
+    b, n, m, k = np.array(GROUPS).T
+    shares = k * expected_ap(b, n, m, k, rule=rule)
+    curves, inps = expected_cmc(b, n, k, max_rank=12), expected_inp(b, n, k, m + k)
+    for (before, size, earlier, matches), share, curve, inp in zip(GROUPS, shares, curves, inps, strict=True):
+        group = TieGroup(before, size, earlier, matches)
+        assert share == pytest.approx(_precisions(group, rule), abs=1e-13)
+        assert curve == pytest.approx([stated_cmc(group, place) for place in range(1, 13)], abs=1e-14)
+        assert inp == pytest.approx(_inp(group, earlier + matches), abs=1e-14)
 
 
 @pytest.mark.parametrize("rule", ["rectangle", "trapezoid"])
@@ -45,25 +37,6 @@ def test_two_tied_matches_far_down_lose_no_digits():
     b, m = 82_000, 25
     share = expected_ap(np.array([b]), np.array([2]), np.array([m]), np.array([2]))
     assert share[0] == pytest.approx((26 / 82_001 + 27 / 82_002) / 2, rel=1e-9)
-
-
-def test_cmc_is_hypergeometric():
-    groups = [(b, n, k) for b, n, _, k in GROUPS]
-    curves = expected_cmc(*np.array(groups).T, max_rank=12)
-    for (b, n, k), curve in zip(groups, curves):
-        for rank, chance in enumerate(curve, start=1):
-            drawn = min(max(rank - b, 0), n)
-            assert chance == pytest.approx(1 - comb(n - k, drawn) / comb(n, drawn), abs=1e-14)
-        assert (np.diff(curve) >= 0).all()
-
-
-def test_inp_is_the_mean_over_all_orders():
-    matches = np.array([m + k for _, _, m, k in GROUPS])
-    b, n, _, k = np.array(GROUPS).T
-    for group, total, inp in zip(GROUPS, matches, expected_inp(b, n, k, matches)):
-        b_, n_, _, k_ = group
-        orders = [Fraction(int(total), b_ + max(places)) for places in combinations(range(1, n_ + 1), k_)]
-        assert inp == pytest.approx(float(sum(orders) / len(orders)), abs=1e-14)
 
 
 def test_a_tie_of_a_whole_large_gallery():

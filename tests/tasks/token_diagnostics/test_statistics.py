@@ -13,6 +13,7 @@ from tasks.token_diagnostics.statistics import (
     singular_values,
     token_statistics,
 )
+from tests.oracles.tokens import attention_facts, similarity, token_facts
 
 RANDOM = torch.Generator().manual_seed(0)
 
@@ -21,16 +22,10 @@ def tokens(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=RANDOM) + 0.3
 
 
-def plain_similarity(rows: torch.Tensor) -> float:
-    """The definition, pair by pair."""
-    pairs = [(a, b) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j]
-    return sum(float(a @ b / (a.norm() * b.norm())) for a, b in pairs) / len(pairs)
-
-
 @pytest.mark.parametrize(("n", "d"), [(2, 1), (3, 5), (17, 4), (30, 30)])
 def test_cosine_similarity_is_the_mean_over_pairs(n: int, d: int) -> None:
     batch = tokens(3, n, d).double()
-    assert cosine_similarity(batch).tolist() == pytest.approx([plain_similarity(rows) for rows in batch])
+    assert cosine_similarity(batch).tolist() == pytest.approx([similarity(rows) for rows in batch.numpy()])
 
 
 def test_cosine_similarity_at_its_bounds() -> None:
@@ -55,16 +50,14 @@ def test_rows_of_zeros_are_left_out_and_counted() -> None:
     assert facts["norm"] == pytest.approx(0.75 * rows.norm(dim=1).mean().item())
 
 
-def test_token_statistics_are_the_plain_ones() -> None:
-    rows = tokens(9, 5)
+def test_statistics_are_the_plain_ones() -> None:
+    rows = torch.cat([tokens(9, 5), torch.zeros(1, 5)]).double()
     facts = dict(zip(TOKEN_FIELDS, token_statistics(rows[None])[0].tolist(), strict=True))
-    singular = torch.linalg.svdvals(rows.double())
-    shares = (singular / singular.sum()).tolist()
-    assert facts["similarity"] == pytest.approx(plain_similarity(rows))
-    assert facts["operator_norm"] == pytest.approx(singular[0].item())
-    assert facts["smallest_norm"] == pytest.approx(min(row.norm().item() for row in rows))
-    assert facts["bound"] == pytest.approx((facts["operator_norm"] ** 2 / facts["smallest_norm"] ** 2 - 1) / 8)
-    assert facts["effective_rank"] == pytest.approx(math.exp(-sum(p * math.log(p) for p in shares)))
+    assert facts == pytest.approx({"similarity": similarity(rows.numpy()), **token_facts(rows.numpy())})
+    for weights in (tokens(2, 3, 4, 8).softmax(-1), tokens(2, 3, 4, 8).relu(), tokens(2, 3, 4, 8)):
+        found = attention_statistics(weights.double())
+        for one, row in zip(weights.double().numpy(), found.tolist()):
+            assert dict(zip(ATTENTION_FIELDS, row, strict=True)) == pytest.approx(attention_facts(one))
 
 
 @pytest.mark.parametrize(("n", "d"), [(3, 8), (8, 3), (1, 5)])
@@ -73,15 +66,6 @@ def test_singular_values_and_effective_rank(n: int, d: int) -> None:
     assert torch.allclose(singular_values(batch).flip(-1), torch.linalg.svdvals(batch))
     rank = effective_rank(singular_values(batch))
     assert ((rank >= 1) & (rank <= min(n, d) + 1e-9)).all()
-
-
-def test_attention_statistics_of_softmax() -> None:
-    weights = tokens(2, 3, 4, 8).softmax(-1)
-    entropy = [-sum(w * math.log(w) for w in row) for row in weights[0].flatten(0, 1).tolist()]
-    facts = dict(zip(ATTENTION_FIELDS, attention_statistics(weights)[0].tolist(), strict=True))
-    assert facts["row_sum"] == pytest.approx(1)
-    assert facts["entropy"] == pytest.approx(sum(entropy) / len(entropy))
-    assert facts["zero_rows"] == 0
 
 
 def test_attention_statistics_of_signed_weights_and_of_empty_rows() -> None:
