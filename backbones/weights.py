@@ -77,7 +77,7 @@ def _locate_file(path: Path, spec: BackboneSpec) -> Located:
             f"{folder / modified[0]}: not the file that was exported: missing, renamed, damaged or changed since. "
             "Export it again, or give --allow-modified, which the record keeps"
         )
-    exported = path.name in exports.WEIGHT_FILES and (folder / exports.CONFIG).is_file()
+    exported = path.name in exports.WEIGHT_FILES and exports.is_export(folder)
     return Located(path, f"sha256:{sha256(path)}", folder=folder if exported else None)
 
 

@@ -1,26 +1,30 @@
-"""Reading checkpoints of others: a model's tensors out of what DINO, DeiT, TransReID-SSL, Lightning and others save."""
+"""Reading weights in files: which networks a file holds, which of them is taken, and its tensors under timm's names."""
 
-import argparse
+import contextlib
 import hashlib
 import io
+import json
 import pickle
 import re
-from collections.abc import Collection, Mapping
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from backbones.errors import Replaced, UserError, first_line, shortened
+from backbones.checkpoints.layouts import HEADS, LAYOUTS, Layout, rename
+from backbones.errors import Replaced, UserError, first_line, reason_of, shortened
 
-# which entry of a checkpoint is the model, in this order: DINO is evaluated by its teacher
-_ENTRIES = ("teacher", "model", "state_dict", "student")
-_OWNERS = ("teacher.", "student.")
-_PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "state_dict.", *_OWNERS)
-_HEAD = re.compile(r"(_classifier|head|head_dist|aux_head|fc|classifier|last_layer|projection_head)\.")
+_WRAPPER = r"(^|(?<=\.))(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+_NOT_EVALUATED = {"student", "momentum", "key", "gram"}
+"""Words in the prefix of a network that its project trains or keeps beside the one it evaluates."""
+_SAVE = "save its tensors: torch.save(model.state_dict(), FILE)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +43,15 @@ class Network:
     """Mean and std of the pixels that the layout's project publishes, for images in [0, 1]; None: not known."""
     left_out: tuple[str, ...] = ()
     """Names in the file of what belongs to no backbone: heads, decoders, mask tokens."""
+    heads: int | None = None
+    """Attention heads of each block, which no tensor's shape tells; None: not known."""
 
 
 def read_network(path: Path, sha256: str | None, known: Collection[str], *, weights_key: str | None = None) -> Network:
     """Return the network of a file that is evaluated, or the one that `weights_key` names.
+
+    Of several, the teacher is taken, then an exponential moving average, then the network that is trained by gradients
+    beside a momentum copy.
 
     Args:
         path: the file.
@@ -51,70 +60,173 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         weights_key: the name or prefix of another network of the file.
 
     Raises:
-        UserError: the file cannot be read, or holds no such network.
+        UserError: the file cannot be read, or holds no such network, or several that no rule ranks.
     """
-    return Network(state=model_tensors(read_checkpoint(path, sha256), known, str(path)))
+    content = read_checkpoint(path, sha256)
+    tensors = dict(_flattened(content, ""))
+    try:
+        if not any(re.search(_WRAPPER, name) for name in known):
+            tensors = rename(tensors, (_WRAPPER, ""))
+        layout, names = _find_networks(tensors, {*known})
+        chosen = _choose(names, weights_key, tensors, shortened(list(content)))
+        layout = layout if chosen in names else LAYOUTS[-1]
+        inside = {name.removeprefix(chosen): tensor for name, tensor in tensors.items() if name.startswith(chosen)}
+        state = _without_distillation(layout.to_timm(inside, known), known)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # a tensor that the layout has and the file lacks is missed wherever it is wanted
+        raise UserError(f"{path}: recognised as {layout.name}, but not readable as that: {reason_of(error)}") from error
+    aside = {name for name in state if name not in known and HEADS.match(name)}
+    lost = {name for name in inside if name not in state and name.endswith(("mask_token", "dist_token"))}
+    owner = chosen.rpartition(".")[0].rpartition(".")[0]
+    elsewhere = (*names, chosen, "optimizer")
+    beside = {name for name in tensors if chosen and name.startswith(owner) and not name.startswith(elsewhere)}
+    facts = _facts_of_transformers(path)
+    width = len(state["norm.weight"]) if "norm.weight" in state else 0
+    return Network(
+        state={name: tensor for name, tensor in state.items() if name not in aside},
+        layout=layout.name,
+        name=names.get(chosen, chosen.rstrip(".")) if len(names) > 1 else "",
+        others=tuple(name for prefix, name in names.items() if prefix != chosen),
+        statistics=facts.get("statistics", layout.statistics),
+        left_out=tuple(sorted(aside | lost | beside)),
+        heads=facts.get("heads", layout.heads.get(width)),
+    )
 
 
-def read_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
-    """Return the contents of a .safetensors or PyTorch file, on the CPU.
+def read_checkpoint(path: Path, sha256: str | None = None) -> Mapping[str, Any]:
+    """Return the contents of a safetensors, PyTorch or .npz file, told by what it holds, on the CPU.
+
+    Python objects in it become empty stand-ins; none of their code runs.
 
     Args:
         sha256: of the file (hex), where it is known; the bytes that are read must have it.
 
     Raises:
-        UserError: the file is damaged, would run code when it is read, or is another than it was.
+        UserError: the file is damaged, holds Python objects in place of tensors, or is another than it was.
     """
     read = path.read_bytes()
     if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and hashlib.sha256(read).hexdigest() != sha256:
         raise Replaced(path)
     try:
-        if path.suffix == ".safetensors":
-            return load(read)
-        # released DINO and DeiT files hold the options of their command beside the tensors
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
-        if not isinstance(content, Mapping):
-            raise TypeError(f"it holds a {type(content).__name__}, not a dictionary of tensors")
+        content = _load(read)
     except Exception as error:  # what a damaged file raises depends on where the damage is
         unsafe = isinstance(error, pickle.UnpicklingError)  # torch's advice is to run what it holds
         reason = "damaged, or it holds Python objects, which are not run" if unsafe else first_line(error)
         raise UserError(f"{path}: cannot be read as weights: {reason}") from error
-    return dict(content)
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path}: holds a whole object, not a mapping of tensors; {_SAVE}")
+    return content
 
 
-def model_tensors(content: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Tensor]:
-    """Return the model's tensors in a checkpoint, under the model's names.
+class _StandIn(list[Any]):
+    """What takes the place of a Python object in a checkpoint: options, numpy's scalars, whole modules."""
 
-    Entries are unwrapped, prefixes stripped, and heads dropped unless the model has them. Of a distilled DeiT the
-    distillation token and its position are dropped.
+    def __init__(self, *given: Any) -> None: ...
 
-    Args:
-        content: the content of the file.
-        known: the model's own names, which are never touched.
-        where: the file, for messages.
-    """
-    while not any(isinstance(value, Tensor) for value in content.values()):
-        entry = next((name for name in _ENTRIES if isinstance(content.get(name), Mapping)), None)
-        if entry is None:
-            raise UserError(f"{where}: holds no tensors and none of {', '.join(_ENTRIES)}, but {shortened(content)}")
-        content = content[entry]
-    state = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-    for owner in _OWNERS:
-        owned = {name: value for name, value in state.items() if name.startswith(owner)}
-        if owned and not owned.keys() & set(known):
-            state = owned
+    def __setstate__(self, state: Any) -> None: ...
+
+
+class _MappingStandIn:
+    """The same for a mapping of another class, which torch fills as an OrderedDict."""
+
+    def __new__(cls, *given: Any) -> Any:
+        return OrderedDict()
+
+
+def _load(read: bytes) -> Any:
+    if read[8:9] == b"{" and int.from_bytes(read[:8], "little") <= len(read):
+        return load(read)
+    if zipfile.is_zipfile(io.BytesIO(read)) and zipfile.ZipFile(io.BytesIO(read)).namelist()[0].endswith(".npy"):
+        with np.load(io.BytesIO(read)) as arrays:
+            return {name.replace("/", "."): torch.from_numpy(arrays[name]) for name in arrays.files}
+    names: set[str] = set()
+    with contextlib.suppress(Exception):  # files older than torch 1.6 tell theirs one by one
+        names = {*torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(read))}
+    while True:
+        stand_ins: list[Any] = [(_MappingStandIn if re.search("[dD]ict$", n) else _StandIn, n) for n in names]
+        try:
+            with torch.serialization.safe_globals(stand_ins):
+                return torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            unknown = re.search(r"Unsupported global: GLOBAL (\S+) was not", str(error))
+            if unknown is None or unknown[1] in names:
+                raise
+            names |= {unknown[1], f"builtins.{unknown[1]}"}  # torch names builtins without their module
+
+
+def _flattened(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Tensor]]:
+    for key, value in content.items():
+        if isinstance(value, Tensor):
+            yield f"{prefix}{key}", value
+        elif isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{key}.")
+
+
+def _find_networks(tensors: Mapping[str, Tensor], known: Collection[str]) -> tuple[Layout, dict[str, str]]:
+    """Return the layout of a file, and for each network its prefix and its name: what tells it from the others."""
+    found: Counter[str] = Counter()
+    for name in tensors:
+        found.update(name[:end] for end in (0, *(dot.end() for dot in re.finditer(r"\.", name))) if name[end:] in known)
+    own = [prefix for prefix, count in found.items() if 2 * count >= len(known)]
+    text = "\n".join(tensors)
+    for layout in (row for row in LAYOUTS if re.search(row.sign, text, re.MULTILINE)):
+        anchor = re.compile(rf"(|.*?\.){layout.anchor}")
+        prefixes = list(dict.fromkeys(match[1] for name in tensors if (match := anchor.match(name))))
+        # a user's model has a ViT within, and names of its own around it
+        if prefixes and not any(p != outer and p.startswith(outer) for p in prefixes for outer in own):
             break
-    state = {_strip_prefixes(name, known): value for name, value in state.items()}
-    state = {name: value for name, value in state.items() if name in known or not _HEAD.match(name)}
-    if "dist_token" in state and "dist_token" not in known:
-        del state["dist_token"]
-        positions = state["pos_embed"]  # class token, distillation token, patches
-        state["pos_embed"] = torch.cat([positions[:, :1], positions[:, 2:]], dim=1)
-    return state
+    else:
+        prefixes = own
+    pieces = {prefix: [piece for piece in prefix.split(".") if piece not in ("", "module")] for prefix in prefixes}
+    common = set[str]().union(*pieces.values()).intersection(*pieces.values())
+    names = {prefix: ".".join(piece for piece in own if piece not in common) for prefix, own in pieces.items()}
+    return layout, {prefix: name or prefix.rstrip(".") or "top level" for prefix, name in names.items()}
 
 
-def _strip_prefixes(name: str, known: Collection[str]) -> str:
-    while name not in known and name.startswith(_PREFIXES):
-        name = name.partition(".")[2]
-    return name
+def _choose(names: Mapping[str, str], key: str | None, tensors: Collection[str], entries: str) -> str:
+    """Return the prefix of the network that is taken."""
+    some = (
+        f"it holds {entries}; {'tensors such as' if tensors else 'no tensors'} {', '.join(list(tensors)[:3])}".rstrip()
+    )
+    listed = f"its networks: {', '.join(names.values())}" if names else some
+    prefixes = [prefix for prefix, name in names.items() if key in (None, name)]
+    if key is not None and not prefixes:
+        part = f".{key.strip('.')}."
+        below = dict.fromkeys(f".{name}".partition(part)[0][1:] for name in tensors if part in f".{name}")
+        prefixes = [p for p in names if part in f".{p}"] or [f"{head}{part}".lstrip(".") for head in below]
+    if not prefixes and key is not None:
+        raise UserError(f"--weights-key {key}: no such network; {listed}")
+    if not prefixes:
+        fix = "--weights-key PREFIX takes those below a prefix" if tensors else _SAVE
+        raise UserError(f"holds no network that is recognised as this backbone: {listed}; {fix}")
+    best = [prefix for prefix in prefixes if _rank(prefix) == max(map(_rank, prefixes))]
+    if len(best) > 1:
+        raise UserError(f"which network is meant? Use --weights-key NAME; {listed}")
+    return best[0]
+
+
+def _rank(prefix: str) -> tuple[bool, bool, bool]:
+    words = {*re.split(r"[._]", prefix.lower())}
+    return not words & _NOT_EVALUATED, "teacher" in words, "ema" in words
+
+
+def _without_distillation(state: dict[str, Tensor], known: Collection[str]) -> dict[str, Tensor]:
+    """Drop a distilled DeiT's distillation token and its position, unless the model has one."""
+    if "dist_token" not in state or "dist_token" in known:
+        return state
+    positions = state.pop("pos_embed")  # class token, distillation token, patches
+    del state["dist_token"]
+    return state | {"pos_embed": torch.cat([positions[:, :1], positions[:, 2:]], dim=1)}
+
+
+def _facts_of_transformers(path: Path) -> dict[str, Any]:
+    """Return heads and pixel statistics from the configuration beside a file in a folder of transformers."""
+    facts: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        config = json.loads((path.parent / "config.json").read_bytes())
+        if "model_type" in config:
+            facts["heads"] = config.get("num_attention_heads")
+            shown = json.loads((path.parent / "preprocessor_config.json").read_bytes())
+            facts["statistics"] = (tuple(shown["image_mean"]), tuple(shown["image_std"]))
+    return facts
