@@ -14,8 +14,8 @@ from timm.models._manipulate import group_with_matcher
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from backbones.build import Size, build, check_features, describe_divisor, pooled_features
-from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes, Head
+from backbones.build import Built, Size, build, check_features, describe_divisor, pooled_features
+from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes
 from backbones.data.loading.floats import to_floats
 from backbones.errors import UsageError, UserError
 from backbones.runtime.machine_errors import in_one_line
@@ -45,16 +45,7 @@ def create(
         UserError: weights that are missing, damaged, of another model, or without the classifier asked for.
     """
     spec = resolve(name_or_spec, **overrides) if isinstance(name_or_spec, str) else override(name_or_spec, **overrides)
-    located = find_weights(spec)
-    built = build(spec, located, img_size, classes)
-    return Backbone(
-        built.model,
-        built.spec,
-        weights_id=located.weights_id,
-        untrained=built.untrained,
-        classes=built.classes,
-        head=built.head,
-    )
+    return Backbone(build(spec, find_weights(spec), img_size, classes))
 
 
 def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
@@ -111,6 +102,7 @@ class Backbone(nn.Module):
         dim: D. stride: pixels per step of the last map.
         spec: fully resolved, mean and std included.
         weights_id: "sha256:<hex>", "timm:<arch.tag>" or "random".
+        loaded: what was taken of its weights; None of random ones.
         untrained: what `load="partial"` left as initialised.
     """
 
@@ -118,28 +110,17 @@ class Backbone(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(
-        self,
-        model: Any,
-        spec: BackboneSpec,
-        *,
-        weights_id: str = "random",
-        untrained: Sequence[str] = (),
-        classes: int | None = None,
-        head: Head | None = None,
-    ) -> None:
+    def __init__(self, built: Built) -> None:
         super().__init__()
-        self.model = model
-        self.spec = spec
-        self.weights_id = weights_id
-        self.untrained = list(untrained)
-        self.classes = classes
+        self.model, self.spec, self.weights_id = built.model, built.spec, built.weights_id
+        self.loaded, self.untrained = built.loaded, built.loaded.untrained if built.loaded else []
+        self.classes, head = built.classes, built.head
         self.head = head.linear if head else None
         self._head_names = frozenset(head.names if head else ())
-        self.register_buffer("mean", torch.tensor(spec.mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(spec.std).view(1, 3, 1, 1), persistent=False)
-        self.dim = int(getattr(model, "head_hidden_size", None) or model.num_features)
-        self.stride = _stride(model)
+        self.register_buffer("mean", torch.tensor(self.spec.mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(self.spec.std).view(1, 3, 1, 1), persistent=False)
+        self.dim = int(getattr(self.model, "head_hidden_size", None) or self.model.num_features)
+        self.stride = _stride(self.model)
         self._layers: dict[str, int] = {}
 
     def pooled(self, images: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ import backbones.vit
 from backbones import archs, user_code
 from backbones.checkpoints import exports
 from backbones.checkpoints.classifier import Classes, Head, no_trained_classifier
+from backbones.checkpoints.fitting import AS_CONFIGURED, OF_EXPORT, Loaded
+from backbones.checkpoints.state_dicts import Network
 from backbones.errors import UsageError, UserError
 from backbones.initialisation import make_users
 from backbones.positions import set_resampling
@@ -30,8 +32,9 @@ class Built:
     model: Any
     spec: BackboneSpec
     "with mean and std"
-    untrained: list[str]
-    "what `load: partial` left as initialised"
+    weights_id: str = "random"
+    loaded: Loaded | None = None
+    "what was taken of the weights; None: random ones"
     classes: int | None = None
     head: Head | None = None
 
@@ -54,19 +57,23 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     _check_unchanged(spec)
     head = Head(model, beside=spec.kind == "user") if classes is not None else None
     names = head.names if head else set()
-    if released is None:
-        state = read_weights(model, located, spec, names)
-    else:
-        state = {name: tensor for name, tensor in released.items() if name in {*model.state_dict(), *names}}
-    count = _resize_head(head, classes, state, spec, located) if head else None
-    # of a classifier that is fresh, or stands beside the model
-    apart = names if head and (head.beside or classes != "trained") else set()
-    untrained = [] if located.path is None else load_weights(model, state, located, spec, apart)
+    network, positions, loaded = Network(state={}), "", None
+    if released is not None:
+        taken = {name: tensor for name, tensor in released.items() if name in {*model.state_dict(), *names}}
+        network = Network(state=taken)
+    elif located.path is not None:
+        network, positions = read_weights(model, located, spec, names)
+    count = _resize_head(head, classes, network.state, spec, located) if head else None
+    spec, whose = _with_pixel_statistics(spec, model, located, network)
+    if located.path is not None:
+        # of a classifier that is fresh, or stands beside the model
+        apart = names if head and (head.beside or classes != "trained") else set()
+        rest = load_weights(model, network.state, located, spec, apart)
+        named = (network.layout, network.name, network.others, len(network.left_out))
+        loaded = Loaded(spec.weights, *named, positions, whose, *rest)
     if head and classes == "trained":
-        head.load(state)
-    defaults = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | _mean_and_std(model, located)
-    spec = replace(spec, mean=spec.mean or defaults["mean"], std=spec.std or defaults["std"])
-    return Built(model, spec, untrained, count, head)
+        head.load(network.state)
+    return Built(model, spec, located.weights_id, loaded, count, head)
 
 
 def _check_unchanged(spec: BackboneSpec) -> None:
@@ -90,14 +97,26 @@ def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: B
     return count
 
 
-def _mean_and_std(model: Any, located: Located) -> dict[str, Any]:
-    """Return mean and std that the weights were made with, else those usual for the architecture."""
-    if located.folder is not None:
-        return exports.mean_and_std(exports.read_config(located.folder))
-    config = get_pretrained_cfg(located.timm_name) if located.timm_name else None
-    return exports.mean_and_std(
-        {"pretrained_cfg": config.to_dict() if config else getattr(model, "pretrained_cfg", {})}
-    )
+def _with_pixel_statistics(
+    spec: BackboneSpec, model: Any, located: Located, network: Network
+) -> tuple[BackboneSpec, str]:
+    """Return a specification with mean and std, its own or else those that the weights were made with or that are usual
+    for the architecture; and whose they are.
+    """
+    released = get_pretrained_cfg(located.timm_name) if located.timm_name else None
+    usual = released.to_dict() if released else getattr(model, "pretrained_cfg", {})
+    config = exports.read_config(located.folder) if located.folder else {"pretrained_cfg": usual}
+    found: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | exports.mean_and_std(config)
+    whose = OF_EXPORT
+    if network.statistics and not located.folder:
+        found, whose = dict(zip(("mean", "std"), network.statistics)), f"of {network.layout}"
+    elif not located.folder and not released:
+        whose = f"timm's {usual.get('tag')} weights" if spec.kind == "timm" else "ImageNet"
+        whose = f"of {whose}, not known to be this file's (--mean, --std)"
+    if spec.mean and spec.std:
+        other = network.statistics not in (None, (spec.mean, spec.std))
+        whose = AS_CONFIGURED + f", not those of {network.layout}" * other
+    return replace(spec, mean=spec.mean or found["mean"], std=spec.std or found["std"]), whose
 
 
 def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:

@@ -4,6 +4,7 @@ Shapes: B images, h x w token grid, D channels; an embedding is [1, prefix + h *
 first.
 """
 
+import math
 from collections.abc import Sequence
 from types import MethodType
 from typing import Any
@@ -16,6 +17,8 @@ from torch import Tensor
 from backbones.attention_functions import without_autocast
 
 Grid = tuple[int, int]
+_PREFIX = ("cls_token", "dist_token", "reg_token")
+"the tokens before those of the patches, in timm's order"
 RESAMPLINGS: dict[str, dict[str, Any]] = {
     "antialias": {"mode": "bicubic", "antialias": True},
     "bicubic": {"mode": "bicubic"},
@@ -63,38 +66,77 @@ def resample_positions(table: Tensor, grid: Sequence[int], way: str) -> Tensor:
     return resized.permute(0, 2, 3, 1).to(table.dtype)
 
 
-def fit_positions(state: dict[str, Tensor], model: Any, old_grid: Grid | None) -> dict[str, Tensor]:
-    """Return a state dict whose `pos_embed` is resampled to the model's grid in the model's way.
+def grid_of(model: Any) -> Grid | None:
+    """Return the grid (h, w) of a model's positions; None where it has none that are resampled here."""
+    positions = getattr(model, "pos_embed", None)
+    if positions is not None and positions.ndim == 4:
+        return positions.shape[1], positions.shape[2]
+    return model.patch_embed.grid_size if positions is not None and isinstance(model, VisionTransformer) else None
 
-    Of plain ViTs, and of VOLO, whose positions [1, h, w, D] need no guess; those of other models are left alone. A
-    class token's position that only the state or only the model has is left out, or is zero.
+
+def source_grid(
+    state: dict[str, Tensor], model: Any, size: Sequence[int] | None = None, *, squares: bool = True
+) -> Grid | None:
+    """Return the grid (h, w) of the positions in a state dict; None where a model's positions are not resampled here.
+
+    That of `size` if it is given; the model's, where the number of positions is the model's; else a square.
 
     Args:
-        old_grid: (h, w) of the state; None: square, else twice as high as wide (images of persons), else the model's.
+        size: (H, W) in pixels of the images that the state was trained on; patches may overlap.
+        squares: whether a number that is a square means one.
 
     Raises:
-        ValueError: the grid cannot be told from the number of tokens.
+        ValueError: the grid cannot be told.
     """
-    if "pos_embed" not in state or getattr(model, "pos_embed", None) is None:
+    grid = grid_of(model)
+    if grid is None or "pos_embed" not in state:
+        return None
+    count, here = state["pos_embed"].shape[1], grid[0] * grid[1]
+    if state["pos_embed"].ndim == 4:
+        return count, state["pos_embed"].shape[2]
+    # before the patches' there are none, or the class token's (registers have none in DINOv2), or the registers' too
+    first = [state[name].shape[1] for name in _PREFIX if name in state]
+    numbers = {count - sum(first[:some]) for some in range(len(first) + 1)} - {0}
+    grids = [grid] * (here in numbers)
+    if size is not None:
+        patch = model.patch_embed.patch_size[0]
+        steps = [tuple((side - patch) // stride + 1 for side in size) for stride in range(patch, 0, -1)]
+        grids = [(height, width) for height, width in steps if height > 0 and height * width in numbers][:1]
+    elif squares and not (grids and count == model.pos_embed.shape[1]):
+        grids += [(side, side) for side in {*map(math.isqrt, numbers)} if side * side in numbers - {here}]
+    if len(grids) != 1:
+        why = f"no grid of {size[0]} x {size[1]} pixels" if size else "from which their grid cannot be told"
+        raise ValueError(
+            f"`pos_embed` has {count} positions, {why}; give --weights-size H W, the pixels of the images that it was "
+            "trained on"
+        )
+    return grids[0]
+
+
+def fit_positions(state: dict[str, Tensor], model: Any, old: Grid | None) -> dict[str, Tensor]:
+    """Return a state dict whose `pos_embed` is resampled to the model's grid in the model's way.
+
+    Of plain ViTs, and of VOLO, whose positions are [1, h, w, D]. A position that the class token has only in the state
+    is added to the token, and one that it has only in the model is zero.
+
+    Args:
+        old: (h, w) of the state, as `source_grid` returns it; None leaves the state as it is.
+    """
+    new = grid_of(model)
+    if old is None or new is None:
         return state
     positions, way = state["pos_embed"], resampling_of(model)
-    if positions.ndim == model.pos_embed.ndim == 4:
-        return state | {"pos_embed": resample_positions(positions, model.pos_embed.shape[1:3], way)}
-    grid = getattr(model.patch_embed, "grid_size", None) if isinstance(model, VisionTransformer) else None
-    if grid is None:
-        return state
-    prefix_tokens = _prefix_tokens(model)
-    prefix = prefix_tokens + (0 if model.no_embed_class else ("cls_token" in state) - model.has_class_token)
-    if old_grid is not None and positions.shape[1] - old_grid[0] * old_grid[1] in (0, 1):
-        prefix = positions.shape[1] - old_grid[0] * old_grid[1]
-    tokens = positions.shape[1] - prefix
-    if old_grid is None or old_grid[0] * old_grid[1] != tokens:
-        old_grid = _guess_grid(tokens, grid)
-    first, patches = positions[:, :prefix], positions[:, prefix:]
-    if prefix < prefix_tokens:
-        first = torch.cat([positions.new_zeros(1, prefix_tokens - prefix, positions.shape[2]), first], dim=1)
-    patches = resample_positions(patches.unflatten(1, old_grid), grid, way).flatten(1, 2)
-    return state | {"pos_embed": torch.cat([first[:, :prefix_tokens], patches], dim=1)}
+    if positions.ndim == 4:
+        return state | {"pos_embed": resample_positions(positions, new, way)}
+    here, there = _prefix_tokens(model), positions.shape[1] - old[0] * old[1]
+    first, patches = positions[:, :there], positions[:, there:]
+    if here == 0:
+        for name in filter(state.__contains__, _PREFIX):
+            own, first = first[:, : state[name].shape[1]], first[:, state[name].shape[1] :]
+            state = state | ({name: state[name].float() + own.float()} if own.shape[1] else {})
+    first = F.pad(first[:, :here], (0, 0, 0, max(here - there, 0)))
+    patches = resample_positions(patches.unflatten(1, old), new, way).flatten(1, 2)
+    return state | {"pos_embed": torch.cat([first, patches], dim=1)}
 
 
 def resampling_of(model: Any) -> str:
@@ -114,7 +156,7 @@ def add_positions(model: Any, x: Tensor) -> Tensor:
 
     A method in place of timm's `_pos_embed`, which knows one way of resampling.
     """
-    tokens = (getattr(model, name, None) for name in ("cls_token", "dist_token", "reg_token"))
+    tokens = (getattr(model, name, None) for name in _PREFIX)
     first = [token.expand(x.shape[0], -1, -1) for token in tokens if token is not None]
     grid, x = (x.shape[1], x.shape[2]), x.flatten(1, 2)
     if model.pos_embed is None:
@@ -150,13 +192,3 @@ def _on_grid(model: Any, positions: Tensor, old: Grid, new: Grid) -> Tensor:
 
 def _prefix_tokens(model: Any) -> int:
     return 0 if model.no_embed_class else model.num_prefix_tokens
-
-
-def _guess_grid(tokens: int, grid: Grid) -> Grid:
-    for ratio in (1, 2):
-        width = round((tokens / ratio) ** 0.5)
-        if ratio * width * width == tokens:
-            return ratio * width, width
-    if grid[0] * grid[1] == tokens:
-        return grid
-    raise ValueError(f"`pos_embed` has {tokens} positions of patches: neither a square nor twice as high as wide")

@@ -61,13 +61,17 @@ class BackboneSpec:
     drop_path: float = 0.0
     "stochastic depth of the last block, linear over the blocks; a user's whole model keeps its own"
     mean: tuple[float, float, float] | None = None
-    "the mean of images in [0, 1]; None takes it from timm's configuration of the weights"
+    "the mean of images in [0, 1]; None takes it from the weights, or else from the architecture's configuration"
     std: tuple[float, float, float] | None = None
     weights: str = "random"
     "random (as initialised) | live (a module's own) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
     weights_key: Annotated[str | None, Needs(weights=Other("random"))] = None
     "the network of a file that holds several: its name or prefix in the file"
+    weights_size: Annotated[tuple[int, int] | None, Needs(weights=Other("random"))] = None
+    "(H, W) in pixels of the images that the file of weights was trained on, which give its position grid"
     load: Annotated[str, Needs(weights=Other("random"))] = "strict"
+    allow_dropped: bool = False
+    "take weights, under `load: partial`, of which more is dropped or missing than new parts; not part of the identity"
     files: dict[str, str] = field(default_factory=dict)
     "sha256 of the user's file behind each part that is one"
     allow_modified: bool = False
@@ -112,7 +116,7 @@ class BackboneSpec:
         weights.
         """
         values = self.as_dict()
-        del values["weights"], values["files"]
+        del values["weights"], values["files"], values["allow_dropped"]
         if self.stem is not None and self.patch is not None and "stem" not in self.files:
             values["stem"] = str(find_stem(self.stem).sized(self.patch))
         for part, sha in self.files.items():
@@ -323,12 +327,12 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
 
 
 def _mean_and_std(spec: BackboneSpec) -> dict[str, Any]:
-    """Return mean and standard deviation that the weights were made with, for a specification without them."""
-    if spec.weights.startswith("timm:"):
-        return {}  # timm's configuration knows them
+    """Return mean and standard deviation for a specification without them, where they are known without its weights."""
     folder = exports.export_folder(spec.weights)
+    if folder is None and spec.weights not in ("random", "live"):
+        return {}
     known = exports.mean_and_std(exports.read_config(folder)) if folder else {}
-    return {key: known.get(key, default) for key, default in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))}
+    return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | known
 
 
 def default_qk_norm(attention: str) -> bool:

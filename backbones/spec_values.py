@@ -19,7 +19,7 @@ _CHOICES = {
     "gate": ("off", "sigmoid", "silu", "linear"),
     "load": ("strict", "partial"),
 }
-_FLAGS = ("qk_norm", "rep_size", "class_position")
+_FLAGS = ("qk_norm", "rep_size", "class_position", "allow_dropped")
 
 
 def parse_field(key: str, value: Any) -> Any:
@@ -42,7 +42,7 @@ def parse_field(key: str, value: Any) -> Any:
         if key == "std" and min(red, green, blue) <= 0:
             raise UsageError(f"`std: {value}`: must be positive")
         return (red, green, blue)
-    if key == "train_size":
+    if key in ("train_size", "weights_size"):
         height, width = (value, value) if isinstance(value, int) else value
         return (int(height), int(width))
     if key in _FLAGS and not isinstance(value, bool):

@@ -19,7 +19,7 @@ from backbones.attention import make_attention
 from backbones.checkpoints.exports import export, image_size
 from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision, make_on, reset_parts
-from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d
+from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d, source_grid
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed, configured
 
@@ -176,9 +176,8 @@ def _dense(dim: int) -> nn.Sequential:
 
 def _filter_state(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:
     """Resample the positions of an exported folder that timm loads at another image size; timm calls this."""
-    height, width = image_size({"model_args": model.pretrained_model_args})
-    patch = model.patch_embed.patch_size[0]
-    return fit_positions(state, model, (height // patch, width // patch))
+    size = image_size({"model_args": model.pretrained_model_args})
+    return fit_positions(state, model, source_grid(state, model, size))
 
 
 default_cfgs = generate_default_cfgs(

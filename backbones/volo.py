@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from backbones.archs import VOLOS
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
 from backbones.initialisation import make_on, reset_parts
-from backbones.positions import fit_positions, resample_positions
+from backbones.positions import fit_positions, resample_positions, source_grid
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stem_layers import StemEmbed, configured
 
@@ -212,7 +212,7 @@ def _swap_box(x: Tensor, box: Box) -> Tensor:
 
 def _filter_state(state: dict[str, Tensor], model: VOLO) -> dict[str, Tensor]:
     """Resample the positions of an exported folder that timm loads at another image size; timm calls this."""
-    return fit_positions(state, model, None)
+    return fit_positions(state, model, source_grid(state, model))
 
 
 default_cfgs = generate_default_cfgs(

@@ -1,22 +1,36 @@
 """Pretrained weights: where they lie, what identifies them, how they get into a model. Never touches the network."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backbones import archs
 from backbones.checkpoints import exports, hub
+from backbones.checkpoints.fitting import PLAIN, check_partial, modules
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from backbones.runtime import live_modules
 from backbones.runtime.files import file_sha256
 from backbones.spec import BackboneSpec, resolve
+from backbones.stems import find_stem
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from backbones.checkpoints.state_dicts import Network
+
 _SOURCES = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>")
+_PARTS = {
+    "stem": r"patch_embed\.",
+    "attention": r".*\.attn\.(?![qk]_norm\.)",
+    "alpha": r".*\.attn\.alpha$",
+    "gate": r".*\.attn\.gate\.",
+    "qk_norm": r".*\.attn\.[qk]_norm\.",
+    "ffn": r".*\.(mlp|norm2)\.",
+    "rep_size": r"pre_logits\.",
+}
+"""Where the tensors of each part are that can be of another kind than in the weights."""
 
 
 @dataclass(frozen=True)
@@ -114,20 +128,55 @@ def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
     return Located(hub.cached_file(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
 
 
+def read_weights(
+    model: "nn.Module", located: Located, spec: BackboneSpec, head: Collection[str] = ()
+) -> "tuple[Network, str]":
+    """Return the network of a file under the model's names, the position grid resampled, without heads other than
+    `head`; and in words what was done to the positions.
+
+    Raises:
+        UserError: the file is damaged, an export of another model, or does not tell its position grid.
+    """
+    from backbones.checkpoints.state_dicts import read_network
+    from backbones.positions import fit_positions, grid_of, source_grid
+
+    assert located.path is not None
+    config = exports.read_config(located.folder) if located.folder else None
+    if located.folder and spec.load == "strict":
+        _check_export(located.folder, spec)
+    known, sha256 = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
+    network = read_network(located.path, sha256, known, weights_key=spec.weights_key)
+    size = spec.weights_size or (exports.image_size(config) if config else None)
+    # all projects that are recognised train on squares, but for TransReID
+    squares = not network.layout.startswith("TransReID")
+    try:
+        old, new = source_grid(network.state, model, size, squares=squares), grid_of(model)
+        network = replace(network, state=fit_positions(network.state, model, old))
+    except ValueError as error:
+        raise UserError(f"{located.path}: {error}") from None
+    if not config and not network.layout:
+        network = replace(network, layout=PLAIN)
+    if not old or not new or old == new:
+        return network, ""
+    hint = " (--weights-size H W if the file's images were not square)" * (not size and network.layout == PLAIN)
+    return network, f"{old[0]} x {old[1]} -> {new[0]} x {new[1]}{hint}"
+
+
 def load_weights(
     model: "nn.Module",
     state: "dict[str, Tensor]",
     located: Located,
     spec: BackboneSpec,
     apart: Collection[str] = (),
-) -> list[str]:
+) -> tuple[list[str], list[str]]:
     """Load the tensors that `read_weights` returned into a model.
 
     Args:
         apart: names of a classifier that is not loaded.
 
     Returns:
-        Names that stay as initialised (a module's where that is true of all it holds); none under `load: strict`.
+        Modules of the file that the model has no place for, and modules of the model that stay as initialised; none
+        under `load: strict`.
 
     Raises:
         UserError: they do not fit.
@@ -146,57 +195,58 @@ def load_weights(
         )
     # a bias without its weight is of no use: a module with one tensor that does not fit keeps none
     refused = {name.rpartition(".")[0] for name in wrong if "." in name}
-    fitting = {
+    taken = {
         name: state[name]
         for name in target.keys() & state.keys()
         if name not in wrong and name.rpartition(".")[0] not in refused
     }
-    if not fitting.keys() & dict(model.named_parameters()).keys():
-        raise UserError(f"{located.path}: not one tensor fits backbone {spec.name}; it holds {shortened(list(state))}")
-    model.load_state_dict(fitting, strict=False)
-    return _untrained_names(target, fitting)
+    missing = {name for name in target if name not in taken and not name.endswith("num_batches_tracked")}
+    unused = state.keys() - taken.keys()
+    if spec.load == "partial":
+        try:
+            check_partial(taken, missing, unused, _new_parts(located, spec), spec.allow_dropped)
+        except UserError as error:
+            raise UserError(f"{located.path} in backbone {spec.name}: {error}") from None
+    model.load_state_dict(taken, strict=False)
+    return modules(unused, taken), modules(missing, taken)
 
 
-def read_weights(
-    model: "nn.Module", located: Located, spec: BackboneSpec, head: Collection[str] = ()
-) -> "dict[str, Tensor]":
-    """Return the tensors of a file under the model's names, the position grid resampled, without heads other than
-    `head`.
-
-    Raises:
-        UserError: the file is damaged, or an export of another model.
+def _new_parts(located: Located, spec: BackboneSpec) -> tuple[str, str]:
+    """Return patterns of the names that may be missing in weights, and that may be unused, because a part is of another
+    kind than in the export, or, where there is none, than in released models.
     """
-    from backbones.checkpoints.state_dicts import read_network
-    from backbones.positions import fit_positions
+    nothing = "(?!)"
+    if spec.kind != "ours":  # a user's whole model may have anything new, and timm's nothing
+        return ("", "|".join(_PARTS.values())) if spec.kind == "user" else (nothing, nothing)
+    assert spec.patch is not None
+    exported = _exported(located.folder, spec)
+    usual = archs.default_fields(spec.arch) | {"stem": str(find_stem("patchify").sized(spec.patch))}
+    ours, theirs = spec.identity(), exported.identity() if exported else usual
+    # absent and off are the same
+    new = [pattern for key, pattern in _PARTS.items() if (ours[key] or None) != (theirs.get(key) or None)]
+    return ("|".join(new) or nothing,) * 2
 
-    if located.path is None:
-        return {}
-    grid = None
-    if located.folder is not None:
-        config = exports.read_config(located.folder)
-        changed = exports.changed_sources(located.folder, spec.files)
-        if changed and spec.load == "strict":
-            raise UserError(f"weights {located.folder}: {'; '.join(changed)}. `--load partial` takes them all the same")
-        if spec.kind == "ours" and config["architecture"] in archs.ARCHS:
-            same = {part: getattr(spec, part) for part in exports.same_sources(located.folder, spec.files)}
-            exported = resolve(f"local-dir:{located.folder}", **same)
-            # names and shapes do not tell: softmax and ReLU attention, say, have the same tensors
-            if spec.load == "strict" and (differing := _differing_parts(exported, spec)):
-                raise UserError(
-                    f"{exported.weights} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
-                    "`--load partial` takes what fits, and keeps each part that the export names and no flag does"
-                )
-            height, width = exports.image_size(config)
-            assert exported.patch is not None
-            grid = (height // exported.patch, width // exported.patch)
-    known = {*model.state_dict(), *head}
-    network = read_network(
-        located.path, located.weights_id.removeprefix("sha256:"), known, weights_key=spec.weights_key
-    )
-    try:
-        return fit_positions(network.state, model, grid)
-    except ValueError as error:
-        raise UserError(f"{located.path}: {error}") from None
+
+def _exported(folder: Path | None, spec: BackboneSpec) -> BackboneSpec | None:
+    """Return the backbone of ours that an export holds; None for other weights, and backbones that are not ours."""
+    if not folder or spec.kind != "ours" or exports.read_config(folder)["architecture"] not in archs.ARCHS:
+        return None
+    same = {part: getattr(spec, part) for part in exports.same_sources(folder, spec.files)}
+    return resolve(f"local-dir:{folder}", **same)
+
+
+def _check_export(folder: Path, spec: BackboneSpec) -> None:
+    """Raise UserError for an export of another model: names and shapes do not tell, softmax and ReLU attention, say,
+    have the same tensors.
+    """
+    if changed := exports.changed_sources(folder, spec.files):
+        raise UserError(f"weights {folder}: {'; '.join(changed)}. `--load partial` takes them all the same")
+    exported = _exported(folder, spec)
+    if exported and (differing := _differing_parts(exported, spec)):
+        raise UserError(
+            f"{exported.weights} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
+            "`--load partial` takes what fits, and keeps each part that the export names and no flag does"
+        )
 
 
 def _differing_parts(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:
@@ -218,18 +268,6 @@ def changed_parts(spec: BackboneSpec) -> list[str]:
     changed = exports.changed_sources(folder, spec.files)
     exported = resolve(f"local-dir:{folder}") if spec.kind == "ours" else None
     return changed + (_differing_parts(exported, spec) if exported and exported.kind == "ours" else [])
-
-
-def _untrained_names(target: Collection[str], loaded: Collection[str]) -> list[str]:
-    """Return the names that were not loaded: the outermost modules of which nothing was loaded, and single tensors."""
-    names = set()
-    for name in target:
-        if name in loaded or name.endswith("num_batches_tracked"):
-            continue
-        pieces = name.split(".")
-        prefixes = [".".join(pieces[:end]) for end in range(1, len(pieces) + 1)]
-        names.add(next(p for p in prefixes if not any(known == p or known.startswith(p + ".") for known in loaded)))
-    return sorted(names)
 
 
 def head_digest(weights: str) -> str:

@@ -138,8 +138,10 @@ class Context:
         self.cost.gflops = operations["total"] / 1e9
         self.cost.gflops_by = {name: part if name == "method" else part / 1e9 for name, part in parts.items()}
         self.note_lengths("attention_lengths", operations)
-        if self.untrained:
-            self.note(f"left untrained by --load partial: {', '.join(self.untrained)}")
+        if backbone.loaded:
+            self.details["weights"] = asdict(backbone.loaded)
+            if line := str(backbone.loaded):
+                self.note(line)
 
     def _settle_threads(self, work: float) -> None:
         if self.threads is None:

@@ -11,7 +11,7 @@ import torch
 from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from backbones.errors import UsageError
-from backbones.positions import RESAMPLINGS, fit_positions, patch_positions, resample_positions, sincos2d
+from backbones.positions import RESAMPLINGS, fit_positions, patch_positions, resample_positions, sincos2d, source_grid
 from backbones.spec import override, resolve
 
 
@@ -28,37 +28,72 @@ def test_sincos_equals_the_formula():
             torch.testing.assert_close(table[3 * row + column], torch.tensor(expected))
 
 
+def state(tokens, **prefix):
+    """A table of positions of which each is its own number, and the tokens before those of patches."""
+    table = torch.arange(tokens, dtype=torch.float32).view(1, tokens, 1).expand(1, tokens, 64)
+    return {name: torch.randn(1, number, 64) for name, number in prefix.items()} | {"pos_embed": table}
+
+
 def test_a_constant_stays_constant_and_the_class_token_is_copied():
     positions = torch.cat([torch.full((1, 1, 64), 5.0), torch.full((1, 196, 64), 2.0)], dim=1)
-    found = fit_positions({"cls_token": torch.zeros(1), "pos_embed": positions}, vit((256, 128)), None)["pos_embed"]
+    model, there = vit((256, 128)), state(1, cls_token=1) | {"pos_embed": positions}
+    found = fit_positions(there, model, source_grid(there, model))["pos_embed"]
     assert found.shape == (1, 1 + 16 * 8, 64)
     assert torch.equal(found[:, 0], positions[:, 0])
     torch.testing.assert_close(found[:, 1:], torch.full((1, 128, 64), 2.0))
 
 
-@pytest.mark.parametrize(("tokens", "ramp"), [(64, (8, 8)), (128, (16, 8))])
-def test_rows_stay_rows(tokens, ramp):
-    """A ramp over the rows of the guessed grid is a ramp over the rows of the new one."""
-    height, width = ramp
-    rows = torch.arange(height).repeat_interleave(width).view(1, tokens, 1).expand(1, tokens, 64) / height
-    found = fit_positions({"cls_token": torch.zeros(1), "pos_embed": torch.cat([rows[:, :1], rows], 1)}, vit(64), None)
+def test_rows_stay_rows():
+    """A ramp over the rows of one grid is a ramp over the rows of the new one."""
+    rows = torch.arange(16).repeat_interleave(8).view(1, 128, 1).expand(1, 128, 64) / 16
+    found = fit_positions(state(0, cls_token=1) | {"pos_embed": torch.cat([rows[:, :1], rows], 1)}, vit(64), (16, 8))
     grid = found["pos_embed"][0, 1:, 0].view(4, 4)
     assert (grid[1:] > grid[:-1] + 0.1).all()
     torch.testing.assert_close(grid[:, 0], grid[:, 3])
 
 
-@pytest.mark.parametrize(("there", "here"), [(0, 1), (1, 0)])
-def test_a_class_token_with_a_position_on_one_side_only(there, here):
-    model = timm.create_model("vit_tiny", img_size=64, class_position=bool(here))
-    positions = torch.randn(1, there + 16, 64)
-    found = fit_positions({"cls_token": torch.zeros(1), "pos_embed": positions}, model, (4, 4))["pos_embed"]
-    assert torch.equal(found[:, here:], positions[:, there:])
-    assert not here or not found[:, 0].any()
+def test_a_position_of_the_class_token_on_one_side_only():
+    """timm adds it to the token where it converts DINOv2's files, whose models in timm have none."""
+    model, there = timm.create_model("vit_tiny", img_size=64, class_position=False), state(17, cls_token=1)
+    found = fit_positions(there, model, (4, 4))
+    assert torch.equal(found["cls_token"], there["cls_token"] + there["pos_embed"][:, :1])
+    assert torch.equal(found["pos_embed"], there["pos_embed"][:, 1:])
+    found = fit_positions(state(16, cls_token=1), vit(64), (4, 4))["pos_embed"]
+    assert torch.equal(found[:, 1:], state(16)["pos_embed"])
+    assert not found[:, 0].any()
 
 
-def test_a_grid_that_cannot_be_told():
-    with pytest.raises(ValueError, match="210 positions"):
-        fit_positions({"cls_token": torch.zeros(1), "pos_embed": torch.zeros(1, 211, 64)}, vit(64), None)
+PREFIXES = {"none": {}, "class": {"cls_token": 1}, "registers": {"cls_token": 1, "reg_token": 4}}
+GRIDS_OF_STATES = [
+    # positions, tokens before the patches', pixels of the model, of the file, grid of the file
+    (17, "class", (64, 64), None, (4, 4)),
+    (1 + 16 * 4, "class", (256, 64), None, (16, 4)),  # equal number, though it is a square
+    (1 + 4 * 16, "class", (64, 256), None, (4, 16)),
+    (1 + 16 * 4, "class", (256, 64), (128, 128), (8, 8)),
+    (1 + 16 * 8, "class", (64, 64), (256, 128), (16, 8)),
+    (1 + 16 * 8, "class", (64, 64), (128, 256), (8, 16)),
+    (1 + 21 * 10, "class", (64, 64), (256, 128), (21, 10)),  # TransReID's patches at a stride of 12
+    (196, "class", (64, 64), None, (14, 14)),  # DeiT III: a class token without a position
+    (16 * 8, "class", (256, 128), None, (16, 8)),
+    (1 + 256, "registers", (64, 64), None, (16, 16)),  # DINOv2
+    (5 + 256, "registers", (64, 64), None, (16, 16)),
+    (256, "none", (64, 64), None, (16, 16)),
+    (1 + 16 * 8, "class", (64, 64), None, None),
+    (1 + 210, "class", (64, 64), None, None),
+    (9, "registers", (64, 64), None, None),  # 3 x 3 of patches alone, or 2 x 2 behind class token and registers
+    (50, "class", (80, 160), None, None),  # 7 x 7 behind the class token's, or the model's 5 x 10 without one
+    (17, "class", (32, 32), (64, 32), None),
+]
+
+
+@pytest.mark.parametrize(("positions", "prefix", "here", "there", "grid"), GRIDS_OF_STATES)
+def test_the_grid_of_a_state(positions, prefix, here, there, grid):
+    options = () if there is None else (there,)
+    if grid is not None:
+        assert source_grid(state(positions, **PREFIXES[prefix]), vit(here), *options) == grid
+        return
+    with pytest.raises(ValueError, match=rf"{positions} positions, .*; give --weights-size H W"):
+        source_grid(state(positions, **PREFIXES[prefix]), vit(here), *options)
 
 
 def cubic(distance, a):

@@ -27,7 +27,7 @@ def test_every_shipped_backbone_builds(name):
         model = built.model
         assert model(torch.zeros(1, 3, 256, 128)).shape == (1, model.num_features)
     assert built.spec.mean == ((0.5, 0.5, 0.5) if name.startswith("bigvision") else IMAGENET_MEAN)
-    assert built.untrained == []
+    assert built.loaded is None
     assert json.loads(json.dumps(spec.as_dict())) == spec.as_dict()
 
 

@@ -54,6 +54,9 @@ class RunOptions:
     format, and the head beside it, in the run's folder `export`; `none` saves disk space."""
     allow_modified: bool = False
     """Take exported weights that changed after they were written. The record says so; without it they are refused."""
+    allow_dropped: bool = False
+    """Take weights that fit less than --load partial asks for. Whatever else of them is dropped or missing is recorded;
+    without it such weights are refused."""
     skip_unreadable: bool = False
     """Skip unreadable images and record their number. Without it such an image stops the run."""
     max_pixels: int | None = None
@@ -87,7 +90,7 @@ EXECUTION = (
     *("compile", "checkpoint", "eval_batch", "validate_at"),
     *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
     *("sequence_parallel", "skip_corrupt", "save_weights", "name", "weights_to", "replace", "save_pictures"),
-    *("test_dataset", "result_file", "tokens_at", "allow_modified", "max_pixels"),
+    *("test_dataset", "result_file", "tokens_at", "allow_modified", "allow_dropped", "max_pixels"),
 )
 
 
@@ -180,6 +183,9 @@ class BackboneOptions:
     load: Literal["strict", "partial"] | None = None
     """Fit of the weights, strict for all of them. `partial` puts a new part on released weights; the record names the
     parameters that stay untrained."""
+    weights_size: tuple[int, int] | None = None
+    """Height and width in pixels of the images that a file of weights was trained on. They give its position grid where
+    the number of positions does not."""
     arch: str | None = None
     """Architecture. One of vit_ti, vit_s, vit_b, vit_l, volo_d1, a timm model, or file.py:Name."""
     stem: str | None = None

@@ -11,7 +11,7 @@ from backbones.data.loading.read_image import allow_pixels
 from backbones.data.spec import resolve_dataset
 from backbones.data.splits.manifest import named_files
 from backbones.errors import MissingInput, UsageError
-from backbones.spec import LEFT_TO_RECIPES, BackboneSpec
+from backbones.spec import LEFT_TO_RECIPES, BackboneSpec, override
 from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from transfer.cli.command import Command
@@ -81,7 +81,8 @@ def open_dataset(argument: str, command: Command, task: Task) -> Any:
 
 def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[BackboneSpec, str, dict[str, Any]]:
     """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
-    spec = replace(spec, allow_modified=command.run.allow_modified)
+    allowed = command.run.allow_dropped or spec.allow_dropped
+    spec = replace(spec, allow_modified=command.run.allow_modified, allow_dropped=allowed)
     try:
         located = find_weights(spec)
         return spec, located.weights_id, _note_origin(located, messages)
@@ -94,7 +95,7 @@ def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[
             # Weights of a smoke run replace released ones in smoke runs only.
             return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, messages)
         messages.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
-        return replace(spec, weights="random"), "random", {}
+        return override(spec, weights="random"), "random", {}
 
 
 def _note_changed_parts(spec: BackboneSpec, command: Command, messages: Messages) -> None:

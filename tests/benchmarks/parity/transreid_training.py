@@ -115,7 +115,7 @@ def compare_positions(peer: Peer, command: Command) -> Iterator[Check]:
     """A table of 14 x 14 places, as released ViTs have it, on the grid of the recipe's images."""
     model: Any = Ours(peer, command).learner.backbone.model
     table = torch.randn(1, 197, model.embed_dim)
-    ours = fit_positions({"cls_token": model.cls_token, "pos_embed": table}, model, None)["pos_embed"]
+    ours = fit_positions({"cls_token": model.cls_token, "pos_embed": table}, model, (14, 14))["pos_embed"]
     theirs = peer.positions(table, model.pos_embed, model.patch_embed.grid_size)
     yield Check("positions: 14 x 14 on 16 x 8", float((ours - theirs).abs().max()), 1e-6)
 
