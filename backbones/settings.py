@@ -15,6 +15,7 @@ import yaml
 from tyro.conf import Positional as Positional
 
 from backbones.errors import UsageError, UserError, errors_naming
+from backbones.runtime.files import with_home
 
 T = TypeVar("T")
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -179,6 +180,7 @@ def _flags_of_lists(schema: type[Any]) -> set[str]:
 
 
 def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
+    arguments = list(map(with_home, arguments))
     if default is None:
         options = tyro.cli(schema, args=arguments, prog=prog, config=config)
     else:

@@ -11,6 +11,7 @@ from torch import Tensor
 from backbones.backbone import Backbone, create
 from backbones.checkpoints.exports import pretraining_facts
 from backbones.data.classification import ClassificationData
+from backbones.data.formats.split_names import in_short
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.errors import UserError, shortened
@@ -65,7 +66,8 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
     assert backbone.classes is not None
     theirs, ours, count = trained_classes(backbone), dataset.classes, backbone.classes
     if theirs is None and count == len(ours):
-        return None, f"the weights do not name their {count} classes; taken to be those of {dataset.name}, in order"
+        order = f"those of {dataset.name}, in order: {in_short(ours)}"
+        return None, f"the weights do not name their {count} classes; taken to be {order}"
     theirs = theirs or imagenet_synsets(count)
     if theirs is None:
         raise _other_classes(backbone, dataset, f"{count} there, {len(ours)} here")

@@ -87,8 +87,9 @@ class Classification(Task):
         data = open_classification(spec, root, **chosen)
         for split, word in (("val", "validation"), ("train", "training"))[: 1 + self.trains]:
             if getattr(data, split) is None:
+                found = f" ({'; '.join(data.notes)})" if data.notes else ""
                 raise UserError(
-                    f"{data.name}: there is no {word} split, and {self.name} needs one; give the data set one "
+                    f"{data.name}: there is no {word} split{found}, and {self.name} needs one; give the data set one "
                     f"(a folder {split}/, or the key `{split}` of its YAML), or name another --dataset"
                 )
         return data

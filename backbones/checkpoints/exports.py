@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backbones.checkpoints import hub
 from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
 from backbones.errors import UsageError, UserError, reason_of
-from backbones.runtime.files import file_sha256, parse_json, replace_folder
+from backbones.runtime.files import file_sha256, parse_json, replace_folder, with_home
 from backbones.runtime.user_imports import imported_files
 from backbones.user_code import file_digest, is_allowed, locate
 
@@ -219,7 +219,8 @@ def export_folder(weights: str) -> Path | None:
 
 
 def inside_run(path: Path) -> Path:
-    """Return the folder `export` of a run's folder that has one, and every other path as it is."""
+    """Return the folder `export` of a run's folder that has one, and every other path as it is; `~` is replaced."""
+    path = Path(with_home(str(path)))
     return path / EXPORT if (path / EXPORT / CONFIG).is_file() else path
 
 

@@ -6,7 +6,7 @@ A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `REA
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.formats.cifar import cifar
-from backbones.data.formats.folders import FoundLayout, StorageVariant, image_folder
+from backbones.data.formats.folders import FoundLayout, StorageVariant, image_folder, images
 from backbones.data.formats.hub import hf
 from backbones.data.formats.imagenet import imagenet, imagenet21k
 from backbones.data.formats.official_split import cub200, dtd, oxford_pets, stanford_cars
@@ -35,6 +35,7 @@ __all__ = ["ClassificationData", "Split", "open_classification"]
 
 READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "image_folder": image_folder,
+    "images": images,
     "imagenet": imagenet,
     "imagenet21k": imagenet21k,
     "parquet": parquet,
@@ -116,7 +117,7 @@ def open_classification(
     check_format(spec, READERS, "classification")
     layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
     splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
-    check_counts(spec, _counts(splits), absent={"train", "val"} - splits.keys())
+    check_counts(spec, _counts(splits, layout.classes), absent={"train", "val"} - splits.keys())
     _check_labels(spec, layout, splits)
     if subset is not None:
         splits = {
@@ -140,12 +141,17 @@ def open_classification(
         classes=layout.classes,
         train=readable.get("train"),
         val=readable.get("val"),
-        counts=_counts(readable) | {"ignored": layout.ignored},
+        counts=_counts(readable, layout.classes) | {"ignored": layout.remarks.ignored},
         digest=_digest(readable, contents, spec.name),
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
-        notes=(*notes, *overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow")),
+        notes=(
+            *layout.notes,
+            *layout.remarks.notes(),
+            *notes,
+            *overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow"),
+        ),
     )
 
 
@@ -164,7 +170,9 @@ def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], 
 
 
 def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Split]) -> None:
-    """Check that labels are in range, and that no class is without a training image."""
+    """Check that labels, if there are any, are in range, and that no class is without a training image."""
+    if not layout.classes:
+        return
     for split in splits.values():
         wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(layout.classes)))
         if len(wrong):
@@ -179,8 +187,11 @@ def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Spli
         raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {names}")
 
 
-def _counts(splits: dict[str, Split]) -> dict[str, Any]:
-    return {name: {"images": len(split), "classes": len(np.unique(split.labels))} for name, split in splits.items()}
+def _counts(splits: dict[str, Split], classes: Sequence[str]) -> dict[str, Any]:
+    return {
+        name: {"images": len(split), "classes": min(len(classes), len(np.unique(split.labels)))}
+        for name, split in splits.items()
+    }
 
 
 def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]], what: str) -> str:

@@ -1,6 +1,14 @@
 """The layouts that data sets come in: what each looks like on disk, and which YAML keys it knows. Imports no torch."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+SPLITS = {"train": ("train",), "val": ("val", "validation", "valid", "dev", "test")}
+"""The usual names of the split to train on and of the one to score, the first one first."""
+PARQUET = ("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json")
+"""Patterns of the files of a split in Parquet, or as `datasets` saves it to a folder."""
 
 
 @dataclass(frozen=True)
@@ -13,6 +21,8 @@ class Format:
 
     trees: tuple[tuple[str, ...], ...] = ()
     keys: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
+    """Patterns, of which one tells a layout without trees where the user names a folder alone."""
 
 
 MSMT17_LISTS = ("list_train.txt", "list_query.txt", "list_gallery.txt")
@@ -31,24 +41,63 @@ FORMATS = {
     "msmt17": Format(
         (("train/", "test/", *MSMT17_LISTS), ("mask_train_v2/", "mask_test_v2/", *MSMT17_LISTS)), ("generator",)
     ),
-    "reid_lists": Format(
-        keys=("train", "query", "gallery", "columns", "header", "images", "cameras", "split"),
-    ),
+    "reid_lists": Format(keys=("train", "query", "gallery", "columns", "header", "images", "cameras", "split")),
     "torchreid": Format(keys=("set", "split", "cameras")),
-    "image_folder": Format((("train/",), ("val/",)), ("train", "val", "generator")),
+    "image_folder": Format(tuple((f"{name}/",) for usual in SPLITS.values() for name in usual), (*SPLITS, "generator")),
+    "images": Format(),
     "imagenet": Format(
         (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes",)
     ),
     "imagenet21k": Format((("n01440764/",),), ("classes",)),
-    "parquet": Format(keys=("train", "val", "image", "label")),
+    "parquet": Format(
+        keys=(*SPLITS, "image", "label"),
+        signs=("state.json", *(form.format(name) for usual in SPLITS.values() for name in usual for form in PARQUET)),
+    ),
     "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
     "cub200": Format((("images/", *CUB_LISTS),), STORAGE_KEYS),
     "caltech101": Format((("101_ObjectCategories/",), ("BACKGROUND_Google/",)), STORAGE_KEYS),
     "stanford_cars": Format((CARS,), STORAGE_KEYS),
     "cifar": Format((("train", "test", "meta"), CIFAR10), STORAGE_KEYS),
-    "dtd": Format((("images/", "labels/"),), ("partition", *STORAGE_KEYS)),
+    "dtd": Format((("images/", "labels/train1.txt", "labels/test1.txt"),), ("partition", *STORAGE_KEYS)),
     "colorectal_histology": Format((tuple(f"{name}/" for name in TISSUES),), ("train_images", *STORAGE_KEYS)),
     "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), STORAGE_KEYS),
     "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
-    "coco": Format(keys=("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator")),
+    "coco": Format(
+        keys=("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
+        signs=("annotations/instances_*2017.json", "instances_*2017.json"),
+    ),
 }
+
+
+def recognise(folder: Path) -> list[str]:
+    """Return the formats that a folder may have: by their signs, else by their trees, of which a larger one tells more;
+    `images` where there are only images.
+    """
+    signed = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
+    held: dict[frozenset[str], str] = {}
+    for kind, layout in FORMATS.items():
+        for tree in layout.trees:
+            if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree):
+                held.setdefault(frozenset(tree), kind)  # image_folder stands before imagenet
+    best = [kind for tree, kind in held.items() if not any(tree < other for other in held)]
+    return signed or list(dict.fromkeys(best)) or ["images"] * _holds_image(folder)
+
+
+def missing_entries(folder: Path, tree: Sequence[str]) -> list[str]:
+    """Return the entries of a tree that a folder lacks, or that are empty or unreadable there."""
+    return [entry for entry in tree if not _present(folder / entry, entry)]
+
+
+def _present(path: Path, entry: str) -> bool:
+    if not entry.endswith("/"):
+        return path.is_file()
+    try:
+        return any(path.iterdir())
+    except OSError:
+        return False
+
+
+def _holds_image(folder: Path) -> bool:
+    from backbones.data.loading.read_image import is_image
+
+    return any(is_image(name) for _, _, names in os.walk(folder, followlinks=True) for name in names)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.archives import Archive, read_archives
-from backbones.data.layouts import FORMATS, Format
+from backbones.data.layouts import FORMATS, Format, missing_entries, recognise
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
+from backbones.runtime.files import with_home
 from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.user_code import is_in_file, locate
 
@@ -52,6 +53,8 @@ class DatasetSpec:
     """What test images among the training images are met with: `refuse`, or `allow` for self-tests."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keys that only this format knows."""
+    recognised: bool = False
+    """Whether the user named a folder alone, and the format is what it looks like."""
 
     @property
     def reader(self) -> str:
@@ -65,22 +68,36 @@ def dataset_names() -> list[str]:
 
 
 def resolve_dataset(name: str) -> DatasetSpec:
-    """Return the facts of a shipped name, of a YAML file's path, or of `torchreid:NAME`.
+    """Return the facts of a shipped name, of a YAML file's path, of a folder in a known layout, or of `torchreid:NAME`.
 
     Raises:
-        UsageError: the name is unknown, the file is missing, or one of its keys is unknown or of the wrong type.
+        UsageError: the name is unknown, the file is missing, or one of its keys is unknown or of the wrong type; or a
+            folder is in no layout, or may be in several.
     """
     if name.startswith(ADAPTER):
         return DatasetSpec(name=name, format="torchreid", options={"set": name.removeprefix(ADAPTER)})
-    path = Path(name).expanduser()
+    path = Path(with_home(name))
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, folder=path.resolve().parent)
+    if path.is_dir() and name not in dataset_names():
+        return _from_folder(name, path.resolve())
     if name not in dataset_names():
         raise UsageError(
             f"unknown data set {name!r}{did_you_mean(name, dataset_names())}\n"
-            f"known: {', '.join(dataset_names())}; or a YAML file, or {ADAPTER}NAME"
+            f"known: {', '.join(dataset_names())}; or a YAML file, a folder, or {ADAPTER}NAME"
         )
     return _from_yaml(CONFIGS / "datasets" / f"{name}.yaml", folder=None)
+
+
+def _from_folder(name: str, folder: Path) -> DatasetSpec:
+    kinds = recognise(folder)
+    if len(kinds) != 1:
+        found = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
+        raise UsageError(
+            f"{name}: {found}; say what it is in a YAML file, and name that:\n"
+            f"  format: {(kinds or ['image_folder'])[0]}\n  root: {folder}"
+        )
+    return DatasetSpec(name=folder.name.lstrip(".") or "data", format=kinds[0], root=(str(folder),), recognised=True)
 
 
 def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
@@ -96,7 +113,7 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
             "or path/to/file.py:NAME"
         )
     layout = Format() if users else FORMATS[kind]
-    common = {entry.name for entry in fields(DatasetSpec)} - {"options"}
+    common = {entry.name for entry in fields(DatasetSpec)} - {"options", "recognised"}
     known = common | set(layout.keys)
     for key in content:
         if key not in known and not users:  # a user's function says what it takes when it is called
@@ -124,9 +141,8 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
 
 
 def _roots(value: str | list[str], folder: Path | None) -> tuple[str, ...]:
-    entries = [value] if isinstance(value, str) else value
-    near = [str(folder / Path(entry).expanduser()) for entry in entries] if folder else []
-    return tuple(dict.fromkeys(near + [str(Path(entry).expanduser()) for entry in entries]))
+    entries = [with_home(entry) for entry in ([value] if isinstance(value, str) else value)]
+    return tuple(dict.fromkeys([str(folder / entry) for entry in entries if folder] + entries))
 
 
 def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> None:
@@ -142,11 +158,15 @@ def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> Non
 
 
 def text_option(spec: DatasetSpec, key: str) -> str | None:
-    """Return the value of a key of the format, None when it is not given. Raises UsageError when it is not text."""
+    """Return the value of a key of the format, with the home folder for `~`; None when it is not given.
+
+    Raises:
+        UsageError: it is not text.
+    """
     value = spec.options.get(key)
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{spec.name}: `{key}` is {value!r}; it must be text (put it in quotes)")
-    return value
+    return value and with_home(value)
 
 
 def generated_root(spec: DatasetSpec, generators: Mapping[str, Callable[[], Path]]) -> Path | None:
@@ -201,7 +221,7 @@ def flat_counts(counts: dict[str, Any]) -> dict[str, Any]:
 def data_folder(data: Path | None) -> Path | None:
     """Return `--data` if given, else `$TRANSFER_DATA`, else None."""
     named = data or os.environ.get("TRANSFER_DATA")
-    return Path(named).expanduser() if named else None
+    return Path(with_home(str(named))) if named else None
 
 
 def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...], ...] | None = None) -> Path:
@@ -260,17 +280,8 @@ def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | No
     """Return why `path` does not hold the layout (by the alternative that comes nearest); None when it does."""
     if not path.is_dir():
         return "no such folder"
-    lacks = min(([entry for entry in tree if not _present(path / entry, entry)] for tree in trees), key=len)
+    lacks = min((missing_entries(path, tree) for tree in trees), key=len)
     return f"missing, empty or unreadable: {', '.join(lacks)}" if lacks else None
-
-
-def _present(path: Path, entry: str) -> bool:
-    if not entry.endswith("/"):
-        return path.is_file()
-    try:
-        return any(path.iterdir())
-    except OSError:
-        return False
 
 
 def _not_found_message(

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shutil
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,32 @@ _SCRAP = re.compile(r"\..+(\.\d+|-[a-z0-9_]{8})\.tmp|\..+\.\d+\.old|\.probe\.\d+
 
 
 parse_json = json.loads
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a user's text file in UTF-8, with or without the mark that Windows puts before it."""
+    return path.read_text(encoding="utf-8-sig").splitlines()
+
+
+def with_home(text: str) -> str:
+    """Return a path with `~` and `$NAME` replaced, also behind a flag, as in `--out=~/runs`; other texts unchanged."""
+    flag, path = re.fullmatch(r"(--[\w.-]+=)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
+    return flag + os.path.expanduser(os.path.expandvars(path)) if path.startswith(("~", "$")) else text  # noqa: PTH111
+
+
+def listed_path(folder: Path | str, name: str) -> str:
+    """Return the path of a file below a folder, as a list names it, as the disk does.
+
+    Backslashes become slashes. Where there is no such entry, its accents are taken as letters of their own, or as marks
+    behind their letters (Unicode's NFC and NFD; macOS writes the latter). A file that is missing keeps its name.
+    """
+    if name.isascii() and "\\" not in name:
+        return name
+    parts: list[str] = []
+    for part in (name if os.path.lexists(f"{folder}/{name}") else name.replace("\\", "/")).split("/"):
+        forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
+        parts.append(next((form for form in forms if os.path.lexists("/".join([str(folder), *parts, form]))), part))
+    return "/".join(parts)
 
 
 def is_finite_number(value: Any) -> TypeGuard[float]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from backbones.checkpoints.exports import EXPORT
+from backbones.data.spec import resolve_dataset
 from backbones.data.splits.overlap import overlap_notes
 from backbones.errors import UsageError, tell
 from tasks.task import Task
@@ -48,9 +49,9 @@ def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[
         raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
     if command.run.save_weights == "none":
         raise UsageError("--test-dataset scores the weights that a run saves: leave out --save-weights none")
-    trained = [open_dataset(name, command, task) for name in command.run.dataset]
+    trained = [open_dataset(resolve_dataset(name), command, task) for name in command.run.dataset]
     scoring = replace(command, options=replace(command.options, epochs=0))
-    tested = [open_dataset(name, scoring, task) for name in names]
+    tested = [open_dataset(resolve_dataset(name), scoring, task) for name in names]
     for training in trained:
         for test in tested:
             images = test.images() | {"train": training.images()["train"]}

@@ -8,7 +8,7 @@ from typing import Any
 from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import export_folder, modified_files, pretraining_facts
 from backbones.data.loading.read_image import allow_pixels
-from backbones.data.spec import resolve_dataset
+from backbones.data.spec import DatasetSpec, resolve_dataset
 from backbones.data.splits.manifest import named_files
 from backbones.errors import MissingInput, UsageError
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec, override
@@ -67,15 +67,17 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems
     """Open the data sets of a command into `inputs`; what is missing is added to `problems`."""
     named_files.cache_clear()  # nothing is remembered from one command to the next
     for argument in command.run.dataset:
+        spec = resolve_dataset(argument)
+        if spec.recognised:
+            inputs.messages.note(f"{argument}: read as format {spec.format}")
         with problems.collected():
-            inputs.datasets.append((argument, open_dataset(argument, command, task)))
+            inputs.datasets.append((argument, open_dataset(spec, command, task)))
 
 
-def open_dataset(argument: str, command: Command, task: Task) -> Any:
-    """Open a data set by its name as a command asks for it. Raises UserError."""
+def open_dataset(spec: DatasetSpec, command: Command, task: Task) -> Any:
+    """Open a data set as a command asks for it. Raises UserError."""
     run = command.run
     allow_pixels(run.max_pixels)
-    spec = resolve_dataset(argument)
     return task.open(spec, command.options, root=run.data, subset=run.subset, skip_unreadable=run.skip_unreadable)
 
 

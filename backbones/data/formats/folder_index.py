@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from backbones.data.array_index import SETTLED, Index, keep_index, load_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 
-VERSION = "class folders 1"
+VERSION = "class folders 2"
 INDEXED = 100_000
 """Splits of fewer images are listed in a second, and get no index."""
 
@@ -36,24 +37,24 @@ class FolderIndex:
         self.meaning = hashlib.sha256(names.tobytes() + ends.tobytes()).hexdigest()
         self.stamp, self.newest = self._stamp()
 
-    def load(self, name: str) -> tuple[FileSplit, int] | None:
-        """Return the split and the number of ignored files; None if there is no valid index."""
+    def load(self, name: str) -> tuple[FileSplit, dict[str, Any]] | None:
+        """Return the split and what was kept with it; None if there is no valid index."""
         index = load_index(self.folder, VERSION, self.stamp)
         if index is None:
             return None
         names = PackedNames.from_arrays(index.arrays["names"], index.arrays["ends"])
         labels = index.arrays["labels"]
         split = FileSplit(name=name, labels=labels, names=names, sizes=np.zeros_like(labels), folder=self.folder)
-        return split, index.facts["ignored"]
+        return split, dict(index.facts)
 
-    def keep(self, split: FileSplit, ignored: int) -> None:
+    def keep(self, split: FileSplit, facts: dict[str, Any]) -> None:
         """Keep a large split that was listed since this was made, unless a folder has changed since or just before."""
         assert isinstance(split.names, PackedNames)
         if len(split) < INDEXED or self.newest > time.time() - SETTLED or self._stamp()[0] != self.stamp:
             return
         names, ends = split.names.arrays()
         arrays = {"names": names, "ends": ends, "labels": split.labels}
-        keep_index(self.folder, VERSION, self.stamp, Index(arrays, {"ignored": ignored}))
+        keep_index(self.folder, VERSION, self.stamp, Index(arrays, facts))
 
     def _stamp(self) -> tuple[str, float]:
         """Return what changes when a class folder changes, and the time of the last such change in seconds."""

@@ -1,27 +1,75 @@
 """Class folders -> splits. Nothing is decoded; every folder is listed once. Letters: M images."""
 
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Literal
+from unicodedata import normalize
 
 import numpy as np
 
 from backbones.data.formats.folder_index import FolderIndex
+from backbones.data.formats.split_names import choose_splits, in_order, order_note
 from backbones.data.loading.read_image import is_image
-from backbones.data.spec import DatasetSpec, find_root, generated_root, text_option
+from backbones.data.spec import DatasetSpec, find_root, generated_root
 from backbones.data.splits.split import FileSplit, Split
 from backbones.data.toy.digits import toy_digits
 from backbones.data.toy.layouts import TOYS
 from backbones.errors import MissingInput, UserError, shortened
 
-VALIDATION = ("val", "validation", "test")
 GENERATORS = {"toy_digits": toy_digits, **TOYS}
 StorageVariant = Literal["published", "parquet", "hub"]
 SCANNERS = 16
 """Threads that list folders: on a network disk most of the time is waiting."""
+LEFTOVER = re.compile(
+    r"\._.*|\.DS_Store|Thumbs\.db|desktop\.ini|\.git\w*|readme.*|.*\.(txt|csv|json|xml|md)", re.IGNORECASE
+)
+"""Names of files that usually lie beside images, and are passed over without a word."""
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class ClassFolder:
+    """The images of one class: their paths below its folder, sorted, and all else that lies there."""
+
+    names: list[str]
+    others: list[str]
+
+
+@dataclass(frozen=True)
+class Remarks:
+    """What listing class folders met besides the images that lie in them."""
+
+    ignored: int = 0
+    """Files that are no images, and hidden ones."""
+    strange: tuple[str, ...] = ()
+    """Of those the first few that do not usually lie beside images."""
+    strange_count: int = 0
+    nested: tuple[str, ...] = ()
+    """The first of the images that lie in folders below those of their classes."""
+    nested_count: int = 0
+
+    def __add__(self, other: "Remarks") -> "Remarks":
+        return Remarks(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+    @classmethod
+    def of(cls, images: Sequence[str], others: Sequence[str], depth: int) -> "Remarks":
+        """Return the remarks on paths, of which those of images have `depth` slashes where no folder is nested."""
+        strange = [name for name in others if not LEFTOVER.fullmatch(name.rpartition("/")[2])]
+        nested = [name for name in images if name.count("/") > depth]
+        return cls(len(others), (*strange[:SHOWN],), len(strange), (*nested[:1],), len(nested))
+
+    def notes(self) -> list[str]:
+        """Return a line on each kind of file that the user may not expect."""
+        more = ", ..." if self.strange_count > SHOWN else ""
+        strange = f"{self.strange_count} files passed over: {', '.join(self.strange[:SHOWN])}{more}"
+        nested = (
+            f"{self.nested_count} images from folders below those of their classes, as {'; '.join(self.nested[:1])}"
+        )
+        return [strange] * bool(self.strange) + [nested] * bool(self.nested)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,51 +77,80 @@ class FoundLayout:
     """What a reader of a format returns: whole splits, before any choice of images."""
 
     classes: tuple[str, ...]
+    """Names in the order of the labels; none where there are no labels."""
     train: Split | None
     val: Split | None
-    ignored: int = 0
-    """Files that are no images, and hidden ones."""
     storage: StorageVariant = "published"
     """How it is stored: in folders and files as its authors published it, as Parquet files, or in the hub's cache."""
     origin: str = ""
     """ID@REVISION on the hub."""
     sparse: bool = False
     """Whether classes may be without training images, as in ImageNet-21k."""
-
-
-@dataclass(frozen=True)
-class ClassFolder:
-    """The images of one class: file names, sorted, and the number of other files."""
-
-    names: list[str]
-    ignored: int
+    remarks: Remarks = Remarks()
+    notes: tuple[str, ...] = ()
+    """See `ClassificationData.notes`; those of `remarks` come to them."""
 
 
 def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Read `train/CLASS/image.jpg` and `val/CLASS/image.jpg`; the keys `train` and `val` name other folders.
+    """Read `train/CLASS/image.jpg` and `val/CLASS/image.jpg`, where `split_names` says what may stand for `val`.
+
+    A `train/` with images and no folders has no labels.
 
     Raises:
         UserError: a folder is missing, has no classes or an empty one, or the two have different classes.
     """
     root = dataset_root(spec, data)
-    folders = {
-        "train": _split_folder(spec, root, "train", ("train",)),
-        "val": _split_folder(spec, root, "val", VALIDATION),
-    }
+    folders, notes = choose_splits(
+        spec,
+        root,
+        lambda name: root / name if (root / name).is_dir() else None,
+        lambda folder: "no class folders" * is_flat(folder),
+        form="{}/",
+    )
+    if "train" in folders and is_flat(folders["train"]):
+        return unlabelled_images(spec, folders["train"])
     classes: tuple[str, ...] = ()
-    splits, ignored = {}, 0
+    splits, remarks = {}, Remarks()
     for split, folder in folders.items():
-        if folder is None:
-            continue
-        names = class_names(folder)
+        present = class_names(folder)
+        names = tuple(dict.fromkeys(normalize("NFC", name) for name in present))
         if classes and names != classes:
             raise UserError(f"{spec.name}: {class_difference(classes, names)}")
         classes = names
-        splits[split], skipped = read_split(split, folder, classes)
-        ignored += skipped
-    if not splits:
-        raise MissingInput(f"{spec.name}: {root} has no folder train/, nor one of {', '.join(VALIDATION)}")
-    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
+        splits[split], more = read_split(split, folder, classes, present=present)
+        remarks += more
+    return FoundLayout(
+        classes=classes,
+        train=splits.get("train"),
+        val=splits.get("val"),
+        remarks=remarks,
+        notes=(*notes, *order_note(classes)),
+    )
+
+
+def images(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read all images in a folder and below it, without labels. Raises UserError: there is none."""
+    return unlabelled_images(spec, find_root(spec, data))
+
+
+def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
+    """Return all images in a folder and below it as a training split without classes. Raises UserError for none."""
+    found = scan_images(folder)
+    if not found.names:
+        raise MissingInput(f"{spec.name}: there is no image in {folder}")
+    return FoundLayout(
+        classes=(),
+        train=FileSplit.unlabelled("train", folder, found.names),
+        val=None,
+        remarks=Remarks.of((), found.others, 0),
+        notes=(f"{len(found.names)} images without labels",),
+    )
+
+
+def is_flat(folder: Path) -> bool:
+    """Return whether a folder holds images and no folders but hidden ones."""
+    shown = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    return not any(entry.is_dir() for entry in shown) and any(is_image(entry.name) for entry in shown)
 
 
 def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
@@ -82,20 +159,19 @@ def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """Return the sorted names of the class folders in a split's folder; hidden ones are left out.
+    """Return the names of the class folders in a split's folder, `in_order`; hidden ones are left out.
 
     Raises:
         UserError: there is none, or images lie beside them.
     """
-    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    shown = [entry for entry in entries if not entry.name.startswith(".")]
-    stray = [entry.name for entry in shown if is_image(entry.name) and not entry.is_dir()]
+    shown = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    stray = sorted(entry.name for entry in shown if is_image(entry.name) and not entry.is_dir())
     if stray:
         raise UserError(
             f"{folder}: {len(stray)} image(s) beside the class folders: {shortened(stray)}; an image belongs into the "
             "folder of its class"
         )
-    names = tuple(entry.name for entry in shown if entry.is_dir())
+    names = tuple(in_order([entry.name for entry in shown if entry.is_dir()]))
     if not names:
         raise UserError(f"{folder}: there are no class folders (expected {folder.name}/CLASS/image.jpg)")
     return names
@@ -103,8 +179,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 def read_split(
     name: str, folder: Path, classes: Sequence[str], *, present: Sequence[str] | None = None
-) -> tuple[FileSplit, int]:
-    """Return a split, its images in the order of the classes and then of file names, and the number of ignored files.
+) -> tuple[FileSplit, Remarks]:
+    """Return a split, its images in the order of the classes and then of paths, and what else was met.
 
     A large one is read from its index, see `folder_index`.
 
@@ -112,16 +188,19 @@ def read_split(
         name: the name of the split.
         folder: that holds the class folders.
         classes: all, in the order of their labels.
-        present: those that have a folder; None: all.
+        present: the folders, in any of Unicode's forms of their class's name; None: one for each class.
 
     Raises:
-        UserError: a class is empty, or a folder lies where images should.
+        UserError: a class is empty.
     """
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     listed = list(classes if present is None else present)
     index = FolderIndex(folder, listed, classes)
     if indexed := index.load(name):
-        return indexed
+        split, facts = indexed
+        return split, Remarks(
+            **{key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+        )
     with ThreadPoolExecutor(SCANNERS) as pool:
         scanned = list(pool.map(scan_images, [folder / entry for entry in listed]))
     empty = [entry for entry, images in zip(listed, scanned, strict=True) if not images.names]
@@ -129,41 +208,33 @@ def read_split(
         raise UserError(
             f"{folder}: {len(empty)} class folder(s) without images: {shortened(empty)}; fill or remove them"
         )
-    labels = np.repeat([label_of[entry] for entry in listed], [len(images.names) for images in scanned])
-    names = (f"{entry}/{image}" for entry, images in zip(listed, scanned, strict=True) for image in images.names)
+    labels = np.repeat(
+        [label_of.get(entry, label_of.get(normalize("NFC", entry))) for entry in listed],
+        [len(images.names) for images in scanned],
+    )
+    folders = list(zip(listed, scanned, strict=True))
+    names = [f"{entry}/{image}" for entry, images in folders for image in images.names]
+    remarks = Remarks.of(names, [f"{entry}/{other}" for entry, images in folders for other in images.others], 1)
     split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
-    ignored = sum(images.ignored for images in scanned)
-    index.keep(split, ignored)
-    return split, ignored
+    if not remarks.nested:  # folders further down change without those of the classes
+        index.keep(split, asdict(remarks))
+    return split, remarks
 
 
 def scan_images(folder: Path) -> ClassFolder:
-    """Return the images that lie in one folder; links are followed, and hidden and other files counted.
+    """Return the images in a folder and below it; links are followed. Raises OSError where it cannot be listed."""
 
-    Raises:
-        UserError: the folder holds a folder.
-    """
-    images, ignored = [], 0
-    for entry in os.scandir(folder):
-        if entry.name.startswith("."):
-            ignored += 1
-        elif entry.is_dir():
-            raise UserError(f"{entry.path}: a folder among the images of a class; move its images up, or it away")
-        elif is_image(entry.name):
-            images.append(entry.name)
-        else:
-            ignored += 1
-    return ClassFolder(sorted(images), ignored)
+    def fail(error: OSError) -> None:
+        raise error
 
-
-def _split_folder(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> Path | None:
-    """Return the folder that `key` names, else the first usual one that exists."""
-    named = text_option(spec, key)
-    if named is None:
-        return next((root / name for name in usual if (root / name).is_dir()), None)
-    if not (root / named).is_dir():
-        raise MissingInput(f"{spec.name}: {root / named}: there is no such folder (key `{key}`)")
-    return root / named
+    images, others = [], []
+    for parent, inner, files in os.walk(folder, onerror=fail, followlinks=True):
+        below = f"{parent}/".removeprefix(f"{folder}/")
+        others += [f"{below}{name}/" for name in inner if name.startswith(".")]
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        for name in files:
+            (images if is_image(name) and not name.startswith(".") else others).append(below + name)
+    return ClassFolder(sorted(images), sorted(others))
 
 
 def class_difference(train: Sequence[str], val: Sequence[str]) -> str:

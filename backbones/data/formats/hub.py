@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 from backbones.data.formats.folders import FoundLayout
-from backbones.data.formats.parquet import VALIDATION, layout_from_tables, quiet_datasets
+from backbones.data.formats.parquet import layout_from_rows, quiet_datasets
+from backbones.data.formats.rows import Rows
 from backbones.data.spec import DatasetSpec, text_option
 from backbones.data.splits.arrow_split import Source
-from backbones.errors import MissingInput, UsageError, UserError
+from backbones.errors import MissingInput, UsageError
 
 
 def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -30,23 +31,18 @@ def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     if not hub or not revision or not re.fullmatch("[0-9a-f]{40}", revision):
         raise UsageError(
             f"{spec.name}: `hub` is {hub!r} and `revision` {revision!r}; they must be the id of a data set, as in "
-            "OWNER/NAME, and a commit of it (40 hex digits): branches move"
+            "OWNER/NAME, and a commit of it (40 hex digits): branches move; a folder of yours is of `format: parquet`"
         )
     with quiet_datasets(f"{spec.name} ({hub}@{revision})"):
         builder = load_dataset_builder(str(_snapshot(spec.name, hub, revision)), text_option(spec, "config"))
         builder.download_and_prepare()
         tables = {split: builder.as_dataset(split=split) for split in builder.info.splits}
-    chosen = {"train": _split(spec, "train", ("train",), tables), "val": _split(spec, "val", VALIDATION, tables)}
-    return layout_from_tables(
-        spec,
-        {
-            split: (tables[name], Source((f"{hub} {name}",), (len(tables[name]),), f"{hub}@{revision}\0{name}"))
-            for split, name in chosen.items()
-            if name
-        },
-        storage="hub",
-        origin=f"{hub}@{revision}",
-    )
+    origin = f"{hub}@{revision}"
+    parts = {
+        name: Rows(table, Source((f"{hub} {name}",), (len(table),), f"{origin}\0{name}"))
+        for name, table in tables.items()
+    }
+    return layout_from_rows(spec, origin, parts.get, lambda rows: rows, storage="hub", origin=origin)
 
 
 def _snapshot(name: str, hub: str, revision: str) -> Path:
@@ -73,12 +69,3 @@ def cache_of(hub: str) -> Path:
 def cached_revisions(hub: str) -> list[str]:
     """Return the commits of a data set whose Parquet files are in the hub's cache, sorted."""
     return sorted(path.name for path in cache_of(hub).glob("snapshots/*") if any(path.rglob("*.parquet")))
-
-
-def _split(spec: DatasetSpec, key: str, usual: tuple[str, ...], tables: dict[str, object]) -> str | None:
-    named = text_option(spec, key)
-    if named is None:
-        return next((name for name in usual if name in tables), None)
-    if named not in tables:
-        raise UserError(f"{spec.name}: no split {named!r} (key `{key}`); there are: {', '.join(tables)}")
-    return named

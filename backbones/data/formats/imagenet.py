@@ -1,14 +1,14 @@
 """ImageNet-1k and ImageNet-21k in the layouts they are published in: classes are WordNet ids such as n01440764."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import FoundLayout, class_names, read_split, scan_images
+from backbones.data.formats.folders import FoundLayout, Remarks, class_names, is_flat, read_split, scan_images
 from backbones.data.formats.imagenet_labels import ground_truth
+from backbones.data.layouts import SPLITS
 from backbones.data.spec import DatasetSpec, find_root
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError, shortened
@@ -35,19 +35,18 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     root = find_root(spec, data)
     images = root / KAGGLE if (root / KAGGLE).is_dir() else root
     train = images / "train" if (images / "train").is_dir() else None
-    val = next((images / name for name in ("val", "validation") if (images / name).is_dir()), None)
-    flat = val is not None and _is_flat(val)
+    val = next((images / name for name in SPLITS["val"] if name != "test" and (images / name).is_dir()), None)
+    flat = val is not None and is_flat(val)
     folders = [folder for folder in (train, None if flat else val) if folder]
     classes = _classes(spec, "imagenet1k", folders[:1])
     for folder in folders:
         _checked_class_folders(folder, classes, whole=True)
-    splits, ignored = {}, 0
-    if train:
-        splits["train"], ignored = read_split("train", train, classes)
-    if val:
-        splits["val"], more = (_flat_split if flat else read_split)("val", val, classes)
-        ignored += more
-    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored)
+    splits, remarks = {}, Remarks()
+    for name, folder in (("train", train), ("val", val)):
+        if folder:
+            splits[name], more = (_flat_split if flat and name == "val" else read_split)(name, folder, classes)
+            remarks += more
+    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), remarks=remarks)
 
 
 def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -62,8 +61,8 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet21k_goog", [root])
-    train, ignored = read_split("train", root, classes, present=_checked_class_folders(root, classes, whole=False))
-    return FoundLayout(classes=classes, train=train, val=None, ignored=ignored, sparse=True)
+    train, remarks = read_split("train", root, classes, present=_checked_class_folders(root, classes, whole=False))
+    return FoundLayout(classes=classes, train=train, val=None, remarks=remarks, sparse=True)
 
 
 def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tuple[str, ...]:
@@ -90,11 +89,7 @@ def _checked_class_folders(folder: Path, classes: Sequence[str], *, whole: bool)
     return names
 
 
-def _is_flat(folder: Path) -> bool:
-    return not any(entry.is_dir() and not entry.name.startswith(".") for entry in os.scandir(folder))
-
-
-def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, int]:
+def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, Remarks]:
     images = scan_images(folder)
     truth, source = ground_truth(folder)
     label_of = {wnid: label for label, wnid in enumerate(classes)}
@@ -106,4 +101,4 @@ def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSp
             raise UserError(f"{source}: it gives {folder / image} {reason}")
         labels.append(label_of[wnid])
     split = FileSplit.unlabelled(name, folder, images.names)
-    return replace(split, labels=np.array(labels, dtype=np.int64)), images.ignored
+    return replace(split, labels=np.array(labels, dtype=np.int64)), Remarks.of(images.names, images.others, 0)

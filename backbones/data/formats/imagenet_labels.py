@@ -33,7 +33,7 @@ def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
 
 def _solution(path: Path) -> dict[str, str]:
     """Read Kaggle's lines `ILSVRC2012_val_00000001,n01751748 111 108 230 366`: the class, then boxes."""
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         return {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(file)}
 
 
@@ -43,7 +43,7 @@ def _devkit(path: Path) -> dict[str, str]:
 
     synsets = np.atleast_1d(loadmat(path.with_name(META), squeeze_me=True)["synsets"])
     wnid_of = {int(number): str(wnid) for number, wnid in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
-    lines = path.read_text(encoding="utf-8").split()
+    lines = path.read_text(encoding="utf-8-sig").split()
     return {f"ILSVRC2012_val_{number:08d}": wnid_of[int(line)] for number, line in enumerate(lines, start=1)}
 
 

@@ -12,6 +12,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.data.splits.integrity import check_present
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError, shortened
+from backbones.runtime.files import listed_path, read_lines
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
         UserError: a line is not of this form.
     """
     names = form.split()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        fields = line.split()
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.replace("\\", "/").split()
         if not fields or fields[0].startswith("#"):
             continue
         numbers = [field for name, field in zip(names, fields) if name in ("N", "CLASS")]
@@ -56,7 +57,11 @@ def layout_from_lists(
     Raises:
         UserError: an image is listed twice or missing.
     """
-    parts = {name: part for name, part in (("train", train), ("val", val)) if part is not None}
+    parts = {
+        name: replace(part, images=[listed_path(part.folder, image) for image in part.images])
+        for name, part in (("train", train), ("val", val))
+        if part is not None
+    }
     paths = [f"{part.folder}/{image}" for part in parts.values() for image in part.images]
     twice = [path for path, count in Counter(paths).items() if count > 1]
     if twice:

@@ -1,4 +1,4 @@
-"""Classification sets as Parquet files, read with Hugging Face `datasets`; see `hub` for those in the hub's cache.
+"""Classification sets as Parquet files, or as `datasets` saves them; see `hub` for those in the hub's cache.
 
 Rows are converted once to Arrow files, which give random access and are shared by all processes. They are as large as
 the data, so they lie where the user's other ones do (`HF_DATASETS_CACHE`, `HF_HOME`), not in this suite's cache folder.
@@ -8,57 +8,49 @@ Images stay encoded until they are read. Nothing is downloaded. Letters: M image
 import contextlib
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TypeVar
 
 from backbones.data.array_index import file_stamp
-from backbones.data.formats.folders import FoundLayout, StorageVariant, class_difference
+from backbones.data.formats.folders import FoundLayout, StorageVariant
+from backbones.data.formats.rows import Rows, read_images, read_labels, shared_classes
+from backbones.data.formats.split_names import choose_splits
+from backbones.data.layouts import PARQUET, SPLITS
 from backbones.data.spec import DatasetSpec, find_root, text_option
-from backbones.data.splits.arrow_split import RowSplit, Source
-from backbones.data.splits.packed_names import PackedNames
-from backbones.errors import MissingInput, UserError, first_line, shortened
+from backbones.data.splits.arrow_split import Source
+from backbones.errors import UserError, first_line, shortened
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-TRAIN = ("train",)
-VALIDATION = ("validation", "val", "test")
-PATTERNS = ("{}.parquet", "{}-*.parquet", "data/{}-*.parquet")
+Part = TypeVar("Part", bound=Hashable)
 
 
 def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Read Parquet files; keys `train`, `val` (a file or a pattern), `image`, `label` (columns).
+    """Read Parquet files, or what `save_to_disk` of `datasets` wrote; keys `train`, `val` (a file, a pattern or a
+    folder), `image`, `label` (columns).
 
     Raises:
         UserError: a file is missing or damaged, or its columns or labels do not serve.
     """
     root = find_root(spec, data)
-    files = {"train": _named_files(spec, root, "train", TRAIN), "val": _named_files(spec, root, "val", VALIDATION)}
-    if not any(files.values()):
-        raise MissingInput(f"{spec.name}: {root} holds no train.parquet; name the files by the keys `train` and `val`")
-    return layout_from_tables(
-        spec, {split: read_files(paths) for split, paths in files.items() if paths}, storage="parquet"
+    return layout_from_rows(
+        spec, f"{root} (Parquet files)", lambda name: files_of(root, name), read_files, storage="parquet"
     )
 
 
-def _named_files(spec: DatasetSpec, root: Path, key: str, usual: Sequence[str]) -> list[Path]:
-    named = text_option(spec, key)
-    patterns = [named] if named else [pattern.format(name) for name in usual for pattern in PATTERNS]
-    for pattern in patterns:
+def files_of(root: Path, name: str, forms: Sequence[str] = PARQUET) -> tuple[Path, ...] | None:
+    """Return the sorted files of a split by its name, itself a file or a pattern, too; None if there are none."""
+    single = ("state.json",) if name in SPLITS["train"] else ()
+    for pattern in (name, *(form.format(name) for form in forms), *single):
         place = Path(pattern).anchor  # of an absolute pattern
-        files = sorted((Path(place) if place else root).glob(pattern.removeprefix(place)))
-        if files:
+        found = (Path(place) if place else root).glob(pattern.removeprefix(place))
+        if files := tuple(sorted(path for path in found if path.is_file())):
             return files
-    if named:
-        raise MissingInput(f"{spec.name}: {root / named}: there is no such file (key `{key}`)")
-    return []
+    return None
 
 
-def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
-    """Return the rows of Parquet files, one after the other.
+def read_files(paths: Sequence[Path]) -> Rows:
+    """Return the rows of Parquet files, one after the other, or those that a `state.json` belongs to.
 
     Raises:
         UserError: a file is damaged, or there are no rows.
@@ -67,6 +59,12 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
     from datasets import Dataset
     from pyarrow.parquet import ParquetFile
 
+    folders = (paths[0].parent, paths[0].parent.parent)
+    if paths[0].name == "state.json":
+        with quiet_datasets(str(folders[0])):
+            table = Dataset.load_from_disk(str(folders[0])).flatten_indices()
+        stamps = [file_stamp(path) for path in sorted(folders[0].iterdir()) if path.is_file()]
+        return Rows(table, Source((str(folders[0]),), (len(table),), f"{folders[0]}\0{' '.join(stamps)}"), folders)
     rows, stamps = [], []
     for path in paths:
         try:
@@ -80,7 +78,7 @@ def read_files(paths: Sequence[Path]) -> tuple["Dataset", Source]:
         raise UserError(f"{shortened(source.files)}: there are no rows")
     with quiet_datasets(shortened(source.files)):
         table = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(_converted(source)))
-    return table, source
+    return Rows(table, source, folders)
 
 
 def _converted(source: Source) -> Path:
@@ -115,82 +113,41 @@ def quiet_datasets(what: str) -> Iterator[None]:
             datasets.utils.enable_progress_bars()
 
 
-def layout_from_tables(
-    spec: DatasetSpec, tables: dict[str, tuple["Dataset", Source]], *, storage: StorageVariant, origin: str = ""
+def layout_from_rows(
+    spec: DatasetSpec,
+    place: object,
+    find: Callable[[str], Part | None],
+    read: Callable[[Part], Rows],
+    *,
+    storage: StorageVariant,
+    origin: str = "",
 ) -> FoundLayout:
-    """Return splits from tables ("train", "val"). Raises UserError for unusable columns or labels, or different
-    classes.
+    """Return the splits that `choose_splits` finds.
+
+    Args:
+        spec: with the keys `train`, `val`, `image`, `label`.
+        place, find: see `choose_splits`.
+        read: gives the rows of a part.
+        storage, origin: see `FoundLayout`.
+
+    Raises:
+        UserError: columns or labels do not serve, or the classes of the splits differ.
     """
-    classes: dict[str, list[str] | None] = {}
-    splits = {}
-    for name, (table, source) in tables.items():
-        image, label = _columns(spec, table, source)
-        classes[name] = getattr(table.features[label], "names", None)
-        splits[name] = _split(name, table, source, image, label)
-    named = list(classes.values())
-    if any(names != named[0] for names in named):
-        raise UserError(f"{spec.name}: {class_difference(*(names or [] for names in named))}")
-    names = named[0] or map(str, range(1 + max(int(split.labels.max()) for split in splits.values())))
+    read = cache(read)
+    labels_of = cache(lambda part: read_labels(read(part), text_option(spec, "label")))
+    parts, notes = choose_splits(spec, place, find, lambda part: labels_of(part).absent)
+    labels = {name: labels_of(part) for name, part in parts.items()}
+    if "train" in labels and labels["train"].absent:
+        raise UserError(f"{spec.name}: train has {labels['train'].absent}")
+    classes, numbers, remarks = shared_classes(spec.name, labels)
+    splits = {
+        name: read_images(name, read(part), numbers[name], text_option(spec, "image")) for name, part in parts.items()
+    }
     return FoundLayout(
-        classes=tuple(names),
+        classes=classes,
         train=splits.get("train"),
         val=splits.get("val"),
         storage=storage,
         origin=origin,
-    )
-
-
-def _columns(spec: DatasetSpec, table: "Dataset", source: Source) -> tuple[str, str]:
-    """Return the names of the image column and of the label column."""
-    from datasets import ClassLabel, Image
-
-    chosen = []
-    for key, kind in (("image", Image), ("label", ClassLabel)):
-        named = text_option(spec, key)
-        fitting = [name for name, feature in table.features.items() if isinstance(feature, kind)]
-        if named is not None and named not in table.features:
-            raise UserError(f"{source.files[0]}: no column {named!r} (key `{key}`); {_describe_columns(table)}")
-        if named is None and len(fitting) != 1:
-            raise UserError(
-                f"{source.files[0]}: {len(fitting) or 'no'} columns of type {kind.__name__}: name the one to use by "
-                f"the key `{key}`; {_describe_columns(table)}"
-            )
-        chosen.append(named or fitting[0])
-    return chosen[0], chosen[1]
-
-
-def _describe_columns(table: "Dataset") -> str:
-    kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in table.features.items())
-    return "columns: " + ", ".join(kinds)
-
-
-def _split(name: str, table: "Dataset", source: Source, image: str, label: str) -> RowSplit:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from datasets import Image
-
-    try:
-        table = table.select_columns([image, label]).cast_column(image, Image(decode=False))
-        content = pc.struct_field(table.data.column(image), "bytes")
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UserError(f"{source.files[0]}: column {image!r} holds no images: {first_line(error)}") from None
-    labels = table.data.column(label)
-    if not pa.types.is_integer(labels.type):
-        raise UserError(
-            f"{source.files[0]}: column {label!r} holds {labels.type}, not class numbers; {_describe_columns(table)}"
-        )
-    for column, values in ((label, labels), (image, content)):
-        if values.null_count:
-            row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-            raise UserError(f"{source.place(row)}: no value in column {column!r} ({values.null_count} rows like this)")
-    count = len(labels)
-    return RowSplit(
-        name=name,
-        labels=labels.to_numpy().astype(np.int64),
-        names=PackedNames(f"{name}/{row:06d}" for row in range(count)),
-        sizes=pc.binary_length(content).to_numpy().astype(np.int64),
-        table=table.select_columns([image]),
-        column=image,
-        rows=np.arange(count),
-        source=source,
+        notes=(*notes, *remarks),
     )

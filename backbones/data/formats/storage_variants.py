@@ -11,15 +11,15 @@ from pathlib import Path
 
 from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.hub import cache_of, cached_revisions, hf
-from backbones.data.formats.parquet import PATTERNS, VALIDATION, layout_from_tables, read_files
+from backbones.data.formats.parquet import files_of, layout_from_rows, read_files
 from backbones.data.formats.unofficial_split import KeyRule, divide_by_tfds_order
+from backbones.data.layouts import PARQUET, SPLITS
 from backbones.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder
 from backbones.data.splits.arrow_split import RowSplit
 from backbones.errors import UsageError, UserError, did_you_mean, shortened, tell
 
 Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
 KEYS = ("id", "revision", "config", "train", "val", "image", "label")
-USUAL_SPLITS = {"train": ("train",), "val": VALIDATION}
 
 
 def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
@@ -68,27 +68,30 @@ def _read_parquet(
     spec: DatasetSpec, hub: dict[str, str | None], data: Path | None, key: KeyRule | None
 ) -> FoundLayout | None:
     named, under = candidate_folders(spec, data, itself=True)
-    parts = ("train",) if key else ("train", "val")
-    folder = choose_folder(spec, named, under, lambda path: any(_files(path, hub, part) for part in parts))
+    names, forms = _names(hub, key), _forms(hub)
+    folder = choose_folder(
+        spec, named, under, lambda path: path.is_dir() and any(files_of(path, name, forms) for name in names)
+    )
     if folder is None:
         return None
-    tables = {part: read_files(paths) for part in parts if (paths := _files(folder, hub, part))}
-    features = [table.features for table, _ in tables.values()]
-    columns = {key: hub[key] for key in ("image", "label") if all(hub[key] in known for known in features)}
-    return layout_from_tables(replace(spec, options=columns), tables, storage="parquet")
+    found = next(filter(None, (files_of(folder, name, forms) for name in names)))
+    features = read_files(found).table.features
+    keys = {name: hub[name] for name in ("train", "val") if hub[name] in names}
+    keys |= {name: hub[name] for name in ("image", "label") if hub[name] in features}
+    find = lambda name: files_of(folder, name, forms) if name in names else None  # noqa: E731
+    return layout_from_rows(replace(spec, options=keys), folder, find, read_files, storage="parquet")
 
 
-def _files(folder: Path, hub: dict[str, str | None], part: str) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return next((files for pattern in _patterns(hub, part) if (files := sorted(folder.glob(pattern)))), [])
+def _names(hub: dict[str, str | None], key: KeyRule | None) -> list[str]:
+    """Return the names of the splits that are wanted, of which those to score may be several in turn."""
+    parts = ("train",) if key else ("train", "val")
+    return [name for part in parts for name in ([hub[part] or ""] if hub[part] else SPLITS[part])]
 
 
-def _patterns(hub: dict[str, str | None], part: str) -> list[str]:
+def _forms(hub: dict[str, str | None]) -> tuple[str, ...]:
     """Return patterns of the files of a split, the likelier first."""
-    named, config = hub[part], hub["config"]
-    patterns = (*PATTERNS, f"{config}/{{}}-*.parquet") if config else PATTERNS
-    return [pattern.format(name) for name in ((named,) if named else USUAL_SPLITS[part]) for pattern in patterns]
+    config = hub["config"]
+    return (*PARQUET, f"{config}/{{}}-*.parquet", f"{config}/{{}}/*.parquet") if config else PARQUET
 
 
 def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayout | None:
@@ -114,11 +117,12 @@ def _check_and_divide(
     """Check the splits that were found; divide a set with one split by the file names."""
     lacking = [name for name, split in (("train", layout.train), ("val", layout.val)) if split is None]
     if lacking and not (key and lacking == ["val"]):
-        names = ", ".join(repr(hub[name] or USUAL_SPLITS[name][0]) for name in lacking)
+        names = ", ".join(repr(hub[name] or SPLITS[name][0]) for name in lacking)
         raise UserError(f"{spec.name}: no split {names} in {hub['id']} (keys of `hub`)")
-    if key is None or not isinstance(layout.train, RowSplit):
+    if key is None or layout.train is None:
         return layout
-    return divide_by_tfds_order(spec, layout, layout.train.file_names(), key)
+    names = layout.train.file_names() if isinstance(layout.train, RowSplit) else list(layout.train.names)
+    return divide_by_tfds_order(spec, layout, names, key)
 
 
 def _download(hub: dict[str, str | None]) -> str:
@@ -128,7 +132,7 @@ def _download(hub: dict[str, str | None]) -> str:
 
 def _not_found_message(hub: dict[str, str | None], absent: str, key: KeyRule | None) -> str:
     """Return the message that lists the three places in the order in which they were searched."""
-    files = [pattern for part in ("train", "val")[: 1 if key else 2] for pattern in _patterns(hub, part)]
+    files = [form.format(name) for name in _names(hub, key) for form in _forms(hub)]
     return (
         f"{absent}\nother forms serve, too:\n"
         f"  Parquet files in one of these folders: looked for {', '.join(files)}\n"

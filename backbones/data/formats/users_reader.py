@@ -14,6 +14,7 @@ from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.list_files import ListedSplit, layout_from_lists
 from backbones.data.spec import DatasetSpec, find_root
 from backbones.errors import UsageError, UserError, did_you_mean
+from backbones.runtime.files import listed_path, with_home
 from backbones.user_code import load
 
 
@@ -73,9 +74,10 @@ def rows_by_split(
 def file_below(root: Path, path: Any) -> str:
     """Return a path of a user's function relative to the folder of the data set. Raises UserError."""
     try:
-        return Path(root / path).relative_to(root).as_posix()
+        below = (root / with_home(str(path))).relative_to(root).as_posix()
     except ValueError:
         raise UserError(f"{path}: lies outside {root}, the `root` of the data set") from None
+    return listed_path(root, below)
 
 
 def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import re
 import shutil
@@ -26,13 +27,103 @@ def test_labels_are_positions_of_sorted_folders(tmp_path):
     assert data.train.encoded(5) == encoded(1, 0)
 
 
+class Turned(contextlib.AbstractContextManager):
+    """A listing of a folder, the last entry first."""
+
+    def __init__(self, entries):
+        self.entries = entries
+
+    def __exit__(self, *error):
+        return None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.entries:
+            raise StopIteration
+        return self.entries.pop()
+
+
 def test_the_order_does_not_depend_on_the_file_system(tmp_path, monkeypatch):
     root = write_folders(tmp_path / "set")
     plain, listing = opened(root), os.scandir
     with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", lambda folder: sorted(listing(folder), key=lambda entry: entry.name)[::-1])
+        patch.setattr(os, "scandir", lambda folder: Turned(sorted(listing(folder), key=lambda entry: entry.name)))
         turned = image_folder(spec("image_folder", root), None).train
     assert list(turned.names) == list(plain.train.names)
+
+
+@pytest.mark.parametrize(
+    ("there", "scored", "notes"),
+    [
+        ("train val", "val", ["scored: val/"]),
+        ("train valid test", "valid", ["scored: valid/, not test/"]),
+        ("train validation test valid", "validation", ["scored: validation/, not valid/, test/"]),
+        ("train dev test", "dev", ["scored: dev/, not test/"]),
+        ("train test", "test", ["scored: test/"]),
+        ("test", "test", ["scored: test/"]),
+        ("train valid: test", "test", ["valid/ has no class folders", "scored: test/"]),
+        ("train test:", None, ["test/ has no class folders"]),
+    ],
+)
+def test_which_split_is_scored(tmp_path, there, scored, notes):
+    """`name:` stands for a folder of images without classes."""
+    for key, name in enumerate(there.split()):
+        for label in ("a", "b"):
+            folder = tmp_path / "set" / name.rstrip(":") / ("" if name.endswith(":") else label)
+            write_images(folder, 2, key, ord(label))
+    data = opened(tmp_path / "set")
+    assert list(data.notes) == notes
+    assert (data.val and data.val.encoded(0)) == (scored and encoded(there.split().index(scored), ord("a"), 0))
+
+
+def test_class_folders_are_in_the_order_of_their_numbers(tmp_path):
+    data = opened(write_folders(tmp_path / "set", classes=[str(number) for number in (10, 2, 0, 1)]))
+    assert data.classes == ("0", "1", "2", "10")
+    assert data.train.encoded(15) == encoded(0, 0)  # the first of class 10
+    assert "classes in the order of their numbers: 0, 1, 2, 10" in data.notes
+    assert opened(write_folders(tmp_path / "mixed", classes=("10", "2", "x"))).classes == ("10", "2", "x")
+
+
+def test_what_lies_beside_the_images_of_a_class(tmp_path):
+    root = write_folders(tmp_path / "set")
+    write_images(root / "train" / "cat" / "images", 2, 7)
+    write_images(root / "train" / "cat" / ".ipynb_checkpoints", 1, 8)
+    for name in ("dog/x.heic", "dog/y.part", "cat/images/z.psd", "cat/Thumbs.db", "dog/labels.csv", "dog/._0.jpg"):
+        (root / "train" / name).touch()
+    data = opened(root)
+    assert [name for name in data.train.names if name.startswith("cat/images")] == [
+        "cat/images/0.jpg",
+        "cat/images/1.jpg",
+    ]
+    assert data.train.labels.tolist() == [0] * 5 + [1] * 7 + [2] * 5
+    assert data.counts["ignored"] == 7
+    assert data.notes[1:] == (
+        "4 files passed over: cat/.ipynb_checkpoints/, cat/images/z.psd, dog/x.heic, ...",
+        "2 images from folders below those of their classes, as cat/images/0.jpg",
+    )
+
+
+def test_accents_of_one_folder_are_marks_of_their_own(tmp_path):
+    write_folders(tmp_path / "set", classes=("caf\u00e9", "bar"))
+    (tmp_path / "set" / "val" / "caf\u00e9").rename(tmp_path / "set" / "val" / "cafe\u0301")
+    data = opened(tmp_path / "set")
+    assert data.classes == ("bar", "caf\u00e9")
+    assert data.val.labels.tolist() == [0, 0, 1, 1]
+    assert data.val.encoded(2) == encoded(100, 0)
+
+
+@pytest.mark.parametrize("form", ["images", "image_folder"])
+def test_images_without_labels(tmp_path, form):
+    folder = write_images(tmp_path / "train", 3, 0)
+    if form == "images":
+        write_images(folder / "more" / "still", 2, 1)
+    data = open_classification(spec(form, folder if form == "images" else tmp_path), None)
+    assert (data.classes, data.val) == ((), None)
+    assert data.counts["train"] == {"images": len(data.train), "classes": 0}
+    assert data.train.encoded(len(data.train) - 1) == (encoded(1, 1) if form == "images" else encoded(0, 2))
+    assert data.notes == (f"{len(data.train)} images without labels",)
 
 
 def test_keys_name_the_folders(tmp_path):
@@ -40,7 +131,7 @@ def test_keys_name_the_folders(tmp_path):
     assert len(opened(root).val) == 6
     (root / "train").rename(root / "fit")
     assert len(opened(root, train="fit").train) == 15
-    with pytest.raises(UserError, match=r"absent: there is no such folder \(key `val`\)"):
+    with pytest.raises(UserError, match=r"set: there is no absent/ \(key `val`\)"):
         opened(root, val="absent")
     with pytest.raises(UsageError, match="`train` is 3"):
         opened(root, train=3)
@@ -54,10 +145,6 @@ def test_keys_name_the_folders(tmp_path):
         (lambda root: (root / "train" / "ant").mkdir(), "1 class folder(s) without images: ant"),
         (lambda root: shutil.rmtree(root / "train") or (root / "train").mkdir(), "no class folders"),
         (lambda root: (root / "train" / "0.jpg").touch(), "1 image(s) beside the class folders: 0.jpg"),
-        (
-            lambda root: write_images(root / "train" / "cat" / "images", 1),
-            "train/cat/images: a folder among the",
-        ),
         (lambda root: (root / "train/cat/x.jpg").symlink_to("nowhere"), "train/cat/x.jpg: cannot be opened: No such"),
         (
             lambda root: (root / "train/cat/3.jpg").write_bytes(encoded(0)[:200]),

@@ -7,7 +7,7 @@ import pytest
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError, UserError
-from tests.backbones.data.layouts import rows, spec, write_parquet
+from tests.backbones.data.layouts import encoded, rows, spec, write_images, write_parquet
 
 pytestmark = pytest.mark.usefixtures("arrow_cache")
 REVISION = "0123456789abcdef" * 2 + "01234567"
@@ -59,14 +59,92 @@ def test_plain_columns_are_named(tmp_path):
     assert data.classes == ("0", "1", "2")
     assert data.train.encoded(4) == listed[4][0]
     with pytest.raises(UserError, match=r"train\.parquet: no columns of type Image.*key `image`.*class_id \(int64\)"):
-        opened(tmp_path)
+        opened(tmp_path, label="class_id")
+    with pytest.raises(UserError, match=r"train has no labels .*no columns of type ClassLabel.*key `label`"):
+        opened(tmp_path, image="jpeg")
     with pytest.raises(UserError, match=r"no column 'picture' \(key `image`\); columns: jpeg"):
         opened(tmp_path, image="picture", label="class_id")
     with pytest.raises(UserError, match="'n' holds no images"):
         opened(tmp_path, image="n", label="class_id")
-    table.assign(n="bird").to_parquet(tmp_path / "train.parquet")
-    with pytest.raises(UserError, match=r"'n' holds (large_)?string, not class numbers"):
-        opened(tmp_path, image="jpeg", label="n")
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "first", "note"),
+    [
+        (["birch", "oak", "ash"], ["oak"], ("ash", "birch", "oak"), [1, 2, 0], "sorted order: ash, birch, oak"),
+        (["2", "10", "0"], ["10"], ("0", "2", "10"), [1, 2, 0], "order of their numbers: 0, 2, 10"),
+        (pd.Categorical(["b", "a", "c"], categories=["c", "b", "a"]), ["b"], ("a", "b", "c"), [1, 0, 2], "sorted"),
+        ([1, 3, 2], [2], ("1", "2", "3"), [0, 2, 1], "labels 1 to 3 are taken as 0 to 2"),
+        ([1.0, 0.0, 2.0], [1.0], ("0", "1", "2"), [1, 0, 2], ""),
+        ([True, False, True], [True], ("0", "1"), [1, 0, 1], ""),
+        (np.array([2, 0, 1], np.uint8), [1], ("0", "1", "2"), [2, 0, 1], ""),
+        ([0, 1, 2], [-1], ("0", "1", "2"), None, "test has no labels (-1)"),
+        ([0, 1, 2], [None], ("0", "1", "2"), None, "test has no labels (no value)"),
+    ],
+)
+def test_labels_in_other_forms(tmp_path, train, test, classes, first, note):
+    for name, labels in (("train", train), ("test", test)):
+        images = [encoded(len(name), place) for place in range(len(labels))]
+        pd.DataFrame({"image": images, "label": labels}).to_parquet(tmp_path / f"{name}.parquet")
+    data = opened(tmp_path)
+    assert data.classes == classes
+    assert note in "; ".join(data.notes)
+    assert (data.val is None) == (first is None)
+    if first:
+        assert data.train.labels.tolist() == first
+        assert [data.classes[label] for label in data.val.labels] == [str(test[0]) if test[0] != True else "1"]  # noqa: E712
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([0.5, 1.0], "row 0: label 0.5 in column 'label' is not whole"),
+        ([[0], [1]], r"column 'label' holds list<.*>, not classes"),
+        ([-1, -1], r"train has no labels \(-1\)"),
+        ([-1, 0], "row 0: label -1 is outside 0..0"),
+        ([1, 3], r"2 class\(es\) without training images: 0, 2"),
+    ],
+)
+def test_labels_that_are_none(tmp_path, labels, said):
+    pd.DataFrame({"image": [encoded(1), encoded(2)], "label": labels}).to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(UserError, match=said):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["beside", "backslashes", "absolute", "home", "struct", "in data"])
+def test_rows_name_files(tmp_path, monkeypatch, form):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root = tmp_path / "set"
+    write_images(root / "im", 3, 5)
+    prefix = {"backslashes": ".\\im\\", "absolute": f"{root}/im/", "home": "~/set/im/"}.get(form, "im/")
+    paths = [f"{prefix}{number}.jpg" for number in (2, 0, 1)]
+    images = [{"bytes": None, "path": path} for path in paths] if form == "struct" else paths
+    file = root / ("data/train-0.parquet" if form == "in data" else "train.parquet")
+    file.parent.mkdir(exist_ok=True)
+    pd.DataFrame({"image": images, "label": ["b", "a", "b"]}).to_parquet(file)
+    data = opened(root)
+    assert [data.train.encoded(index) for index in range(3)] == [encoded(5, number) for number in (2, 0, 1)]
+    assert data.train.labels.tolist() == [1, 0, 1]
+    (root / "im" / "0.jpg").unlink()
+    with pytest.raises(UserError, match=r"1 file\(s\) of the data set cannot be opened:\s+.*0\.jpg"):
+        opened(root)
+
+
+@pytest.mark.parametrize("form", ["dict", "one"])
+def test_folders_that_datasets_saved(tmp_path, form):
+    from datasets import Dataset, DatasetDict
+
+    write_parquet(tmp_path / "a.parquet", rows())
+    whole = Dataset.from_parquet(str(tmp_path / "a.parquet"), cache_dir=str(tmp_path / "c")).select(range(14, -1, -1))
+    saved = DatasetDict(train=whole, valid=whole.select([3, 4])) if form == "dict" else whole
+    saved.save_to_disk(tmp_path / "set")
+    data = open_classification(resolve_dataset(str(tmp_path / "set")), None)
+    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()[::-1]]
+    assert [data.classes[label] for label in data.train.labels] == [
+        ("bird", "cat", "dog")[label] for _, label in rows()[::-1]
+    ]
+    assert data.notes == (("scored: valid",) if form == "dict" else ())
+    assert data.val is None or data.val.labels.tolist() == [label for _, label in rows()[11:9:-1]]
 
 
 def test_files_replaced_by_others_of_the_same_times_are_seen(root):
@@ -85,7 +163,10 @@ def test_files_replaced_by_others_of_the_same_times_are_seen(root):
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        ([(content, None) for content, _ in rows()], "train.parquet, row 0: no value in column 'label' .15 rows"),
+        (
+            [(content, label or None) for content, label in rows()],
+            r"train.parquet, row \d+: no value in column 'label' .5 rows",
+        ),
         ([(None, label) for _, label in rows()], "train.parquet, row 0: no value in column 'image'"),
         (
             [(content[:200], label) for content, label in rows()],
@@ -107,9 +188,9 @@ def test_what_is_wrong_with_files_is_named(root, tmp_path):
     (root / "train.parquet").write_text("image,label\n")
     with pytest.raises(UserError, match=r"train\.parquet: cannot be read as Parquet"):
         opened(root)
-    with pytest.raises(UserError, match=r"absent\.parquet: there is no such file \(key `train`\)"):
+    with pytest.raises(UserError, match=r"there is no absent\.parquet \(key `train`\)"):
         opened(root, train="absent.parquet")
-    with pytest.raises(UserError, match=r"holds no train\.parquet"):
+    with pytest.raises(UserError, match=r"\(Parquet files\) has none of train, val, validation"):
         opened(tmp_path)
 
 
@@ -144,7 +225,7 @@ def test_what_the_hub_lacks_is_named():
     other = "f" * 40
     with pytest.raises(UserError, match=f"hf download --repo-type dataset lab/animals --revision {other}"):
         hub_opened(revision=other)
-    with pytest.raises(UserError, match="no split 'dev'"):
+    with pytest.raises(UserError, match=r"there is no dev \(key `val`\)"):
         hub_opened(val="dev")
     for keys, part in (
         ({"revision": "main"}, "`revision` 'main'"),

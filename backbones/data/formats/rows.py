@@ -1,0 +1,196 @@
+"""Images and labels of a table's rows, in the forms in which people keep them. Letters: M images, C classes."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backbones.data.formats.folders import class_difference
+from backbones.data.formats.split_names import in_order, in_short, order_note
+from backbones.data.splits.arrow_split import RowSplit, Source
+from backbones.data.splits.integrity import check_present
+from backbones.data.splits.packed_names import PackedNames
+from backbones.data.splits.split import FileSplit, Split
+from backbones.errors import UserError, first_line, shortened
+from backbones.runtime.files import listed_path, with_home
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a split and their origin."""
+
+    table: "Dataset"
+    source: Source
+    folders: tuple[Path, ...] = ()
+    """Folders from which relative paths in the rows may start."""
+
+    def column(self, key: str, kind: str, named: str | None) -> str:
+        """Return the column that is named, else the only one of a type of `datasets`, else that of the key's name.
+
+        Raises:
+            UserError: there is none, or several.
+        """
+        features = self.table.features
+        if named is not None and named not in features:
+            raise UserError(f"{self.source.files[0]}: no column {named!r} (key `{key}`); {self.described}")
+        fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
+        fitting = [named] if named else fitting or [key] * (key in features)
+        if len(fitting) != 1:
+            raise UserError(
+                f"{self.source.files[0]}: {len(fitting) or 'no'} columns of type {kind}: name the one to use by the "
+                f"key `{key}`; {self.described}"
+            )
+        return fitting[0]
+
+    @property
+    def described(self) -> str:
+        """The names and types of all columns."""
+        features = self.table.features.items()
+        return "columns: " + ", ".join(
+            f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in features
+        )
+
+    def check_values(self, values: Any, column: str) -> None:
+        """Raise UserError that names the first row without a value."""
+        if values.null_count:
+            row = int(np.flatnonzero(values.is_null().to_numpy())[0])
+            raise UserError(
+                f"{self.source.place(row)}: no value in column {column!r} ({values.null_count} rows like this)"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class RowLabels:
+    """The labels of rows as they stand there."""
+
+    values: NDArray[Any]
+    """[M], int64 or texts."""
+    names: Sequence[str] | None = None
+    """Of the classes, where the table has them."""
+    absent: str = ""
+    """Why there are none."""
+
+
+def read_labels(rows: Rows, named: str | None) -> RowLabels:
+    """Return whole numbers, of any type, or texts; -1 in all rows means that there are no labels.
+
+    Args:
+        rows: the rows.
+        named: the column; None: see `Rows.column`.
+
+    Raises:
+        UserError: a row has no label, or the column holds something else.
+    """
+    import pyarrow as pa
+
+    try:
+        column = rows.column("label", "ClassLabel", named)
+    except UserError as error:
+        return RowLabels(np.empty(0), absent=f"no labels ({error})")
+    values = rows.table.data.column(column)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if values.null_count == len(values):
+        return RowLabels(np.empty(0), absent="no labels (no value)")
+    texts, numbers = ("is_string", "is_large_string"), ("is_integer", "is_floating", "is_boolean")
+    if not any(getattr(pa.types, test)(values.type) for test in texts + numbers):
+        raise UserError(f"{rows.source.files[0]}: column {column!r} holds {values.type}, not classes; {rows.described}")
+    rows.check_values(values, column)
+    if any(getattr(pa.types, test)(values.type) for test in texts):
+        return RowLabels(np.array(values.to_pylist(), dtype=object))
+    found = values.to_numpy()
+    if len(odd := np.flatnonzero(found != found.astype(np.int64))):
+        raise UserError(f"{rows.source.place(int(odd[0]))}: label {found[odd[0]]} in column {column!r} is not whole")
+    labels = RowLabels(found.astype(np.int64), getattr(rows.table.features[column], "names", None))
+    return replace(labels, absent="no labels (-1)") if (labels.values == -1).all() else labels
+
+
+def shared_classes(
+    name: str, labels: Mapping[str, RowLabels]
+) -> tuple[tuple[str, ...], dict[str, NDArray[Any]], list[str]]:
+    """Return the classes of all splits, the labels 0..C-1 of each split, and notes on how labels became numbers.
+
+    Texts are numbered `in_order`, and numbers that are 1 to C are taken from 0.
+
+    Raises:
+        UserError: the splits have different classes.
+    """
+    values = {split: part.values for split, part in labels.items()}
+    named = [part.names for part in labels.values() if part.names]
+    if any(names != named[0] for names in named):
+        raise UserError(f"{name}: {class_difference(*(part.names or [] for part in labels.values()))}")
+    if named:
+        return tuple(named[0]), values, []
+    if any(part.dtype == object for part in values.values()):
+        sets = {split: {*map(str, part.tolist())} for split, part in values.items()}
+        known = sets.get("train", sets.get("val", set()))
+        classes = tuple(in_order(known))
+        if set().union(*sets.values()) != known:
+            raise UserError(f"{name}: {class_difference(*map(in_order, sets.values()))}")
+        label_of = {text: label for label, text in enumerate(classes)}
+        numbers = {split: np.array([label_of[str(text)] for text in part.tolist()]) for split, part in values.items()}
+        return classes, numbers, order_note(classes) or [f"labels are texts, in sorted order: {in_short(classes)}"]
+    first, most = values.get("train", values.get("val")), max(int(part.max()) for part in values.values())
+    assert first is not None
+    if np.array_equal(np.unique(first), np.arange(1, most + 1)):
+        shifted = {split: part - 1 for split, part in values.items()}
+        return tuple(map(str, range(1, most + 1))), shifted, [f"labels 1 to {most} are taken as 0 to {most - 1}"]
+    return tuple(map(str, range(most + 1))), values, []
+
+
+def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None) -> Split:
+    """Return the images of rows: encoded, or files that the rows name.
+
+    Args:
+        split: the name of the split.
+        rows: the rows.
+        labels: [M].
+        named: the column; None: see `Rows.column`.
+
+    Raises:
+        UserError: a row has no image, a file is missing, or the column holds something else.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from datasets import Image
+
+    column = rows.column("image", "Image", named)
+    try:
+        table = rows.table.select_columns([column]).cast_column(column, Image(decode=False))
+        stored = table.data.column(column)
+        content, paths = (pc.struct_field(stored, field) for field in ("bytes", "path"))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UserError(f"{rows.source.files[0]}: column {column!r} holds no images: {first_line(error)}") from None
+    count = len(labels)
+    if content.null_count == count and not paths.null_count:
+        return _files(split, rows, labels, [with_home(path) for path in paths.to_pylist()])
+    rows.check_values(content, column)
+    return RowSplit(
+        name=split,
+        labels=labels.astype(np.int64),
+        names=PackedNames(f"{split}/{row:06d}" for row in range(count)),
+        sizes=pc.binary_length(content).to_numpy().astype(np.int64),
+        table=table,
+        column=column,
+        rows=np.arange(count),
+        source=rows.source,
+    )
+
+
+def _files(split: str, rows: Rows, labels: NDArray[Any], paths: list[str]) -> FileSplit:
+    """Return the images in files; relative paths start where the first of them is found."""
+    listed = {folder: [listed_path(folder, path) for path in paths] for folder in rows.folders}
+    folder = next((folder for folder in listed if (folder / listed[folder][0]).exists()), rows.folders[0])
+    full = [os.path.join(folder, path) for path in listed[folder]]  # noqa: PTH118 (absolute ones stay)
+    check_present(full, name=shortened(rows.source.files), listed_in=Path(rows.source.files[0]))
+    if any(map(os.path.isabs, paths)):
+        folder = Path(os.path.commonpath([os.path.dirname(path) for path in full]))  # noqa: PTH120
+    names = [os.path.relpath(path, folder) for path in full]
+    return replace(FileSplit.unlabelled(split, folder, names), labels=labels.astype(np.int64))
