@@ -119,6 +119,10 @@ def open_reid(
         root = generated_root(spec, GENERATORS) or find_root(spec, data, trees_of(spec))
         splits = FORMATS[spec.format](root, spec, msmt17_val)
         splits.cameras = not without_cameras(spec)
+    if not splits.cameras:
+        splits.notes.append("no cameras: only the query image itself is left out of its ranking")
+    if not splits.train:
+        splits.notes.append("no training images: it is scored only")
     if spec.version is not None and splits.version not in (None, spec.version):
         raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
     listed = {"train": splits.train, "query": splits.query, "gallery": splits.gallery}
@@ -127,7 +131,7 @@ def open_reid(
     absent = {"val", "train_val"} - listed.keys() | (set() if splits.train else {"train"})
     check_counts(spec, _counts(listed, splits), absent=absent)
     parts = _parts(splits, msmt17_val)
-    _check_usable(spec.name, parts, splits)
+    _check_usable(spec.name, parts["query"], parts["gallery"])
     check_present(_paths(parts), name=spec.name)
     if subset is not None:
         if splits.rounds:
@@ -137,7 +141,7 @@ def open_reid(
     unreadable, read_notes = check_split(_files(root, paths), name=spec.name, skip=skip_unreadable)
     bad = {paths[index] for index in unreadable}
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
-    _check_usable(spec.name, parts, splits)
+    _check_usable(spec.name, parts["query"], parts["gallery"])
     parts["train"] = _relabel(parts["train"])
     manifest = Manifest.of(root, _files(root, _paths(parts)).names, what=spec.name)
     train, query, gallery, *rounds = parts.values()
@@ -151,10 +155,10 @@ def open_reid(
         rounds=tuple(zip(rounds[::2], rounds[1::2])),
         cameras=splits.cameras,
         counts=_counts({"train": train, "query": query, "gallery": gallery}, splits) | {"ignored": splits.ignored},
-        digest=_digest(parts, manifest, splits),
+        digest=_digest(parts, manifest, cameras=splits.cameras),
         skipped=len(bad),
         manifest=manifest,
-        notes=(*_notes(splits), *read_notes),
+        notes=(*splits.notes, *read_notes),
     )
     notes = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
     return replace(opened, notes=(*opened.notes, *notes, *_copied_queries(opened)))
@@ -184,15 +188,6 @@ def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
     return {split: sorted(samples, key=lambda sample: sample.path) for split, samples in parts.items()}
 
 
-def _notes(splits: Splits) -> tuple[str, ...]:
-    notes = list(splits.notes)
-    if not splits.cameras:
-        notes.append("no cameras: only the query image itself is left out of its ranking")
-    if not splits.train:
-        notes.append("no training images: it is scored only")
-    return tuple(notes)
-
-
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
     """Return the folder and the lists of a data set that a user's function reads. Raises UserError."""
     root, result = read_by_user(spec, data)
@@ -217,19 +212,15 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
     return root, Splits(train=train, query=query, gallery=gallery, cameras=cameras)
 
 
-def _check_usable(name: str, parts: dict[str, list[Sample]], splits: Splits) -> None:
-    for split in ("query", "gallery"):
-        if not parts[split]:
+def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
+    for split, samples in {"query": query, "gallery": gallery}.items():
+        if not samples:
             raise UserError(f"{name}: no {split} images")
-    query, gallery = parts["query"], parts["gallery"]
     if not matched(query, gallery):
-        hint = (
-            " under another camera) in the gallery; are the folders of one data set, and the camera numbers right? "
-            "A set without cameras says `cameras: none` in its YAML file"
-        )
         raise UserError(
-            f"{name}: none of the {len(query)} queries has a match (the same identity"
-            + (hint if splits.cameras else ") in the gallery; are the lists of one data set?")
+            f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
+            "gallery; are the folders of one data set, and the camera numbers right? A set without cameras says "
+            "`cameras: none` in its YAML file"
         )
 
 
@@ -265,17 +256,12 @@ def _summary(samples: Sequence[Sample], splits: Splits) -> dict[str, int]:
     }
 
 
-def _digest(parts: dict[str, list[Sample]], manifest: Manifest, splits: Splits) -> str:
-    files = dict(zip(manifest.names, zip(manifest.sizes.tolist(), manifest.contents)))
-    names = dict(zip(_paths(parts), manifest.names))
+def _digest(parts: dict[str, list[Sample]], manifest: Manifest, *, cameras: bool) -> str:
+    files = dict(zip(_paths(parts), zip(manifest.names, manifest.sizes.tolist(), manifest.contents)))
+    samples = [(split, sample, *files[sample.path]) for split, part in parts.items() for sample in part]
     return manifest_digest(
-        (
-            f"{split}/{sample.identity}/{sample.camera if splits.cameras else 'none'}/{names[sample.path]}",
-            files[names[sample.path]][0],
-            files[names[sample.path]][1].tobytes(),
-        )
-        for split, part in parts.items()
-        for sample in part
+        (f"{split}/{sample.identity}/{sample.camera if cameras else 'none'}/{name}", size, content.tobytes())
+        for split, sample, name, size, content in samples
     )
 
 

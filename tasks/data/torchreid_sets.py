@@ -43,8 +43,9 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         raise UsageError(
             f"torchreid knows no image data set {name!r}{did_you_mean(name, known)}\nknown: {', '.join(sorted(known))}"
         )
-    kind, folder = known[name], root / known[name].dataset_dir
-    if not folder.is_dir():
+    kind = known[name]
+    folder = root / getattr(kind, "dataset_dir", "")
+    if not folder.is_dir():  # some classes would download it
         raise MissingInput(f"{spec.name}: {folder}: no such folder; name the folder above it with `--data FOLDER`")
     with _links(root, folder) as links, _fixed_draws():
         opened = [_open(kind, links, root, spec.name)]
@@ -54,30 +55,20 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
             opened = [_open(kind, links, root, spec.name, split_id=split) for split in chosen]
         lists = [[_samples(getattr(one, part), links, root, spec.name) for part in PARTS] for one in opened]
     train, query, gallery = lists[0]
-    labels: dict[int, int] = {}
-    for sample in train:
-        labels.setdefault(sample.identity, len(labels))
-    splits = Splits(
-        train=[Sample(sample.path, labels[sample.identity], sample.camera) for sample in train],
-        query=query,
-        gallery=gallery,
-        distractors=frozenset(kind._junk_pids),
-    )
-    if {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
-        splits.train = []
-        splits.notes.append("no training images (torchreid's class gives the test images in their place)")
+    splits = Splits(train=train, query=query, gallery=gallery, distractors=frozenset(kind._junk_pids))
     if len(chosen) > 1:
         splits.train, splits.rounds = [], _same_people([(query, gallery) for _, query, gallery in lists])
+    elif {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
+        splits.train = []
+        splits.notes.append("torchreid gives the test images for training images")
+    labels: dict[int, int] = {}
+    splits.train = [
+        Sample(sample.path, labels.setdefault(sample.identity, len(labels)), sample.camera) for sample in splits.train
+    ]
     if count > 1:
-        which = (
-            f"all {count} test splits"
-            if len(chosen) > 1
-            else f"test split {chosen[0]} of {count} (`split` in a YAML file chooses)"
-        )
-        own = [entry for entry in DRAWN_SPLITS if (folder / entry).exists()]
-        splits.notes.append(
-            f"{which}, drawn with seed {SEED}" + "".join(f"; {folder / entry} is not used" for entry in own)
-        )
+        which = f"test split {chosen[0]} of {count}" if len(chosen) == 1 else f"all {count} test splits"
+        own = "".join(f"; {folder / entry} is not used" for entry in DRAWN_SPLITS if (folder / entry).exists())
+        splits.notes.append(f"{which} (`split: N` or `split: all` in a YAML file); draws have seed {SEED}{own}")
     return splits
 
 
@@ -138,18 +129,11 @@ def _fixed_draws() -> Iterator[None]:
 
 
 def _open(kind: Any, links: Path, root: Path, name: str, **options: int) -> Any:
-    def download_dataset(self: Any, dataset_dir: str, dataset_url: str | None) -> None:
-        if not Path(dataset_dir).is_dir():
-            raise MissingInput(f"{name}: {dataset_dir}: no such folder; name the folder above it with `--data FOLDER`")
-
-    offline = type(kind.__name__, (kind,), {"download_dataset": download_dataset})
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")
         try:
-            return offline(root=str(links), verbose=False, **options)
-        except UserError:
-            raise
-        except Exception as error:  # of another project's code, on data it does not expect
+            return kind(root=str(links), verbose=False, **options)
+        except Exception as error:  # another project's code, on data that it may not expect
             reason = str(error).replace(str(links), str(root))
             raise UserError(
                 f"{name}: torchreid cannot open it under {root}: {type(error).__name__}: {reason}"
