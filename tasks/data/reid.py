@@ -4,7 +4,6 @@ A new layout is a parser (as in `reid_layouts`), its entry in `FORMATS` here, an
 `backbones.data.layouts.FORMATS`.
 """
 
-import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -78,10 +77,11 @@ class ReidData:
     def images(self) -> dict[str, Images]:
         """Return the names and contents of the images of each split."""
         assert self.manifest is not None
-        names, contents = list(self.manifest.names), self.manifest.contents
-        ends = np.cumsum([0, len(self.train), len(self.query), len(self.gallery)])
-        parts = zip(("train", "query", "gallery"), itertools.starmap(slice, itertools.pairwise(ends)))
-        return {split: (names[part], contents[part]) for split, part in parts}
+        rows = {name: row for row, name in enumerate(self.manifest.names)}
+        parts = {"train": self.train, "query": self.query, "gallery": self.gallery}
+        names = {split: [self.name_of(sample) for sample in samples] for split, samples in parts.items()}
+        contents = self.manifest.contents
+        return {part: (found, contents[np.array([rows[name] for name in found], int)]) for part, found in names.items()}
 
     def name_of(self, sample: Sample) -> str:
         """Return the file name of a sample relative to `root`, with forward slashes."""
@@ -225,7 +225,7 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
 
 
 def _copied_queries(data: ReidData) -> list[str]:
-    """Return a line if queries are in the gallery under other cameras, where they count as matches."""
+    """Return a line if copies of queries in the gallery count as matches, as their cameras or files are others."""
     images = data.images()
     pairs = [
         (query, data.gallery[row])
@@ -233,7 +233,8 @@ def _copied_queries(data: ReidData) -> list[str]:
         if (query := data.query[place]).camera != data.gallery[row].camera
     ]
     examples = shortened([f"{data.name_of(copy)} = {data.name_of(query)}" for query, copy in pairs], 3)
-    return [f"{len(pairs)} gallery images are copies of queries under other cameras: {examples}"] if pairs else []
+    where = "under other cameras" if data.cameras else "in other files"
+    return [f"{len(pairs)} gallery images are copies of queries {where}: {examples}"] if pairs else []
 
 
 def _relabel(train: Sequence[Sample]) -> list[Sample]:
