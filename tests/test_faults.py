@@ -9,7 +9,6 @@ import pytest
 from tests.faults import __main__ as faults
 from tests.faults.damaged import DamagedFiles, Target
 from tests.faults.data import Found
-from tests.faults.hostile import refused
 from tests.faults.mutations import mutated
 from tests.faults.trial import NotHeldError
 from tests.support import disk_or_skip
@@ -70,8 +69,6 @@ def test_another_result_in_silence_is_found(tmp_path: Path) -> None:
         kind = DamagedFiles(tmp_path, [Target("weights", tmp_path / "whole", ("file",), read)])
         with pytest.raises(NotHeldError, match=r"weights \(file\): another result in silence"):
             kind.trial(random.Random(0), tmp_path / read.__qualname__.replace("<", "").replace(">", ""))
-    with pytest.raises(NotHeldError, match="x: taken"):
-        refused("x", dict)
 
 
 def test_a_disk_that_is_full_and_read_only(tmp_path: Path) -> None:

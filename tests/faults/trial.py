@@ -28,14 +28,14 @@ class Kind(Protocol):
 
 
 @contextlib.contextmanager
-def no_hang(seconds: int = HANG_SECONDS) -> Iterator[None]:
-    """Raise NotHeldError when the block takes longer. Main thread alone: it uses the alarm signal."""
+def no_hang() -> Iterator[None]:
+    """Raise NotHeldError when the block takes longer than `HANG_SECONDS`. It uses the alarm: main thread alone."""
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise NotHeldError(f"no end within {seconds} s")
+        raise NotHeldError(f"no end within {HANG_SECONDS} s")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
+    signal.alarm(HANG_SECONDS)
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 """`verify` and `--compare` take the same outcomes, and refuse the same with the same sentence."""
 
+import pickle
 from dataclasses import asdict
 from pathlib import Path
 
@@ -78,14 +79,16 @@ def test_a_single_cluster_is_no_fault_of_the_file_and_has_no_interval(tmp_path: 
     assert check_scores(run.folder, run.record)[0] == []
 
 
-@pytest.mark.parametrize(("keep", "says"), [(None, "missing, and there are scores; copy"), (90, "not readable (")])
-def test_a_file_that_is_not_there_or_torn_is_said_alike(tmp_path: Path, keep: int | None, says: str) -> None:
+@pytest.mark.parametrize("spoil", ["missing", "torn", "pickle"])
+def test_a_file_that_cannot_be_read_is_said_alike(tmp_path: Path, spoil: str) -> None:
     run = written(tmp_path, "reid", outcomes_of("reid"))
     path = run.folder / "outcomes.npz"
     content = path.read_bytes()
-    path.unlink() if keep is None else path.write_bytes(content[:keep])
+    path.unlink()
+    if spoil != "missing":
+        path.write_bytes(content[:90] if spoil == "torn" else pickle.dumps({"ap": [0.5]}))
     said = refusal(run)
-    assert said.startswith(says)
+    assert said.startswith("missing, and there are scores; copy" if spoil == "missing" else "not readable (")
     assert check_scores(run.folder, run.record)[0] == [f"outcomes.npz: {said}"]
 
 
