@@ -1,6 +1,6 @@
 """What several test files need: options, contexts, a small learner."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +87,6 @@ def tensors(state: Any) -> Iterator[Tensor]:
     elif isinstance(state, list | tuple):
         for value in state:
             yield from tensors(value)
-
-
-def with_flags(words: Sequence[str], more: Sequence[str]) -> list[str]:
-    """The words of a command with more flags and their values, in place of equal flags that it has."""
-    given, kept, replaced = {word for word in more if word.startswith("--")}, [], False
-    for word in words:
-        replaced = word in given if word.startswith("--") else replaced
-        kept += [] if replaced else [word]
-    return [*kept, *more]
 
 
 def disk_or_skip(folder: Path, mib: float) -> SmallDisk:

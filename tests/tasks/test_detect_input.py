@@ -13,7 +13,8 @@ from backbones.spec import resolve
 from tasks import detect
 from tasks.detect import TASK
 from tasks.detection import mmlab
-from tests.support import context, with_flags
+from tests.interactions.generator import with_words
+from tests.support import context
 from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options
 from tests.tasks.test_detect import QUICK, WORDS
@@ -22,7 +23,7 @@ from transfer.run import main
 
 def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """The exit status and what was said, in a command that makes no record."""
-    status = main(with_flags([*WORDS, *QUICK[2:], "--out", str(out / "runs")], words))
+    status = main(with_words([*WORDS, *QUICK[2:], "--out", str(out / "runs")], words))
     said = capfd.readouterr().err
     assert "Traceback" not in said
     assert not list(out.glob("runs/*/record.json"))

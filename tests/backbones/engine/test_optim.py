@@ -35,19 +35,6 @@ def test_the_baseline_schedule_is_held_for_an_epoch_and_read_at_its_end() -> Non
             assert rate == pytest.approx(transreid_rate(epoch + 1, 0.008), abs=1e-12)
 
 
-def test_deits_schedule_lags_an_epoch_between_absolute_ends() -> None:
-    def deit_rate(epoch: int, lr: float) -> float:
-        if epoch < 5:
-            return 1e-6 + epoch * (lr - 1e-6) / 5
-        return 1e-5 + 0.5 * (lr - 1e-5) * (1 + math.cos(math.pi * epoch / 300))
-
-    given = {"warmup_epochs": 5, "warmup_lr": 1e-6, "min_lr": 1e-5}
-    schedule = Schedule(fit_options(epochs=300, lr=1e-3, schedule="epoch", schedule_offset=-1, **given))
-    for epoch in range(300):
-        expected = deit_rate(max(epoch - 1, 0), 1e-3)
-        assert schedule.rate(schedule.clock(epoch, 3, 8), 1e-3) == pytest.approx(expected, abs=1e-12)
-
-
 @pytest.mark.parametrize("prefix", [False, True])
 def test_a_cool_down_follows_the_schedule_without_it(prefix: bool) -> None:
     given = {"lr": 1.0, "warmup_epochs": 2, "warmup_prefix": prefix, "min_lr_factor": 0.1, "weight_decay_end": 0.5}

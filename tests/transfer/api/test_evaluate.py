@@ -121,10 +121,12 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> No
             if self.training and all(module is not self for module in trained):
                 trained.append(self)
             if len(trained) == 2:
-                raise RuntimeError("the second training fails")
+                bytearray(2**62)
             return super().forward(images)
 
-    with pytest.raises(transfer.RunsFailed, match="RuntimeError: the second training fails") as raised:
+    with pytest.raises(transfer.RunsFailed, match="out of memory on this machine: set more --grad-acc") as raised:
         transfer.evaluate("reid", backbone=Fails(), name="mine", seeds=[0, 1], out=tmp_path, **SHORT)
     assert [run.seed for run in raised.value.runs] == [0]
-    assert len(raised.value.failures) == 1
+    (failure,) = raised.value.failures
+    assert type(failure.error) is transfer.MachineError
+    assert "\n" not in str(raised.value)

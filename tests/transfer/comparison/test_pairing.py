@@ -14,14 +14,13 @@ import pytest
 import transfer
 from tests.transfer.records.recorded import made as recorded
 from tests.transfer.records.recorded import trained
-from tests.transfer.report.tables.test_comparison import compared, made
+from tests.transfer.report.tables.test_comparison import made
 from transfer.comparison.pairing import Matching, match
 from transfer.comparison.selection import select_arms
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.__main__ import main
-from transfer.report.figures.forest import forest_plot
 from transfer.report.page.html import page
 from transfer.report.page.sections import ReportRequest, sections
 
@@ -144,7 +143,8 @@ def test_every_selector_gives_the_same_in_terminal_page_and_python(
     known = transfer.load(folder)
     runs = RunSet.of(known.runs)
     expected = columns(folder, "resnet18", "vit_tiny")
-    assert len(expected) == 12
+    assert len({row[:3] for row in expected}) == 12
+    assert [float(row[0]) for row in expected] == sorted(float(row[0]) for row in expected)
     for field, a, b in (("backbone", "resnet18", "vit_tiny"), ("arch", "resnet18", "vit_ti")):
         assert columns(folder, f"{field}={a}", f"{field}={b}") == expected
         frame = transfer.compare(known, field, a, b).to_frame()
@@ -179,34 +179,3 @@ def test_the_ids_that_tables_print_are_selectors(folder: Path, capsys: pytest.Ca
     frame = transfer.compare(known, "run", *short).to_frame().set_index("score")
     assert frame.difference["top1"] == pytest.approx(float(expected[3]))
     assert main([str(folder), "--card", short[0]]) == 0
-
-
-def rows_of(text: str, mark: str) -> list[tuple[str, ...]]:
-    """The setting and score of each row of a table in Markdown or LaTeX."""
-    lines = [
-        [cell.strip(" |\\") for cell in line.strip(" |").split(mark)] for line in text.splitlines() if mark in line
-    ]
-    head = next(line for line in lines if "score" in line)
-    places = [head.index(name) for name in ("lr", "warmup_epochs" if mark == "|" else "warmup\\_epochs", "score")]
-    return [tuple(line[place] for place in places) for line in lines if "top1" in line or "top5" in line]
-
-
-def test_no_two_rows_or_marks_have_one_label_and_their_order_is_one(folder: Path) -> None:
-    words = ("--compare", "resnet18", "vit_tiny")
-    expected = [(f"{float(row[0]):.12g}", f"{float(row[1]):.12g}", row[2]) for row in columns(folder, *words[1:])]
-    assert len({*expected}) == 12
-    assert [float(row[0]) for row in expected] == sorted(float(row[0]) for row in expected)
-    assert rows_of(shown(folder, *words, "md"), "|") == rows_of(shown(folder, *words, "tex"), "&") == expected
-    runs = transfer.load(folder)
-    plot = forest_plot(compared(runs.runs, *words[1:]), RunSet.of(runs.runs))
-    assert plot is not None
-    primary = [row for row in expected if row[2] == "top1"]
-    drawn = [(row["lr"], row["warmup_epochs"], row["score"]) for row in csv.DictReader(io.StringIO(plot.csv))]
-    assert [(f"{float(lr):.12g}", f"{float(warmup):.12g}", score) for lr, warmup, score in drawn] == primary
-    whole = unescape(shown(folder, *words, "html"))
-    marks = [
-        whole.index(f"finetune top1 on toy_market (lr {lr}, warmup_epochs {warmup}):") for lr, warmup, _ in primary
-    ]
-    assert marks == sorted(marks)
-    labels = " ".join(re.findall(r">([^<>]+)</text>", plot.svg))
-    assert [labels.count(f"(lr {lr}, warmup_epochs {warmup})") for lr, warmup, _ in primary] == [1] * 6

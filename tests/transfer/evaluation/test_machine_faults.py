@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import transfer
 from tests.processes import Command, wait_for
 from tests.runs import steps
 from transfer.run import main
@@ -53,27 +52,3 @@ def test_a_loader_that_was_killed(tmp_path: Path) -> None:
     assert "Traceback" not in command.stderr
     assert "a loader process was killed, in most cases because the machine's memory ran out" in command.stderr
     assert [*runs.glob("*/state.pt")]
-
-
-@pytest.mark.nightly
-def test_python_gets_the_same_line_and_the_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two seeds the first one runs out of memory: the error has one line, and the second seed has its record."""
-    from tasks.reid import ReidLearner
-
-    forward, failed = ReidLearner.forward, list[int]()
-
-    def full(self: ReidLearner, batch: object, step: int) -> object:
-        if not failed:
-            failed.append(step)
-            bytearray(2**62)
-        return forward(self, batch, step)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ReidLearner, "forward", full)
-    with pytest.raises(transfer.RunsFailed) as raised:
-        transfer.evaluate("reid", backbone="tiny", smoke=True, threads=1, workers=0, epochs=1, warmup_epochs=0, lr=3e-3,
-                          seeds=[0, 1], out=tmp_path, progress=False)  # fmt: skip
-    assert len(raised.value.runs) == 1
-    (failure,) = raised.value.failures
-    assert type(failure.error) is transfer.MachineError
-    assert str(failure.error).startswith("out of memory on this machine: set more --grad-accum-steps")
-    assert "\n" not in str(raised.value)

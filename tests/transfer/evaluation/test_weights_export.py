@@ -1,20 +1,14 @@
 """Exports are published whole, never over another run's."""
 
 import json
-import multiprocessing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from backbones.checkpoints.exports import pretraining_facts
 from backbones.errors import UserError
 from backbones.settings import write_yaml
-from backbones.weights import sha256
 from tests.backbones.runtime.test_files import files_of_at_most
-from transfer.cli.options import PretrainRunOptions
-from transfer.evaluation.weights_export import check_target, publish, publish_export
+from transfer.evaluation.weights_export import check_target, publish
 
 
 def exported(folder: Path, run_key: str, weights: bytes = b"weights", **about: object) -> Path:
@@ -65,29 +59,3 @@ def test_an_unfinished_run_for_the_same_weights_is_in_the_way(tmp_path: Path) ->
         check_target(target, 64 * "f", runs, theirs | {"lr": 0.3})
     (folder / "record.json").touch()
     check_target(target, 64 * "f", runs, theirs)
-
-
-def publish_one(number: int, folder: Path, begin: Any, ended: Any) -> None:
-    record: Any = SimpleNamespace(run_id=f"run-{number}", run_key=f"{number}", backbone={"name": "b"}, options={})
-    record.export = "sha256:" + sha256(folder / record.run_id / "export" / "model.safetensors")
-    begin.wait()
-    try:
-        publish_export(record, PretrainRunOptions(name="mine", weights_to=folder / "weights", out=folder))
-        ended.put(f"{number}")
-    except UserError:
-        ended.put("")
-
-
-@pytest.mark.nightly
-def test_of_runs_that_end_at_once_one_has_its_weights_there(tmp_path: Path) -> None:
-    processes = multiprocessing.get_context("fork")
-    for attempt in range(2):
-        folder = tmp_path / f"{attempt}"
-        for number in range(4):
-            exported(folder / f"run-{number}" / "export", f"{number}", bytes(100_000) + bytes([number]))
-        begin, ended = processes.Barrier(4), processes.Queue()
-        started = [processes.Process(target=publish_one, args=(n, folder, begin, ended)) for n in range(4)]
-        for process in started:
-            process.start()
-        winners = [name for name in (ended.get(timeout=60) for _ in started) if name]
-        assert winners == [pretraining_facts(folder / "weights" / "mine")["identity"]]

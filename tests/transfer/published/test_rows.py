@@ -25,16 +25,7 @@ def test_every_cell_of_the_tables_is_there() -> None:
     assert all(value.percent is None for value in values["4"] if value.doubt or value.crash)
     # checksums of the paper's columns, without crashes and what is in doubt
     sums = {name: round(sum(value.percent or 0 for value in found), 1) for name, found in values.items()}
-    assert sums == {
-        "1": 884.6,
-        "2": 1986.4,
-        "3": 482.4,
-        "4": 2765.4,
-        "5": 826.4,
-        "6": 649.0,
-        "7": 778.0,
-        "convergence": 253.8,
-    }
+    assert [*sums.values()] == [884.6, 1986.4, 482.4, 2765.4, 826.4, 649.0, 778.0, 253.8]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=SWEEP)
@@ -99,11 +90,4 @@ def test_a_wrong_file_names_the_place(path: tuple[Any, ...], value: Any, said: s
         place = place[key]
     place[path[-1]] = value
     with pytest.raises(UsageError, match=said):
-        parse_paper("p", wrong, "file")
-
-
-def test_two_rows_of_one_label_are_refused() -> None:
-    wrong = content()
-    wrong["tables"]["1"]["rows"] *= 2
-    with pytest.raises(UsageError, match="two rows are called 'baseline'"):
         parse_paper("p", wrong, "file")

@@ -177,16 +177,9 @@ def forged(files: Files, change: Callable[[Record], Record]) -> None:
 
 BAD: dict[str, tuple[Callable[[Files], object], str]] = {
     "a parent folder": (lambda files: files.update({"../record.json": b""}), "no place in a bundle"),
-    "a program": (lambda files: files.update({"a/x.py": b""}), "no place in a bundle"),
-    "no run": (lambda files: files.clear(), "not a bundle of runs"),
-    "no record": (lambda files: files.update({"a/options.yaml": b""}), r"its run 'a' has no record\.json"),
     "another file": (
         lambda files: files.update({named(files, "history.jsonl"): b"{}"}),
         "history.jsonl: not the file that the run wrote",
-    ),
-    "an edited record": (
-        lambda files: files.update({named(files, "record.json"): files[named(files, "record.json")] + b" "}),
-        "edited after it was written",
     ),
     "forged scores": (
         lambda files: forged(files, lambda r: replace(r, scores=r.scores | {"mAP": 0.99})),

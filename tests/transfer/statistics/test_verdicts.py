@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -54,3 +55,9 @@ def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:
     assert verdict_of(few, margin=0.02).few
     better = Estimate(0.01, 0.005, 0.015, p=0.001, inner=(0.006, 0.014), clusters=355)
     assert verdict_of(better, margin=0.02) == Verdict(Kind.A_BETTER, margin=0.02, within=True)
+    assert verdict_text(verdict_of(better, margin=0.02)) == "a better, by less than 2.0"
+    assert verdict_of(better, higher=False).kind is Kind.B_BETTER
+    assert verdict_of(better, higher=False, effect=True).kind is Kind.ABOVE
+    corrected = verdict_of(replace(better, error=0.005), p=0.2)
+    assert corrected.smallest == pytest.approx(2.8 * 0.005, rel=0.01)
+    assert verdict_text(corrected) == "cannot tell among so many tests; shown by itself"

@@ -5,7 +5,7 @@ from backbones.errors import UserError
 from tasks.detection.coco import flat_arrays
 from tasks.detection.coco.averages import RECALLS, Averager, _needed
 from tasks.detection.coco.match_arrays import PREFIX, Matches
-from tasks.detection.coco.matching import AREAS, THRESHOLDS
+from tasks.detection.coco.matching import AREAS
 from tasks.detection.coco.scores import evaluate, scores
 from tests.tasks.detection.coco.cases import drawn, encoded, official, rectangle, repeated, same
 
@@ -141,47 +141,6 @@ def test_one_layout_serves_many_weights(kind):
         assert averager.means(weights) == {name: every[name] for name in ("AP75", "AR10", "APm")}
     with pytest.raises(ValueError, match="weights up to 10, but the averager was made for 9 at most"):
         averager.means(np.full(12, 10))
-
-
-def average_precision(hits, total):
-    """COCO's average precision, plainly: of a sorted list of True, False (None: ignored), out of `total` objects."""
-    right = wrong = 0
-    points = []
-    for hit in hits:
-        right, wrong = right + (hit is True), wrong + (hit is False)
-        if right + wrong:
-            points.append((right / total, right / (right + wrong)))
-    return np.mean([max((p for r, p in points if r >= level), default=0.0) for level in np.linspace(0, 1, 101)])
-
-
-@pytest.mark.parametrize("total", [5, 10, 23, 100, 700])
-def test_precision_against_a_plain_statement(total):
-    rng = np.random.default_rng(total)
-    choice = rng.choice([True, False, None], 3 * total, p=[0.3, 0.5, 0.2]).tolist()
-    count, bits = len(choice), 2 ** len(THRESHOLDS) - 1
-    flags = {
-        "matched": [bits if one is True or (one is None and place % 2) else 0 for place, one in enumerate(choice)],
-        "ignored": [bits if one is None else 0 for one in choice],
-    }  # fmt: skip
-    packed = {name: np.repeat(np.array(rows, dtype=np.uint16)[:, None], 4, axis=1) for name, rows in flags.items()}
-    rank = np.arange(count, dtype=np.int64)
-    matches = Matches(
-        kind="bbox",
-        sample=np.array([f"{number}" for number in range(count)]),
-        categories=np.array([4]),
-        image=np.arange(count, dtype=np.int32),
-        category=np.zeros(count, dtype=np.int32),
-        score=-rank.astype(float),
-        rank=np.zeros(count, dtype=np.uint8),
-        truth_image=np.zeros(total, dtype=np.int32),
-        truth_category=np.zeros(total, dtype=np.int32),
-        truth_counted=np.full(total, 1, dtype=np.uint8),
-        **packed,
-    )
-    found = scores(matches)
-    assert found["box_AP"] == pytest.approx(average_precision(choice, total), abs=1e-12)
-    assert found["box_AR1"] == pytest.approx(choice.count(True) / total)
-    assert "box_APs" not in found
 
 
 def test_objects_needed_for_each_recall():
