@@ -10,9 +10,6 @@ and the share of the throughput that a matrix product reaches in the same precis
 `--threads 1 --clock cpu` counts this process's own seconds.
 """
 
-import argparse
-import time
-import warnings
 from collections.abc import Sequence
 from functools import partial
 
@@ -25,15 +22,14 @@ from timm.utils import ModelEma, ModelEmaV3, NativeScaler
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.engine.context import Context, usable_cores
+from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.step import Stepper
 from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
-from backbones.runtime.device import choose_device
-from backbones.runtime.precision import DTYPES, choose_precision
-from backbones.runtime.ranks import ALONE
-from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
+from backbones.runtime.precision import choose_precision
+from tests.benchmarks.speed.timing import Step
+from tests.benchmarks.speed.training_steps import arguments, contest
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 
@@ -41,12 +37,12 @@ CLASSES, SIZE = 1000, 224
 Batch = tuple[Tensor, Tensor]
 
 
-def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, *, reference: bool, compiled: bool) -> Step:
-    """timm's parts in the loop that everybody writes; `reference`: those that DeiT's repository takes."""
+def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, compiled: bool) -> Step:
+    """timm's parts in the loop that everybody writes; but under bf16 those that DeiT's repository takes."""
     model: nn.Module = timm.create_model("deit_small_patch16_224", num_classes=CLASSES, drop_path_rate=0.1)
     model = model.to(device).train()
     optimizer = create_optimizer_v2(model, "adamw", lr=1e-3, weight_decay=0.05)
-    average = ModelEma(model, 0.99996) if reference else ModelEmaV3(model, 0.99996)
+    average = ModelEmaV3(model, 0.99996) if dtype == torch.bfloat16 else ModelEma(model, 0.99996)
     mixup = Mixup(0.8, 1.0, label_smoothing=0.1, num_classes=CLASSES)
     criterion, scaler = SoftTargetCrossEntropy(), NativeScaler(device.type)
     forward = torch.compile(model) if compiled else model
@@ -67,7 +63,7 @@ def peer(batch: Batch, device: torch.device, dtype: torch.dtype | None, *, refer
     return step
 
 
-def ours(batch: Batch, device: torch.device, stem: str, *, compiled: bool) -> tuple[Step, Context, float]:
+def ours(batch: Batch, device: torch.device, stem: str, compiled: bool) -> tuple[Step, Context, float]:
     """The suite's own step, its context, and the operations of one image in it."""
     flag = "--compile" if compiled else "--no-compile"
     words = ["--backbone", "vit_s", "--stem", stem, flag]
@@ -86,37 +82,6 @@ def ours(batch: Batch, device: torch.device, stem: str, *, compiled: bool) -> tu
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=2, help="steps per round")
-    parser.add_argument("--stem", default="patchify", help="of ours; the peers' is patchify")
-    parser.add_argument("--threads", type=int, default=usable_cores())
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    given = parser.parse_args(argv)
-    clock = time.perf_counter if given.clock == "wall" else time.process_time
-    warnings.simplefilter("ignore")
-    device = choose_device("auto", ALONE)
-    torch.set_num_threads(given.threads)
+    given, device = arguments(argv, __doc__, batch=16, steps=2)
     batch = torch.rand(given.batch, 3, SIZE, SIZE, device=device), torch.randint(CLASSES, (given.batch,), device=device)
-    mine, context, operations = ours(batch, device, given.stem, compiled=False)
-    rival = partial(peer, batch, device)
-    gpu = context.on_gpu
-    contestants = {
-        "DeiT's repository": rival(torch.float16 if gpu else None, reference=True, compiled=False),
-        "timm, bf16": rival(torch.bfloat16, reference=False, compiled=False),
-        "ours": mine,
-    }
-    if gpu:
-        contestants["timm, bf16, compiled"] = rival(torch.bfloat16, reference=False, compiled=True)
-        contestants["ours, compiled"] = ours(batch, device, given.stem, compiled=True)[0]
-    rates = measure(contestants, given.rounds, given.steps, given.batch, device, clock)
-    peak = matrix_throughput(device, DTYPES[context.precision], clock)
-    print(f"{device.type}, {torch.get_num_threads()} threads, {context.precision}, batch {given.batch}")
-    for name, rate in rates.items():
-        against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
-        print(f"{name:22} {rate:8.1f} images/s  {against}")
-    for name in (name for name in rates if name.startswith("ours")):
-        share = rates[name] * operations / peak
-        print(f"{name}: {rates[name] * operations / 1e12:.2f} TFLOP/s, {share:.0%} of a matrix product's")
-    return 0
+    return contest(partial(peer, batch, device), partial(ours, batch, device, given.stem), given)

@@ -9,9 +9,7 @@ compiled. Prints images per second (medians over interleaved rounds), ratios, an
 matrix product reaches in the same precision.
 """
 
-import argparse
 import math
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
@@ -21,15 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.engine.context import Context, usable_cores
+from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.step import Stepper
 from backbones.pretrain.dino import METHOD
 from backbones.pretrain.dino_learner import DinoLearner
-from backbones.runtime.device import choose_device
-from backbones.runtime.precision import DTYPES, choose_precision
-from backbones.runtime.ranks import ALONE
-from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
+from backbones.runtime.precision import choose_precision
+from tests.benchmarks.speed.timing import Step
+from tests.benchmarks.speed.training_steps import arguments, contest
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 
@@ -70,7 +67,7 @@ def plain_loss(student: Tensor, teacher: Tensor, center: Tensor, crops: int) -> 
     return torch.stack(terms).mean()
 
 
-def peer(crops: list[Tensor], device: torch.device, dtype: torch.dtype | None, *, compiled: bool) -> Step:
+def peer(crops: list[Tensor], device: torch.device, dtype: torch.dtype | None, compiled: bool) -> Step:
     """The loop that everybody writes."""
     student, teacher = Plain(0.1).to(device).train(), Plain(0.0).to(device).train()
     teacher.load_state_dict(student.state_dict())
@@ -104,7 +101,7 @@ def peer(crops: list[Tensor], device: torch.device, dtype: torch.dtype | None, *
     return step
 
 
-def ours(crops: list[Tensor], device: torch.device, stem: str, *, compiled: bool) -> tuple[Step, Context, float]:
+def ours(crops: list[Tensor], device: torch.device, stem: str, compiled: bool) -> tuple[Step, Context, float]:
     """The suite's own step, its context, and the operations of one image in it, those of the heads left out."""
     words = ["--backbone", "vit_s", "--stem", stem, "--compile" if compiled else "--no-compile", "--no-sync-bn"]
     options = read_command(pretraining_recipe("dino"), METHOD.options, words, PretrainRunOptions).options
@@ -123,36 +120,7 @@ def ours(crops: list[Tensor], device: torch.device, stem: str, *, compiled: bool
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--locals", type=int, default=8, help="local crops per image")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=1, help="steps per round")
-    parser.add_argument("--threads", type=int, default=usable_cores())
-    parser.add_argument("--stem", default="patchify", help="of ours; the peers' is patchify")
-    given = parser.parse_args(argv)
-    warnings.simplefilter("ignore")
-    device = choose_device("auto", ALONE)
-    torch.set_num_threads(given.threads)
+    given, device = arguments(argv, __doc__, batch=2, locals=8, steps=1)
     sizes = [GLOBAL] * 2 + [LOCAL] * given.locals
     crops = [torch.rand(given.batch, 3, side, side, device=device) for side in sizes]
-    mine, context, operations = ours(crops, device, given.stem, compiled=False)
-    rival = partial(peer, crops, device)
-    contestants = {
-        "the repository's settings": rival(torch.float16 if context.on_gpu else None, compiled=False),
-        "timm, bf16": rival(torch.bfloat16, compiled=False),
-        "ours": mine,
-    }
-    if context.on_gpu:
-        contestants["timm, bf16, compiled"] = rival(torch.bfloat16, compiled=True)
-        contestants["ours, compiled"] = ours(crops, device, given.stem, compiled=True)[0]
-    rates = measure(contestants, given.rounds, given.steps, given.batch, device)
-    peak = matrix_throughput(device, DTYPES[context.precision])
-    print(f"{device.type}, {given.threads} threads, {context.precision}, batch {given.batch}, {len(sizes)} crops")
-    for name, rate in rates.items():
-        against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
-        print(f"{name:26} {rate:8.2f} images/s  {against}")
-    for name in (name for name in rates if name.startswith("ours")):
-        achieved = rates[name] * operations
-        print(f"{name}: {achieved / 1e12:.2f} TFLOP/s, {achieved / peak:.0%} of a matrix product's")
-    return 0
+    return contest(partial(peer, crops, device), partial(ours, crops, device, given.stem), given)

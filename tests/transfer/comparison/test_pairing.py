@@ -37,16 +37,8 @@ def tuned(
     """A fine-tuning, by default in one process and with statistics of batch norm of each process."""
     options = {"lr": 0.1, "epochs": 10, "sync_bn": False, "optimizer": "sgd", "momentum": 0.9} | options
     environment = {"world_size": world, "precision": "fp32"}
-    return made(
-        root,
-        "conv",
-        task="finetune",
-        backbone=backbone,
-        level=level,
-        seed=seed,
-        options=options,
-        environment=environment,
-    )
+    given = {"backbone": backbone, "options": options, "environment": environment}
+    return made(root, "conv", task="finetune", level=level, seed=seed, **given)
 
 
 def paired(a: list[Run] | list[Record], b: list[Run] | list[Record], *texts: str, known: Any = ()) -> Matching:

@@ -60,10 +60,7 @@ def test_marks_stand_beside_the_data_set() -> None:
         ({"dataset": {"skipped": 3}}, "3 unreadable)"),
         ({"environment": {"precision": "bf16", "dirty": True}}, "(dirty, "),
         ({"details": {"resumed": ["step 2 was reached on one GPU, the rest on another"]}}, "(resumed otherwise, "),
-        (
-            {"origin": {"smoke": True, "dirty": True, "subset": 8}},
-            "(pretraining smoke, pretraining dirty, pretraining ",
-        ),
+        ({"origin": {"smoke": True, "dirty": True, "subset": 8}}, "(pretraining smoke, pretraining dirty, pretra"),
     ]
     for given, mark in cases:
         assert mark in of([made(**given)]).groups[0].dataset
@@ -76,11 +73,8 @@ def test_pretraining_is_named_with_what_differs() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", lr=0.1), trained("sha256:c", seed=5)]
     records = [made(weights_id=weights) for weights in ("sha256:a", "sha256:b", "sha256:c", "sha256:" + "d" * 64)]
     groups = of(records, parents).groups
-    assert [group.pretraining for group in groups] == [
-        "dino toy_digits, lr 0.05",
-        "dino toy_digits, lr 0.1",
-        "sha256:dddddddd",
-    ]
+    names = ["dino toy_digits, lr 0.05", "dino toy_digits, lr 0.1", "sha256:dddddddd"]
+    assert [group.pretraining for group in groups] == names
     assert len(groups[0].records) == 2
 
 

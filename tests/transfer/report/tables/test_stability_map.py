@@ -95,10 +95,7 @@ def test_a_map_of_dead_trainings_says_so_in_100_columns_and_up_to_which_rate_eac
     [
         ([(0.01, 300, "completed"), (0.65, 300, "completed")], "trains at all 2 rates tried, up to 0.65"),
         ([(0.01, 100, "completed"), (0.65, 0, "at_chance")], "trains at none of the 2 rates tried, 0.01 to 0.65"),
-        (
-            [(1e-6, 0, "at_chance"), (1e-3, 300, "completed"), (0.1, 0, "diverged")],
-            "trains at 0.001, not at 0.1",
-        ),
+        ([(1e-6, 0, "at_chance"), (1e-3, 300, "completed"), (0.1, 0, "diverged")], "trains at 0.001, not at 0.1"),
         ([(1e-6, 0, "diverged"), (1e-3, 300, "completed")], "trains at 0.001, but not at 1e-06 below it"),
         (
             [(0.01, 300, "not_judged"), (0.65, 100, "not_judged")],
