@@ -178,14 +178,14 @@ class BackboneOptions:
     """Weights to start from. `config` takes those of the backbone's YAML file, `random` none; others are timm, a
     folder, a file, hf-hub:NAME or timm:NAME."""
     weights_key: str | None = None
-    """Network of a file of weights that holds several, as teacher, student or state_dict_ema; by default the one that
-    its project evaluates."""
+    """Network of a file that holds several. Names are teacher, student, state_dict_ema, or any prefix in the file; by
+    default it is the one that the file's project evaluates."""
     load: Literal["strict", "partial"] | None = None
     """Fit of the weights, strict for all of them. `partial` puts a new part on released weights; the record names the
     parameters that stay untrained."""
     weights_size: tuple[int, int] | None = None
-    """Height and width in pixels of the images that a file of weights was trained on. They give its position grid where
-    the number of positions does not."""
+    """Height and width of the images of the weights' training. They give the position grid where the number of
+    positions does not."""
     arch: str | None = None
     """Architecture. One of vit_ti, vit_s, vit_b, vit_l, volo_d1, a timm model, or file.py:Name."""
     stem: str | None = None

@@ -90,7 +90,7 @@ def test_what_lies_beside_the_images_of_a_class(tmp_path):
     root = write_folders(tmp_path / "set")
     write_images(root / "train" / "cat" / "images", 2, 7)
     write_images(root / "train" / "cat" / ".ipynb_checkpoints", 1, 8)
-    for name in ("dog/x.heic", "dog/y.part", "cat/images/z.psd", "cat/Thumbs.db", "dog/labels.csv", "dog/._0.jpg"):
+    for name in ("dog/x.heic", "dog/y.part", "cat/images/z.eps", "cat/Thumbs.db", "dog/labels.csv", "dog/._0.jpg"):
         (root / "train" / name).touch()
     data = opened(root)
     assert [name for name in data.train.names if name.startswith("cat/images")] == [
@@ -100,7 +100,7 @@ def test_what_lies_beside_the_images_of_a_class(tmp_path):
     assert data.train.labels.tolist() == [0] * 5 + [1] * 7 + [2] * 5
     assert data.counts["ignored"] == 7
     assert data.notes[1:] == (
-        "4 files passed over: cat/.ipynb_checkpoints/, cat/images/z.psd, dog/x.heic, ...",
+        "4 files passed over: cat/.ipynb_checkpoints/, cat/images/z.eps, dog/x.heic, ...",
         "2 images from folders below those of their classes, as cat/images/0.jpg",
     )
 

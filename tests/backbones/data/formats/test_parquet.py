@@ -134,9 +134,10 @@ def test_rows_name_files(tmp_path, monkeypatch, form):
 def test_folders_that_datasets_saved(tmp_path, form):
     from datasets import Dataset, DatasetDict
 
-    write_parquet(tmp_path / "a.parquet", rows())
-    whole = Dataset.from_parquet(str(tmp_path / "a.parquet"), cache_dir=str(tmp_path / "c")).select(range(14, -1, -1))
-    saved = DatasetDict(train=whole, valid=whole.select([3, 4])) if form == "dict" else whole
+    write_parquet(tmp_path / "a.parquet", rows() + rows(2, key=100)[:2])
+    table = Dataset.from_parquet(str(tmp_path / "a.parquet"), cache_dir=str(tmp_path / "c"))
+    whole = table.select(range(14, -1, -1))
+    saved = DatasetDict(train=whole, valid=table.select([15, 16])) if form == "dict" else whole
     saved.save_to_disk(tmp_path / "set")
     data = open_classification(resolve_dataset(str(tmp_path / "set")), None)
     assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()[::-1]]
@@ -144,7 +145,7 @@ def test_folders_that_datasets_saved(tmp_path, form):
         ("bird", "cat", "dog")[label] for _, label in rows()[::-1]
     ]
     assert data.notes == (("scored: valid",) if form == "dict" else ())
-    assert data.val is None or data.val.labels.tolist() == [label for _, label in rows()[11:9:-1]]
+    assert data.val is None or data.val.labels.tolist() == [label for _, label in rows(2)[:2]]
 
 
 def test_files_replaced_by_others_of_the_same_times_are_seen(root):

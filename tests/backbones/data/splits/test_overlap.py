@@ -51,8 +51,8 @@ def people(root: Path, count: int) -> Any:
 def test_from_one_percent_on_it_is_refused_and_below_noted(
     opened: Callable[[Path, int], Any], split: str, tmp_path: Path
 ) -> None:
-    assert opened(tmp_path / "none", 0).notes == ()
-    (note,) = opened(tmp_path / "few", 1).notes
+    assert not [note for note in opened(tmp_path / "none", 0).notes if "training" in note]
+    *_, note = opened(tmp_path / "few", 1).notes
     assert note.startswith(f"1 of 150 {split} images are also training images: ")
     with pytest.raises(UserError, match=rf"2 of 150 {split} images are also training images: .* = .*, .* = .* Remove"):
         opened(tmp_path / "many", 2)
