@@ -146,6 +146,9 @@ def read_weights(
         _check_export(located.folder, spec)
     known, sha256 = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
     network = read_network(located.path, sha256, known, weights_key=spec.weights_key)
+    heads = [block.attn.num_heads for block in getattr(model, "blocks", []) if hasattr(block, "attn")]
+    if network.heads and heads and network.heads != heads[0]:
+        raise UserError(f"{located.path}: {network.layout} with {network.heads} heads; {spec.name} has {heads[0]}")
     size = spec.weights_size or (exports.image_size(config) if config else None)
     # all projects that are recognised train on squares, but for TransReID
     squares = not network.layout.startswith("TransReID")

@@ -191,28 +191,23 @@ def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
 
 def is_export(folder: Path) -> bool:
     """Return whether a folder has a `config.json`, other than that of a model of transformers."""
-    try:
-        config = parse_json((folder / CONFIG).read_bytes())
-    except OSError:
-        return False
-    except ValueError:
-        return True  # damaged, which `read_config` says
-    return not _of_transformers(config)
+    file = folder / CONFIG
+    return file.is_file() and not _of_transformers(file.read_bytes())
 
 
-def _of_transformers(config: Any) -> bool:
-    return isinstance(config, dict) and "model_type" in config and "architecture" not in config
+def _of_transformers(config: bytes) -> bool:
+    return b'"model_type"' in config and b'"architecture"' not in config
 
 
 def export_folder(weights: str) -> Path | None:
     """Return the exported folder on this machine that a backbone's `weights` name; None if they name something else."""
     if weights.startswith("hf-hub:"):
         try:
-            folder = hub.cached_file(weights.removeprefix("hf-hub:"), (CONFIG,)).parent
+            path = hub.cached_file(weights.removeprefix("hf-hub:"), (CONFIG,)).parent
         except UserError:  # not there, which is for those to say who need the weights
             return None
-        return folder if is_export(folder) else None
-    path = inside_run(Path(weights.removeprefix("local-dir:")))
+    else:
+        path = inside_run(Path(weights.removeprefix("local-dir:")))
     folder = path if path.is_dir() else path.parent
     inside = path.is_dir() or (path.is_file() and path.name in WEIGHT_FILES)
     return folder if inside and is_export(folder) else None
@@ -254,11 +249,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         UserError: it is missing or damaged.
     """
     try:
-        config: dict[str, Any] = dict(parse_json((folder / CONFIG).read_bytes()))
+        read = (folder / CONFIG).read_bytes()
+        if _of_transformers(read):
+            raise ValueError("it is of transformers, and names no model of timm: give --backbone and --weights")
+        config: dict[str, Any] = dict(parse_json(read))
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
-        if _of_transformers(config):
-            raise ValueError("it is of transformers, and names no model of timm: give --backbone and --weights")
         if not isinstance(config["architecture"], str):
             raise ValueError("`architecture` is no text")
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -4,8 +4,9 @@ timm's own `checkpoint_filter_fn` converts where it can; position embeddings sta
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,12 +28,12 @@ HEADS = re.compile(
 """What a network holds beside its backbone: classifiers, projections, necks, decoders, mask tokens."""
 _RULES = (
     (r"^(?:vit|deit|dinov2\w*|dinov3_vit|ijepa|backbone)\.", ""),
-    (r"^(?:embeddings\.patch_embeddings(?:\.projection)?|conv_proj|patch_embed\.projection)\.", "patch_embed.proj."),
-    (r"^embedding\.kernel$", "patch_embed.proj.weight"),
-    (r"^embedding\.", "patch_embed.proj."),
+    (
+        r"^(?:embeddings\.patch_embeddings(\.projection)?|conv_proj|patch_embed\.projection|embedding)\.",
+        "patch_embed.proj.",
+    ),
     (r"^(?:embeddings\.position_embeddings|(?:.*\.)?pos_embedding)$", "pos_embed"),
     (r"^(?:cls|class_token)$", "cls_token"),
-    (r"^embeddings\.distillation_token$", "dist_token"),
     (r"^embeddings\.", ""),
     (r"^(?:encoder\.|model\.)?layers?\.(?:encoder_layer_)?(\d+)\.|^Transformer\.encoderblock_(\d+)\.", r"blocks.\1\2."),
     (r"\.(?:attention(?:\.attention)?|MultiHead\w+)\.(q|k|v)(?:uery|ey|alue|_proj)\.", r".attn.\1."),
@@ -42,8 +43,6 @@ _RULES = (
     (r"\.(?:layernorm_after|ln_?2|LayerNorm_[12])\.", ".norm2."),
     (r"\.(?:intermediate\.dense|mlp\.(?:up_proj|0|linear_1)|ffn\.layers\.0\.0|MlpBlock_\d\.Dense_0)\.", ".mlp.fc1."),
     (r"\.(?:output\.dense|mlp\.(?:down_proj|3|linear_2)|ffn\.layers\.1|MlpBlock_\d\.Dense_1)\.", ".mlp.fc2."),
-    (r"\.mlp\.weights_in\.", ".mlp.w12."),
-    (r"\.mlp\.weights_out\.", ".mlp.w3."),
     (r"\.(?:layer_scale|attn\.gamma|ffn\.gamma)(\d)\.(?:lambda1|weight)$", r".ls\1.gamma"),
     (r"^(?:layernorm|encoder\.ln|ln1|Transformer\.encoder_norm)\.", "norm."),
     (r"^(?:classifier|heads\.head|head\.layers\.head)\.", "head."),
@@ -71,29 +70,26 @@ class Layout:
 
 
 def rename(state: State, *rules: tuple[str, str]) -> State:
-    """Return a state dict with rules (regular expression, replacement) applied to its names.
+    """Return a state dict with rules (regular expression, replacement) applied to its names in turn.
 
     Raises:
         UserError: two tensors would have one name.
     """
-    origin: dict[str, str] = {}
-    for name in state:
-        new = name
-        for pattern, replacement in rules:
-            new = re.sub(pattern, replacement, new)
-        if new in origin:
-            raise UserError(f"`{origin[new]}` and `{name}` both become `{new}`")
-        origin[new] = name
-    return {new: state[name] for new, name in origin.items()}
+    renamed: State = {}
+    for name, tensor in state.items():
+        new = reduce(lambda text, rule: re.sub(*rule, text), rules, name)
+        if new in renamed:
+            raise UserError(f"two tensors would be `{new}`: `{name}` and one before it")
+        renamed[new] = tensor
+    return renamed
 
 
 def _by_timm(module: Any, state: State) -> State:
     """Convert by timm's own function, which resamples nothing of a model with these patches and no positions."""
-    weight = next(state[name] for name in ("patch_embed.proj.weight", "visual.conv1.weight") if name in state)
+    weight = state.get("patch_embed.proj.weight", state.get("visual.conv1.weight"))
     embed = SimpleNamespace(proj=SimpleNamespace(weight=weight))
     like = SimpleNamespace(pos_embed=None, patch_embed=embed, get_parameter=lambda name: None)
-    converted: State = module.checkpoint_filter_fn(dict(state), like)
-    return converted
+    return dict(module.checkpoint_filter_fn(dict(state), like))
 
 
 def _dinov2(state: State, known: Collection[str]) -> State:
@@ -141,21 +137,21 @@ def _renamed(state: State, known: Collection[str]) -> State:
 
 
 def _big_vision(state: State, known: Collection[str]) -> State:
-    return _renamed(dict(_as_torch(state)), known)
-
-
-def _as_torch(state: State) -> Iterator[tuple[str, Tensor]]:
-    """Yield flax's tensors in torch's shapes, those of a scan over the blocks one by one."""
+    """Bring flax's tensors to torch's shapes, those of a scan over the blocks one by one."""
+    flat = {}
     for name, tensor in state.items():
         if ".encoderblock." in name:
-            blocks = {name.replace("block.", f"block_{index}."): part for index, part in enumerate(tensor)}
-            yield from _as_torch(blocks)
-        elif name == "embedding.kernel":
-            yield name, tensor.permute(3, 2, 0, 1)
-        elif name.endswith("kernel"):
-            yield name, (tensor.flatten(0, -2) if ".out." in name else tensor.flatten(1)).T
+            flat |= {name.replace("block.", f"block_{index}."): block for index, block in enumerate(tensor)}
         else:
-            yield name, tensor.flatten() if name.endswith(".bias") else tensor
+            flat[name] = tensor
+    for name, tensor in flat.items():
+        if name == "embedding.kernel":
+            flat[name] = tensor.permute(3, 2, 0, 1)
+        elif name.endswith("kernel"):
+            flat[name] = (tensor.flatten(0, -2) if ".out." in name else tensor.flatten(1)).T
+        elif name.endswith(".bias"):
+            flat[name] = tensor.flatten()
+    return _renamed(flat, known)
 
 
 _TRANSFORMERS = r"(?:vit\.|deit\.|ijepa\.|dinov2\w*\.|dinov3_vit\.)?embeddings\.patch_embeddings\."
@@ -180,21 +176,11 @@ LAYOUTS = (
     # facebookresearch/mae models_mae.py
     Layout("MAE", r"\bdecoder_embed\.weight$", statistics=_IMAGENET),
     # facebookresearch/dinov2 dinov2/models/vision_transformer.py; dinov2/eval/utils.py evaluates the teacher
-    Layout(
-        "DINOv2",
-        r"\b(?:dino_head\.|register_tokens$|ls1\.gamma$[\s\S]*\bmask_token$|mask_token$[\s\S]*\bls1\.gamma$)",
-        _dinov2,
-        _IMAGENET,
-    ),
+    Layout("DINOv2", r"(?s)\A(?=.*\bls1\.gamma$).*\bmask_token$|dino_head\.|register_tokens$", _dinov2, _IMAGENET),
     # facebookresearch/dino main_dino.py; eval_knn.py evaluates the teacher
     Layout("DINO", r"\bhead\.last_layer\.", statistics=_IMAGENET),
     # facebookresearch/deit models_v2.py; BEiT, CaiT and EVA have the name, too
-    Layout(
-        "DeiT III",
-        r"\A(?![\s\S]*(?:relative_position|q_bias|token_only|rope))[\s\S]*\bblocks\.0\.gamma_1$",
-        _deit3,
-        _IMAGENET,
-    ),
+    Layout("DeiT III", r"(?s)\A(?!.*(?:relative_pos|q_bias|token_only|rope)).*blocks\.0\.gamma_1$", _deit3, _IMAGENET),
     # google-research/big_vision models/vit.py, google-research/vision_transformer vit_jax/models_vit.py
     Layout("big_vision", r"\bembedding\.kernel$", _big_vision, _HALF, r"embedding\.kernel$"),
     # pytorch/vision torchvision/models/vision_transformer.py

@@ -68,7 +68,8 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         if not any(re.search(_WRAPPER, name) for name in known):
             tensors = rename(tensors, (_WRAPPER, ""))
         layout, names = _find_networks(tensors, {*known})
-        chosen = _choose(names, weights_key, tensors, shortened(list(content)))
+        passed_over = _NOT_EVALUATED | {"ema"} if "message_hub" in content else _NOT_EVALUATED  # mmengine swaps them
+        chosen = _choose(names, weights_key, passed_over, tensors, shortened(list(content)))
         layout = layout if chosen in names else LAYOUTS[-1]
         inside = {name.removeprefix(chosen): tensor for name, tensor in tensors.items() if name.startswith(chosen)}
         state = _without_distillation(layout.to_timm(inside, known), known)
@@ -77,10 +78,7 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
     except Exception as error:  # a tensor that the layout has and the file lacks is missed wherever it is wanted
         raise UserError(f"{path}: recognised as {layout.name}, but not readable as that: {reason_of(error)}") from error
     aside = {name for name in state if name not in known and HEADS.match(name)}
-    lost = {name for name in inside if name not in state and name.endswith(("mask_token", "dist_token"))}
-    owner = chosen.rpartition(".")[0].rpartition(".")[0]
-    elsewhere = (*names, chosen, "optimizer")
-    beside = {name for name in tensors if chosen and name.startswith(owner) and not name.startswith(elsewhere)}
+    aside |= {name for name in tensors if not name.startswith((*names, chosen, "optimizer"))}
     facts = _facts_of_transformers(path)
     width = len(state["norm.weight"]) if "norm.weight" in state else 0
     return Network(
@@ -89,7 +87,7 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         name=names.get(chosen, chosen.rstrip(".")) if len(names) > 1 else "",
         others=tuple(name for prefix, name in names.items() if prefix != chosen),
         statistics=facts.get("statistics", layout.statistics),
-        left_out=tuple(sorted(aside | lost | beside)),
+        left_out=tuple(sorted(aside)),
         heads=facts.get("heads", layout.heads.get(width)),
     )
 
@@ -184,31 +182,25 @@ def _find_networks(tensors: Mapping[str, Tensor], known: Collection[str]) -> tup
     return layout, {prefix: name or prefix.rstrip(".") or "top level" for prefix, name in names.items()}
 
 
-def _choose(names: Mapping[str, str], key: str | None, tensors: Collection[str], entries: str) -> str:
+def _choose(
+    names: Mapping[str, str], key: str | None, passed_over: set[str], tensors: Collection[str], entries: str
+) -> str:
     """Return the prefix of the network that is taken."""
-    some = (
-        f"it holds {entries}; {'tensors such as' if tensors else 'no tensors'} {', '.join(list(tensors)[:3])}".rstrip()
-    )
-    listed = f"its networks: {', '.join(names.values())}" if names else some
     prefixes = [prefix for prefix, name in names.items() if key in (None, name)]
-    if key is not None and not prefixes:
+    if key and not prefixes:
         part = f".{key.strip('.')}."
-        below = dict.fromkeys(f".{name}".partition(part)[0][1:] for name in tensors if part in f".{name}")
-        prefixes = [p for p in names if part in f".{p}"] or [f"{head}{part}".lstrip(".") for head in below]
-    if not prefixes and key is not None:
-        raise UserError(f"--weights-key {key}: no such network; {listed}")
-    if not prefixes:
-        fix = "--weights-key PREFIX takes those below a prefix" if tensors else _SAVE
-        raise UserError(f"holds no network that is recognised as this backbone: {listed}; {fix}")
-    best = [prefix for prefix in prefixes if _rank(prefix) == max(map(_rank, prefixes))]
-    if len(best) > 1:
-        raise UserError(f"which network is meant? Use --weights-key NAME; {listed}")
-    return best[0]
-
-
-def _rank(prefix: str) -> tuple[bool, bool, bool]:
-    words = {*re.split(r"[._]", prefix.lower())}
-    return not words & _NOT_EVALUATED, "teacher" in words, "ema" in words
+        below = {f".{name}".partition(part)[0] + part for name in tensors if part in f".{name}"}
+        prefixes = [prefix for prefix in names if part in f".{prefix}"] or [prefix[1:] for prefix in below]
+    words = {prefix: {*re.split(r"[._]", prefix.lower())} for prefix in prefixes}
+    ranks = {p: (not words[p] & passed_over, "teacher" in words[p], "ema" in words[p]) for p in prefixes}
+    best = [prefix for prefix in prefixes if ranks[prefix] == max(ranks.values())]
+    if len(best) == 1:
+        return best[0]
+    held = f"its networks: {', '.join(names.values())}" if names else f"it holds {entries}"
+    if not names:
+        held += f"; tensors such as {', '.join([*tensors][:3])}" if tensors else f"; no tensors; {_SAVE}"
+    wrong = "which network is meant?" if best else f"no network{f' {key}' if key else ' that is recognised'}"
+    raise UserError(f"{wrong}; {held}; --weights-key NAME takes one by its name or the prefix of its tensors")
 
 
 def _without_distillation(state: dict[str, Tensor], known: Collection[str]) -> dict[str, Tensor]:
