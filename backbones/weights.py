@@ -142,8 +142,11 @@ def read_weights(
 
     assert located.path is not None
     config = exports.read_config(located.folder) if located.folder else None
-    if located.folder and spec.load == "strict":
-        _check_export(located.folder, spec)
+    if spec.load == "strict" and (changed := changed_parts(spec)):
+        raise UserError(
+            f"{spec.weights} holds another model than backbone {spec.name}: {'; '.join(changed)}. `--load partial` "
+            "takes what fits, and keeps each part that the export names and no flag does"
+        )
     known, sha256 = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
     network = read_network(located.path, sha256, known, weights_key=spec.weights_key)
     heads = [block.attn.num_heads for block in getattr(model, "blocks", []) if hasattr(block, "attn")]
@@ -161,7 +164,8 @@ def read_weights(
         network = replace(network, layout=PLAIN)
     if not old or not new or old == new:
         return network, ""
-    hint = " (--weights-size H W if the file's images were not square)" * (not size and network.layout == PLAIN)
+    guessed = not size and network.layout == PLAIN and network.state["pos_embed"].ndim == 3
+    hint = " (--weights-size H W if the file's images were not square)" if guessed else ""
     return network, f"{old[0]} x {old[1]} -> {new[0]} x {new[1]}{hint}"
 
 
@@ -207,70 +211,52 @@ def load_weights(
     unused = state.keys() - taken.keys()
     if spec.load == "partial":
         try:
-            check_partial(taken, missing, unused, _new_parts(located, spec), spec.allow_dropped)
+            check_partial(taken, missing, unused, _new_parts(spec), spec.allow_dropped)
         except UserError as error:
             raise UserError(f"{located.path} in backbone {spec.name}: {error}") from None
     model.load_state_dict(taken, strict=False)
     return modules(unused, taken), modules(missing, taken)
 
 
-def _new_parts(located: Located, spec: BackboneSpec) -> tuple[str, str]:
+def _new_parts(spec: BackboneSpec) -> tuple[str, str]:
     """Return patterns of the names that may be missing in weights, and that may be unused, because a part is of another
     kind than in the export, or, where there is none, than in released models.
     """
-    nothing = "(?!)"
-    if spec.kind != "ours":  # a user's whole model may have anything new, and timm's nothing
-        return ("", "|".join(_PARTS.values())) if spec.kind == "user" else (nothing, nothing)
-    assert spec.patch is not None
-    exported = _exported(located.folder, spec)
-    usual = archs.default_fields(spec.arch) | {"stem": str(find_stem("patchify").sized(spec.patch))}
-    ours, theirs = spec.identity(), exported.identity() if exported else usual
-    # absent and off are the same
-    new = [pattern for key, pattern in _PARTS.items() if (ours[key] or None) != (theirs.get(key) or None)]
-    return ("|".join(new) or nothing,) * 2
+    if spec.kind == "user":  # a whole model may have anything new
+        return "", "|".join(_PARTS.values())
+    new = ["(?!)"]  # timm's have nothing
+    if spec.kind == "ours":
+        assert spec.patch is not None
+        usual = archs.default_fields(spec.arch) | {"stem": str(find_stem("patchify").sized(spec.patch))}
+        exported, ours = _exported(spec), spec.identity()
+        theirs = exported.identity() if exported else usual
+        # absent and off are the same
+        new += [pattern for key, pattern in _PARTS.items() if (ours[key] or None) != (theirs.get(key) or None)]
+    return "|".join(new), "|".join(new)
 
 
-def _exported(folder: Path | None, spec: BackboneSpec) -> BackboneSpec | None:
-    """Return the backbone of ours that an export holds; None for other weights, and backbones that are not ours."""
-    if not folder or spec.kind != "ours" or exports.read_config(folder)["architecture"] not in archs.ARCHS:
+def _exported(spec: BackboneSpec) -> BackboneSpec | None:
+    """Return the backbone of ours that the weights of a backbone of ours are an export of; None for other weights."""
+    folder = exports.export_folder(spec.weights) if spec.kind == "ours" else None
+    if folder is None:
         return None
     same = {part: getattr(spec, part) for part in exports.same_sources(folder, spec.files)}
-    return resolve(f"local-dir:{folder}", **same)
-
-
-def _check_export(folder: Path, spec: BackboneSpec) -> None:
-    """Raise UserError for an export of another model: names and shapes do not tell, softmax and ReLU attention, say,
-    have the same tensors.
-    """
-    if changed := exports.changed_sources(folder, spec.files):
-        raise UserError(f"weights {folder}: {'; '.join(changed)}. `--load partial` takes them all the same")
-    exported = _exported(folder, spec)
-    if exported and (differing := _differing_parts(exported, spec)):
-        raise UserError(
-            f"{exported.weights} holds another model than backbone {spec.name}: {'; '.join(differing)}. "
-            "`--load partial` takes what fits, and keeps each part that the export names and no flag does"
-        )
-
-
-def _differing_parts(exported: BackboneSpec, spec: BackboneSpec) -> list[str]:
-    """Return the parts with tensors in which a backbone and an export differ."""
-    ours, theirs = spec.identity(), exported.identity()
-    keys = [key for key in ours if key in ("arch", *archs.ARCHITECTURE_FIELDS) and ours[key] != theirs[key]]
-    return [
-        f"{key} {theirs[key]} there, {ours[key]} here"
-        for key in keys
-        if archs.changes_tensors(key, ours[key], theirs[key])
-    ]
+    exported = resolve(f"local-dir:{folder}", **same)
+    return exported if exported.kind == "ours" else None
 
 
 def changed_parts(spec: BackboneSpec) -> list[str]:
-    """Return, under `load: partial`, the parts of a backbone that differ from the export of its weights."""
+    """Return the parts with tensors in which a backbone differs from the export of its weights.
+
+    Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
+    """
     folder = exports.export_folder(spec.weights)
-    if spec.load != "partial" or folder is None:
-        return []
-    changed = exports.changed_sources(folder, spec.files)
-    exported = resolve(f"local-dir:{folder}") if spec.kind == "ours" else None
-    return changed + (_differing_parts(exported, spec) if exported and exported.kind == "ours" else [])
+    ours, theirs = spec.identity(), (_exported(spec) or spec).identity()
+    return (exports.changed_sources(folder, spec.files) if folder else []) + [
+        f"{key} {theirs[key]} there, {ours[key]} here"
+        for key in ("arch", *archs.ARCHITECTURE_FIELDS)
+        if ours[key] != theirs[key] and archs.changes_tensors(key, ours[key], theirs[key])
+    ]
 
 
 def head_digest(weights: str) -> str:

@@ -41,7 +41,7 @@ class Loaded:
         its = f", its {self.network}" if self.network else ""
         others = f" (others: {', '.join(self.others)})" if self.others else ""
         parts = {
-            "": f"{self.layout}{its}{others}",
+            "": self.layout and f"{self.layout}{' checkpoint' * (self.layout != PLAIN)}{its}{others}",
             "positions ": self.positions,
             "mean and std ": "" if self.statistics in (AS_CONFIGURED, OF_EXPORT) else self.statistics,
             "newly initialized: ": ", ".join(self.untrained),
@@ -72,16 +72,17 @@ def check_partial(
     touched = blocks & {*map(_block, taken)}
     filled = len(touched - {*map(_block, lost)})
     if 2 * filled < len(blocks):
-        found = shortened(modules(unused, taken))
-        raise UserError(f"{filled} of {len(blocks)} blocks are filled, less than half; not taken: {found}")
+        rows = {"missing": missing, "unused": unused}
+        said = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items()]
+        raise UserError(f"{filled} of {len(blocks)} blocks are filled, less than half; {'; '.join(said)}")
     # a whole block that is missing or unused is a model of another depth, which was asked for
     lost = {name for name in lost if _block(name) in {"", *touched}}
     changing = {name for name in unused if _block(name) in touched - {""} or _CHANGES_FEATURES.match(name)}
     changing |= {name for name in unused if re.sub("bias$", "weight", name) in taken}
     changing = {name for name in changing if not re.match(new[1], name)}
     if (lost or changing) and not allow:
-        groups = {"missing in the file": lost, "without a place in the model": changing}
-        said = [f"{title}: {shortened(modules(names, taken))}" for title, names in groups.items() if names]
+        rows = {"missing in the file": lost, "without a place in the model": changing}
+        said = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items() if names]
         raise UserError(
             f"the features would not be those of the weights; {'; '.join(said)}. Use an architecture that has the same "
             "parts, or --allow-dropped"
