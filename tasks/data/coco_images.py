@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from backbones.data.loading.read_image import LEAVE_OUT, open_image, orientation, read_image
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits.integrity import raise_if_damaged, read_once, verdict_rule
+from backbones.data.splits.integrity import raise_if_damaged, read_once
 from backbones.data.splits.subsets import content_digests
 from backbones.errors import UserError
 from tasks.data.coco_split import WORDS, CocoSplit
@@ -100,7 +100,7 @@ def read_headers(split: CocoSplit, *, name: str) -> list[Header | str]:
         split: the images.
         name: name of the data set, for messages.
     """
-    listing = [f"size, {verdict_rule()}", *split.files().stamps(range(len(split.images)))]
+    listing = ["size and orientation, or fault", *split.files().stamps(range(len(split.images)))]
     headers = read_once(lambda index: _header(split.path(index)), listing, f"checking {name}")
     return [header if isinstance(header, str) else tuple(header) for header in headers]
 

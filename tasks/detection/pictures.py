@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw
 from backbones.data.loading.read_image import read_image
 from backbones.runtime.files import write_error
 
+Item = dict[str, Any]
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 OBJECT = "#555555"
 SHOWN, ALWAYS = 0.3, 3
@@ -16,12 +17,7 @@ SHOWN, ALWAYS = 0.3, 3
 
 
 def draw_detections(
-    path: str,
-    results: Sequence[dict[str, Any]],
-    objects: Sequence[dict[str, Any]],
-    names: dict[int, str],
-    *,
-    upright: bool = False,
+    path: str, results: Sequence[Item], objects: Sequence[Item], names: dict[int, str], *, upright: bool = False
 ) -> Image.Image:
     """Return the image with its objects in grey, and over them every box with its class and score.
 
@@ -45,11 +41,7 @@ def draw_detections(
 
 
 def save_pictures(
-    folder: Path,
-    images: Sequence[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]],
-    names: dict[int, str],
-    *,
-    upright: bool = False,
+    folder: Path, images: Sequence[tuple[str, list[Item], list[Item]]], names: dict[int, str], *, upright: bool = False
 ) -> None:
     """Save `folder`/NAME.png for every (path, results, objects); NAME-2.png if the second image has that name, too.
 

@@ -55,17 +55,12 @@ def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray
         except UserError as error:
             return str(error).removesuffix(LEAVE_OUT)
 
-    verdicts = read_once(verdict, [verdict_rule(), *split.stamps(range(len(split)))], f"checking {name}")
+    verdicts = read_once(verdict, ["orientation or fault", *split.stamps(range(len(split)))], f"checking {name}")
     bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
     raise_if_damaged([*bad.values()], len(split), name, skip=skip)
     turned = sum(found != 1 for found in verdicts) - len(bad)
     notes = [f"{name}: {turned} images have an EXIF orientation; they are read as stored"] * (turned > 0)
     return np.array([*bad], dtype=np.int64), notes
-
-
-def verdict_rule() -> str:
-    """Return the part of the key of remembered verdicts that says what they depend on besides the images."""
-    return f"orientation or fault, up to {Image.MAX_IMAGE_PIXELS} pixels"
 
 
 def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
@@ -78,7 +73,8 @@ def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) ->
         listing: what is done, and the stamps of all images (see `Split.stamps`).
         what: for the progress bar, as in "reading NAME".
     """
-    key = f"read/{hashlib.sha256(chr(10).join(listing).encode()).hexdigest()}.json"
+    state = "\n".join([f"up to {Image.MAX_IMAGE_PIXELS} pixels", *listing])
+    key = f"read/{hashlib.sha256(state.encode()).hexdigest()}.json"
     count = len(listing) - 1
     try:
         kept = parse_json(recall(key) or b"")
