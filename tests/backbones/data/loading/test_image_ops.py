@@ -29,10 +29,6 @@ def rotated():
     return encoded(picture(), exif=exif)
 
 
-def deep():
-    return encoded(Image.fromarray(np.asarray(picture().convert("L")).astype(np.uint16) * 257), "PNG")
-
-
 FILES = {
     "plain": lambda: encoded(picture()),
     "4:4:4": lambda: encoded(picture(), subsampling=0, quality=95),
@@ -41,7 +37,6 @@ FILES = {
     "grey": lambda: encoded(picture().convert("L")),
     "rotated by EXIF": rotated,
     "progressive": lambda: encoded(picture(), progressive=True),
-    "16-bit PNG": deep,
     "WebP": lambda: encoded(picture(), "WEBP"),
     "animated GIF": lambda: encoded(picture(), "GIF", save_all=True, append_images=[picture(seed=1)]),
     "palette with transparency": lambda: encoded(picture().convert("P"), "PNG", transparency=0),

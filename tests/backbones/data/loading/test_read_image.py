@@ -1,0 +1,232 @@
+"""Every mode and depth that PIL and tifffile write, by both image paths: the picture in 8 bits, or a refusal."""
+
+import io
+import itertools
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image, ImageOps
+
+from backbones.data.loading.images import read_pixels
+from backbones.data.loading.read_image import allow_pixels, is_image, orientation, read_image
+from backbones.errors import UserError
+
+Y, X = np.mgrid[:24, :32]
+COLOUR = np.stack([8 * X, 10 * Y, 5 * X + 3 * Y], axis=2).astype(np.uint8)
+GREY = COLOUR[..., 2]
+
+
+def outcomes(content, name="cat.tif"):
+    """What either path makes of a file: uint8 [H, W, 3], or its error."""
+    for read in (lambda: np.asarray(read_image(io.BytesIO(content), name=name)), lambda: fast(content, name)):
+        try:
+            yield read()
+        except UserError as error:
+            yield str(error)
+
+
+def fast(content, name):
+    return read_pixels(content, name=name).numpy().transpose(1, 2, 0)
+
+
+def check(content, expected, case):
+    """Whether it is read; both paths agree on that, and read what is expected (None: nothing may be read)."""
+    found = list(outcomes(content))
+    for one in found:
+        if isinstance(one, str):
+            reason = one.removeprefix("cat.tif: cannot be read as an image (")
+            assert len(reason) < len(one), case
+            assert not reason.startswith(("<", ")")), case
+        else:
+            assert expected is not None, case
+            assert np.abs(one - expected.astype(int)).max() <= 2, case
+    assert len({isinstance(one, str) for one in found}) == 1, case
+    return not isinstance(found[0], str)
+
+
+def saved(image, kind, **options):
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def pil_image(mode):
+    """An image of a mode, and its 8-bit version."""
+    if mode in ("I;16", "I;16B", "I", "F"):
+        deep = (
+            GREY / np.float32(255)
+            if mode == "F"
+            else GREY.astype({"I": "i4", "I;16": "<u2", "I;16B": ">u2"}[mode]) * 257
+        )
+        return Image.frombytes(mode, (32, 24), deep.astype(deep.dtype).tobytes()), np.dstack([GREY] * 3)
+    colour = Image.fromarray(COLOUR)
+    image = colour.convert("P").convert(mode) if mode == "PA" else colour.convert(mode)
+    if mode in ("LA", "RGBA", "PA"):
+        image.putalpha(Image.fromarray(255 - GREY))
+    return image, None if mode == "LAB" else np.asarray(image.convert("RGB"))
+
+
+STORED = {
+    "AVIF": ("L RGB RGBA", "", {"quality": 100, "subsampling": "4:4:4"}),
+    "BMP": ("1 L P RGB RGBA", "", {}),
+    "DDS": ("L LA RGB RGBA", "", {}),
+    "GIF": ("1 L P", "", {}),
+    "IM": ("1 L LA P PA RGB RGBA RGBX CMYK I;16", "I F", {}),
+    "JPEG": ("1 L RGB CMYK", "", {"quality": 100, "subsampling": 0}),
+    "JPEG2000": ("L LA RGB RGBA I;16", "", {}),
+    "PCX": ("1 L P RGB", "", {}),
+    "PNG": ("1 L LA P RGB RGBA I;16 I", "", {}),
+    "PPM": ("1 L RGB RGBA I;16 I", "F", {}),
+    "SGI": ("L RGB RGBA", "", {}),
+    "SPIDER": ("", "F", {}),
+    "TGA": ("1 L LA P RGB RGBA", "", {}),
+    "TIFF": ("1 L LA P PA RGB RGBA RGBX CMYK I;16 I;16B", "I F LAB", {}),
+    "WEBP": ("L RGB RGBA", "", {"lossless": True, "exact": True}),
+}
+"""Modes that PIL stores in a format and that are read, and those that are refused."""
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_every_mode_of_pil(kind):
+    Image.init()
+    if kind not in Image.SAVE:
+        pytest.skip(f"this Pillow has no {kind}")
+    read, refused, options = STORED[kind]
+    for mode in (read + " " + refused).split():
+        image, expected = pil_image(mode)
+        assert check(saved(image, kind, **options), expected, mode) == (mode in read.split()), mode
+
+
+DTYPES = ("bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "f2", "f4", "f8")
+CHANNELS = {
+    "minisblack": [GREY],
+    "miniswhite": [255 - GREY],
+    "minisblack unassalpha": [GREY, 255 + 0 * GREY],
+    "rgb": [*COLOUR.transpose(2, 0, 1)],
+    "rgb unassalpha": [*COLOUR.transpose(2, 0, 1), GREY],
+    "rgb assocalpha": [*COLOUR.transpose(2, 0, 1), 255 + 0 * GREY],
+    "rgb unspecified": [*COLOUR.transpose(2, 0, 1), GREY],
+    "separated": [*(255 - COLOUR).transpose(2, 0, 1), 0 * GREY],
+    "cielab": [*COLOUR.transpose(2, 0, 1)],
+}
+READ = {
+    *itertools.product(("u1",), CHANNELS, ("contig",), "<>"),
+    *itertools.product(("u1",), ("rgb", "rgb unassalpha", "separated"), ("separate",), "<>"),
+    *itertools.product(
+        ("u2",), ("minisblack", "rgb", "rgb unassalpha", "rgb assocalpha", "separated"), ("contig",), "<>"
+    ),
+    *itertools.product(("bool",), ("minisblack", "miniswhite"), ("contig",), "<>"),
+    ("u2", "rgb unspecified", "contig", "<"),
+    ("u2", "rgb unspecified", "contig", ">"),
+    ("u2", "miniswhite", "contig", "<"),
+} - {*itertools.product(("u1",), ("cielab",), ("contig",), "<>")}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_kind_of_pixels_of_tifffile(dtype):
+    for channels, planes, order in itertools.product(CHANNELS, ("contig", "separate"), "<>"):
+        values = CHANNELS[channels]
+        if (len(values) == 1 and planes == "separate") or (dtype == "bool" and len(values) > 1):
+            continue
+        photometric, *extra = channels.split()
+        white = {"b": 1, "f": 1, "u": 2**32, "i": 2**15}[np.dtype(dtype).kind]
+        white = min(white, np.iinfo(dtype).max) if dtype[0] in "ui" else white
+        pixels = np.stack([(one / 255 * white).round(0 if dtype[0] != "f" else 6).astype(dtype) for one in values])
+        stream, stored = io.BytesIO(), pixels if planes == "separate" else pixels.transpose(1, 2, 0).squeeze()
+        tifffile.imwrite(
+            stream, stored, photometric=photometric, planarconfig=planes, byteorder=order, extrasamples=extra or None
+        )
+        expected = np.dstack([GREY] * 3) if len(values) < 3 else COLOUR
+        if dtype == "bool":
+            expected = np.dstack([(GREY / 255).round() * 255] * 3)
+        case = (dtype, channels, planes, order)
+        assert check(stream.getvalue(), None if channels == "cielab" else expected, case) == (case in READ), case
+
+
+@pytest.mark.parametrize(
+    ("pixels", "said"),
+    [
+        (GREY / np.float32(255), r"\(mode F, values from 0 to 0.878431; "),
+        (GREY.astype("f4"), r"\(mode F, values from 0 to 224; "),
+        (GREY.astype("i4") - 300, r"\(mode I, values from -300 to -76; "),
+        (GREY.astype("u4") * 2**24, r"\(mode I, values from 0 to 3.7581e\+09; "),
+        (GREY.astype("i1"), r"\(signed integers; "),
+        (COLOUR.astype("f4"), r"\(in no format"),
+    ],
+)
+def test_a_refusal_names_file_mode_and_range(tmp_path, pixels, said):
+    path = tmp_path / "cat.tif"
+    tifffile.imwrite(path, pixels)
+    with pytest.raises(UserError, match=rf"{path}: cannot be read as an image {said}.*--skip-unreadable"):
+        read_image(str(path))
+
+
+def test_modes_and_pages(tmp_path):
+    deep = Image.fromarray(GREY.astype("u2") * 257)
+    content = saved(deep, "PNG", transparency=0)
+    assert np.array_equal(read_image(io.BytesIO(content), mode="L"), GREY)
+    assert np.array_equal(np.asarray(read_image(io.BytesIO(content), mode="RGBA"))[..., 2], GREY)
+    tifffile.imwrite(tmp_path / "pages.tif", np.stack([GREY, 0 * GREY]).astype("u2") * 257, photometric="minisblack")
+    assert np.array_equal(read_image(str(tmp_path / "pages.tif"), mode="L"), GREY)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "16-bit PNG"])
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_images_are_as_stored_or_upright(kind, turn):
+    """Upright is what PIL's `exif_transpose` makes of it; both paths read as stored."""
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    image = Image.fromarray(GREY.astype("u2") * 257) if kind == "16-bit PNG" else Image.fromarray(COLOUR)
+    options = {"JPEG": {"quality": 100, "subsampling": 0}, "WEBP": {"lossless": True}}.get(kind, {})
+    content = saved(image, kind.removeprefix("16-bit "), exif=exif, **options)
+    stored = np.dstack([GREY] * 3) if kind == "16-bit PNG" else COLOUR
+    assert check(content, stored, turn)
+    assert orientation(read_image(io.BytesIO(content))) == turn
+    plain = Image.fromarray(stored)
+    plain.getexif()[0x0112] = turn
+    upright = read_image(io.BytesIO(content), upright=True)
+    assert np.abs(np.asarray(upright, int) - np.asarray(ImageOps.exif_transpose(plain))).max() <= 2
+
+
+def test_the_limit_of_pixels_is_named_and_raised():
+    content = saved(Image.fromarray(COLOUR), "PNG")
+    try:
+        allow_pixels(700)
+        assert all("768 pixels) exceeds limit of 700 pixels; `--max-pixels N`" in one for one in outcomes(content))
+        allow_pixels(768)
+        assert check(content, COLOUR, "")
+    finally:
+        allow_pixels(None)
+
+
+SAVED = (
+    "jpg",
+    "jpe",
+    "jfif",
+    "png",
+    "bmp",
+    "webp",
+    "tif",
+    "tiff",
+    "gif",
+    "ppm",
+    "pgm",
+    "pbm",
+    "tga",
+    "jp2",
+    "ico",
+    "qoi",
+)
+
+
+def test_images_are_told_by_what_the_decoder_opens(tmp_path):
+    """Each extension under which PIL saves a picture, in either case, and none that it cannot open."""
+    for name in SAVED:
+        path = tmp_path / f"one.{name}"
+        Image.fromarray(COLOUR).convert("L" if name == "pgm" else "1" if name == "pbm" else "RGB").save(path)
+        assert read_image(str(path))
+        assert is_image(path.name)
+        assert is_image(path.name.upper())
+    for name in ("a.pdf", "a.eps", "a.ps", "a.h5", "a.mpg", "a.wmf", "a.txt", "a.json", "a.npy", "a.jpg.txt", "jpg"):
+        assert not is_image(name)
