@@ -3,9 +3,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError
 from tasks.data.coco import open_coco
 from tests.tasks.data.coco_tree import CROWD, SQUARE, changed, content, objects, opened, spec, written
 from tests.tasks.data.layouts import replaced
@@ -124,6 +124,45 @@ def test_images_of_another_size(tmp_path):
     for _ in range(2):  # the second verdict comes from the cache
         with pytest.raises(UserError, match=r"1 images are of another size[\s\S]*train3\.jpg: 30 x 40, stated 40 x 30"):
             opened(root, skip_unreadable=True)
+
+
+def turned_tree(root, orientation, size):
+    """The tiny set, whose first training image has an EXIF orientation and is stored in a size (W, H)."""
+    root = written(root)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.effect_noise(size, 80).convert("RGB").save(root / "train2017" / "train1.jpg", exif=exif, quality=95)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("orientation", "stored", "fitting"),
+    [(6, (30, 40), ["apply"]), (5, (40, 30), ["ignore"]), (3, (40, 30), ["apply", "ignore"])],
+)
+@pytest.mark.parametrize("exif", ["apply", "ignore", None])
+def test_exif_orientation_is_applied_or_ignored_by_the_set(tmp_path, orientation, stored, fitting, exif):
+    """A set is read as its annotations describe it: as PIL's `exif_transpose` turns its images, or as stored."""
+    root = turned_tree(tmp_path, orientation, stored)
+    described = spec(root, options={"exif": exif} if exif else {})
+    if (exif or "ignore") not in fitting:
+        with pytest.raises(UserError, match=rf"train1\.jpg: .*stated 40 x 30\n[^`]*`exif: {fitting[0]}`") as caught:
+            open_coco(described, None)
+        assert "correct" not in str(caught.value)
+        return
+    data = open_coco(described, None)
+    with Image.open(root / "train2017" / "train1.jpg") as image:
+        expected = ImageOps.exif_transpose(image) if exif == "apply" else image
+        assert data.train.read(0).tobytes() == expected.tobytes()
+    (note,) = data.notes
+    assert note.endswith("opened upright" if exif == "apply" else "read as stored (`exif: ignore`)")
+
+
+def test_the_rule_of_exif_is_part_of_the_digest_and_is_checked(tmp_path):
+    root = turned_tree(tmp_path, 3, (40, 30))
+    digests = {exif: open_coco(spec(root, options={"exif": exif}), None).digest for exif in ("apply", "ignore")}
+    assert digests["apply"] != digests["ignore"] == opened(root).digest
+    with pytest.raises(UsageError, match="`exif` is 'yes'; it must be apply or ignore"):
+        open_coco(spec(root, options={"exif": "yes"}), None)
 
 
 def test_damaged_images(tmp_path):

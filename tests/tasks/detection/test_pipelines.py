@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from backbones.data.loading.read_image import read_image
 from backbones.errors import UserError
@@ -129,6 +131,20 @@ def test_every_kind_of_image_is_read_as_it_is_stored(tmp_path, monkeypatch, name
     np.testing.assert_allclose(sample["data_samples"].gt_instances.bboxes.tensor[0], extent(bgr[2] > 127), atol=0.01)
     assert read_headers(split, name="one") == [(*LAND, 6 if name == "turned.jpg" else 1)]
     assert draw_detections(str(path), [], [], {}).size == LAND
+
+
+def test_an_upright_set_is_trained_on_and_drawn_upright(tmp_path):
+    """As PIL's `exif_transpose` turns the image, with boxes on what it shows then."""
+    turned_jpeg(tmp_path / "turned.jpg")
+    box = (40, 70, 30, 40)  # of the object in the image turned by 90 degrees
+    split = replace(described_split(tmp_path, [("turned.jpg", TALL, [an_object(box)])]), upright=True)
+    with Image.open(tmp_path / "turned.jpg") as image:
+        upright = ImageOps.exif_transpose(image)
+    sample = training(split, size=(80, 120))[0, 0, 0]
+    np.testing.assert_array_equal(sample["inputs"].numpy()[::-1].transpose(1, 2, 0), np.asarray(upright))
+    boxes = sample["data_samples"].gt_instances.bboxes.tensor
+    np.testing.assert_allclose(boxes[0], extent(lit(sample)), atol=0.01)
+    assert draw_detections(split.path(0), [], [], {}, upright=True).tobytes() == upright.tobytes()
 
 
 def test_damaged_and_changed_images_are_named(tmp_path):
