@@ -17,7 +17,7 @@ from backbones.data.splits.subsets import content_digests
 from backbones.errors import UserError
 from tasks.data.coco_split import WORDS, CocoSplit
 
-Header = tuple[int, int, int]
+Header = list[int]
 Splits = dict[str, CocoSplit]
 JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 SHOWN = 5
@@ -101,19 +101,18 @@ def read_headers(split: CocoSplit, *, name: str) -> list[Header | str]:
         name: name of the data set, for messages.
     """
     listing = ["size and orientation, or fault", *split.files().stamps(range(len(split.images)))]
-    headers = read_once(lambda index: _header(split.path(index)), listing, f"checking {name}")
-    return [header if isinstance(header, str) else tuple(header) for header in headers]
+    return read_once(lambda index: _header(split.path(index)), listing, f"checking {name}")
 
 
 def _header(path: str) -> Header | str:
     try:
         with open_image(path) as image:
             if _ends_as_jpeg(path):
-                return *image.size, orientation(image)
+                return [*image.size, orientation(image)]
         image = read_image(path)
     except UserError as error:
         return str(error).removesuffix(LEAVE_OUT)
-    return *image.size, orientation(image)
+    return [*image.size, orientation(image)]
 
 
 def _ends_as_jpeg(path: str) -> bool:

@@ -5,7 +5,6 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from backbones.data.loading.read_image import read_image
 from backbones.errors import UserError
 from backbones.runtime.seeding import seeded
 from tasks.data.coco_images import read_headers
@@ -103,48 +102,22 @@ def test_objects_are_clipped_and_those_that_cannot_be_trained_on_left_out(tmp_pa
     assert len(found.ignored_instances) == 0
 
 
-def turned_jpeg(path):
-    """Stored lying, to be shown standing."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    scene(LAND, (70, 10, 40, 30)).save(path, exif=exif, quality=95)
-
-
-KINDS = {
-    "palette.png": lambda path: scene(LAND, (70, 10, 40, 30)).convert("P").save(path),
-    "alpha.png": lambda path: scene(LAND, (70, 10, 40, 30)).convert("RGBA").save(path),
-    "cmyk.jpg": lambda path: scene(LAND, (70, 10, 40, 30)).convert("CMYK").save(path, quality=95),
-    "turned.jpg": turned_jpeg,
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_every_kind_of_image_is_read_as_it_is_stored(tmp_path, monkeypatch, name):
-    """By training, by the check of the data set, and by the pictures: of one mind about sizes and colours."""
+@pytest.mark.parametrize(("upright", "size", "box"), [(False, LAND, (70, 10, 40, 30)), (True, TALL, (40, 70, 30, 40))])
+def test_an_image_is_trained_on_and_drawn_as_stored_or_upright(tmp_path, monkeypatch, upright, size, box):
+    """A CMYK file that is to be shown turned by 90 degrees, as PIL's `exif_transpose` does, in colours of PIL."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = tmp_path / name
-    KINDS[name](path)
-    split = described_split(tmp_path, [(name, LAND, [an_object((70, 10, 40, 30))])])
+    path, exif = tmp_path / "turned.jpg", Image.Exif()
+    exif[0x0112] = 6
+    scene(LAND, (70, 10, 40, 30)).convert("CMYK").save(path, exif=exif, quality=95)
+    split = replace(described_split(tmp_path, [("turned.jpg", size, [an_object(box)])]), upright=upright)
+    with Image.open(path) as image:
+        expected = (ImageOps.exif_transpose(image) if upright else image).convert("RGB")
     sample = training(split, size=(80, 120))[0, 0, 0]
-    bgr = sample["inputs"].numpy()
-    np.testing.assert_array_equal(bgr[::-1].transpose(1, 2, 0), np.asarray(read_image(str(path))))
-    np.testing.assert_allclose(sample["data_samples"].gt_instances.bboxes.tensor[0], extent(bgr[2] > 127), atol=0.01)
-    assert read_headers(split, name="one") == [(*LAND, 6 if name == "turned.jpg" else 1)]
-    assert draw_detections(str(path), [], [], {}).size == LAND
-
-
-def test_an_upright_set_is_trained_on_and_drawn_upright(tmp_path):
-    """As PIL's `exif_transpose` turns the image, with boxes on what it shows then."""
-    turned_jpeg(tmp_path / "turned.jpg")
-    box = (40, 70, 30, 40)  # of the object in the image turned by 90 degrees
-    split = replace(described_split(tmp_path, [("turned.jpg", TALL, [an_object(box)])]), upright=True)
-    with Image.open(tmp_path / "turned.jpg") as image:
-        upright = ImageOps.exif_transpose(image)
-    sample = training(split, size=(80, 120))[0, 0, 0]
-    np.testing.assert_array_equal(sample["inputs"].numpy()[::-1].transpose(1, 2, 0), np.asarray(upright))
+    np.testing.assert_array_equal(sample["inputs"].numpy()[::-1].transpose(1, 2, 0), np.asarray(expected))
     boxes = sample["data_samples"].gt_instances.bboxes.tensor
     np.testing.assert_allclose(boxes[0], extent(lit(sample)), atol=0.01)
-    assert draw_detections(split.path(0), [], [], {}, upright=True).tobytes() == upright.tobytes()
+    assert read_headers(split, name="one") == [[*LAND, 6]]
+    assert draw_detections(str(path), [], [], {}, upright=upright).tobytes() == expected.tobytes()
 
 
 def test_damaged_and_changed_images_are_named(tmp_path):

@@ -110,17 +110,14 @@ CHANNELS = {
     "separated": [*(255 - COLOUR).transpose(2, 0, 1), 0 * GREY],
     "cielab": [*COLOUR.transpose(2, 0, 1)],
 }
-READ = {
-    *itertools.product(("u1",), CHANNELS, ("contig",), "<>"),
-    *itertools.product(("u1",), ("rgb", "rgb unassalpha", "separated"), ("separate",), "<>"),
-    *itertools.product(
-        ("u2",), ("minisblack", "rgb", "rgb unassalpha", "rgb assocalpha", "separated"), ("contig",), "<>"
-    ),
-    *itertools.product(("bool",), ("minisblack", "miniswhite"), ("contig",), "<>"),
-    ("u2", "rgb unspecified", "contig", "<"),
-    ("u2", "rgb unspecified", "contig", ">"),
-    ("u2", "miniswhite", "contig", "<"),
-} - {*itertools.product(("u1",), ("cielab",), ("contig",), "<>")}
+
+
+def readable(dtype, channels, planes, order):
+    if channels == "cielab" or dtype not in ("bool", "u1", "u2"):
+        return False
+    if planes == "separate":
+        return dtype == "u1" and channels in ("rgb", "rgb unassalpha", "separated")
+    return dtype != "u2" or (channels != "minisblack unassalpha" and (channels, order) != ("miniswhite", ">"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -141,7 +138,7 @@ def test_every_kind_of_pixels_of_tifffile(dtype):
         if dtype == "bool":
             expected = np.dstack([(GREY / 255).round() * 255] * 3)
         case = (dtype, channels, planes, order)
-        assert check(stream.getvalue(), None if channels == "cielab" else expected, case) == (case in READ), case
+        assert check(stream.getvalue(), None if channels == "cielab" else expected, case) == readable(*case), case
 
 
 @pytest.mark.parametrize(
