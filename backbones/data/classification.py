@@ -6,7 +6,7 @@ A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `REA
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.formats.cifar import cifar
-from backbones.data.formats.folders import FoundLayout, StorageVariant, image_folder, images
+from backbones.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
 from backbones.data.formats.hub import hf
 from backbones.data.formats.imagenet import imagenet, imagenet21k
 from backbones.data.formats.official_split import cub200, dtd, oxford_pets, stanford_cars
@@ -23,7 +23,7 @@ from backbones.data.formats.parquet import parquet
 from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.formats.users_reader import classification_by_user
-from backbones.data.spec import DatasetSpec, check_counts, check_format, manifest_digest
+from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, manifest_digest
 from backbones.data.splits.integrity import check_split, read_once
 from backbones.data.splits.overlap import overlap_notes
 from backbones.data.splits.packed_names import PackedNames
@@ -35,7 +35,7 @@ __all__ = ["ClassificationData", "Split", "open_classification"]
 
 READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "image_folder": image_folder,
-    "images": images,
+    "images": lambda spec, root: unlabelled_images(spec, find_root(spec, root)),
     "imagenet": imagenet,
     "imagenet21k": imagenet21k,
     "parquet": parquet,
@@ -117,7 +117,7 @@ def open_classification(
     check_format(spec, READERS, "classification")
     layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
     splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
-    check_counts(spec, _counts(splits, layout.classes), absent={"train", "val"} - splits.keys())
+    check_counts(spec, _counts(splits, len(layout.classes)), absent={"train", "val"} - splits.keys())
     _check_labels(spec, layout, splits)
     if subset is not None:
         splits = {
@@ -141,14 +141,13 @@ def open_classification(
         classes=layout.classes,
         train=readable.get("train"),
         val=readable.get("val"),
-        counts=_counts(readable, layout.classes) | {"ignored": layout.remarks.ignored},
+        counts=_counts(readable, len(layout.classes)) | {"ignored": layout.ignored},
         digest=_digest(readable, contents, spec.name),
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
         notes=(
             *layout.notes,
-            *layout.remarks.notes(),
             *notes,
             *overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow"),
         ),
@@ -187,11 +186,9 @@ def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Spli
         raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {names}")
 
 
-def _counts(splits: dict[str, Split], classes: Sequence[str]) -> dict[str, Any]:
-    return {
-        name: {"images": len(split), "classes": min(len(classes), len(np.unique(split.labels)))}
-        for name, split in splits.items()
-    }
+def _counts(splits: dict[str, Split], most: int) -> dict[str, Any]:
+    found = ((name, len(split), len(np.unique(split.labels))) for name, split in splits.items())
+    return {name: {"images": images, "classes": min(classes, most)} for name, images, classes in found}
 
 
 def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]], what: str) -> str:

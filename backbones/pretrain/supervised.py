@@ -38,6 +38,8 @@ class Supervised(SupervisedFacts):
             UsageError: the words do not fit each other.
             UserError: the data does not fit them.
         """
+        if len(data.classes) < 2:
+            raise UserError(f"{data.name}: a classifier needs two classes; the images have {len(data.classes)}")
         check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
         if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
             raise UsageError(
@@ -55,8 +57,6 @@ class Supervised(SupervisedFacts):
         images = epoch_images(len(split), options)
         if images < options.batch:
             raise UserError(f"{data.name}: {images} training images an epoch, but a step takes --batch {options.batch}")
-        if len(data.classes) < 2:
-            raise UserError(f"{data.name}: a classifier needs two classes; there is {len(data.classes)}")
         if options.token_labels is not None:
             LabelMaps(options.token_labels, split, len(data.classes))
 

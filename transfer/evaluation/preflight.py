@@ -31,6 +31,7 @@ def resolve_inputs(
     _check_model(inputs.spec, inputs.weights_id, command, task)
     if found is None:
         open_datasets(inputs, command, task, problems)
+        inputs.messages.tell(context.say, context.note)
     for _, dataset in inputs.datasets:
         with problems.collected():
             task.check(inputs.spec, dataset, command.options, context)

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -37,24 +36,24 @@ class FolderIndex:
         self.meaning = hashlib.sha256(names.tobytes() + ends.tobytes()).hexdigest()
         self.stamp, self.newest = self._stamp()
 
-    def load(self, name: str) -> tuple[FileSplit, dict[str, Any]] | None:
-        """Return the split and what was kept with it; None if there is no valid index."""
+    def load(self, name: str) -> tuple[FileSplit, int, list[str]] | None:
+        """Return the split, the number of ignored files and notes; None if there is no valid index."""
         index = load_index(self.folder, VERSION, self.stamp)
         if index is None:
             return None
         names = PackedNames.from_arrays(index.arrays["names"], index.arrays["ends"])
         labels = index.arrays["labels"]
         split = FileSplit(name=name, labels=labels, names=names, sizes=np.zeros_like(labels), folder=self.folder)
-        return split, dict(index.facts)
+        return split, index.facts["ignored"], index.facts["notes"]
 
-    def keep(self, split: FileSplit, facts: dict[str, Any]) -> None:
+    def keep(self, split: FileSplit, ignored: int, notes: list[str]) -> None:
         """Keep a large split that was listed since this was made, unless a folder has changed since or just before."""
         assert isinstance(split.names, PackedNames)
         if len(split) < INDEXED or self.newest > time.time() - SETTLED or self._stamp()[0] != self.stamp:
             return
         names, ends = split.names.arrays()
         arrays = {"names": names, "ends": ends, "labels": split.labels}
-        keep_index(self.folder, VERSION, self.stamp, Index(arrays, facts))
+        keep_index(self.folder, VERSION, self.stamp, Index(arrays, {"ignored": ignored, "notes": notes}))
 
     def _stamp(self) -> tuple[str, float]:
         """Return what changes when a class folder changes, and the time of the last such change in seconds."""

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 from unicodedata import normalize
@@ -12,7 +12,7 @@ from unicodedata import normalize
 import numpy as np
 
 from backbones.data.formats.folder_index import FolderIndex
-from backbones.data.formats.split_names import choose_splits, in_order, order_note
+from backbones.data.formats.split_names import choose_splits, in_order, in_short
 from backbones.data.loading.read_image import is_image
 from backbones.data.spec import DatasetSpec, find_root, generated_root
 from backbones.data.splits.split import FileSplit, Split
@@ -28,48 +28,6 @@ LEFTOVER = re.compile(
     r"\._.*|\.DS_Store|Thumbs\.db|desktop\.ini|\.git\w*|readme.*|.*\.(txt|csv|json|xml|md)", re.IGNORECASE
 )
 """Names of files that usually lie beside images, and are passed over without a word."""
-SHOWN = 3
-
-
-@dataclass(frozen=True)
-class ClassFolder:
-    """The images of one class: their paths below its folder, sorted, and all else that lies there."""
-
-    names: list[str]
-    others: list[str]
-
-
-@dataclass(frozen=True)
-class Remarks:
-    """What listing class folders met besides the images that lie in them."""
-
-    ignored: int = 0
-    """Files that are no images, and hidden ones."""
-    strange: tuple[str, ...] = ()
-    """Of those the first few that do not usually lie beside images."""
-    strange_count: int = 0
-    nested: tuple[str, ...] = ()
-    """The first of the images that lie in folders below those of their classes."""
-    nested_count: int = 0
-
-    def __add__(self, other: "Remarks") -> "Remarks":
-        return Remarks(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
-
-    @classmethod
-    def of(cls, images: Sequence[str], others: Sequence[str], depth: int) -> "Remarks":
-        """Return the remarks on paths, of which those of images have `depth` slashes where no folder is nested."""
-        strange = [name for name in others if not LEFTOVER.fullmatch(name.rpartition("/")[2])]
-        nested = [name for name in images if name.count("/") > depth]
-        return cls(len(others), (*strange[:SHOWN],), len(strange), (*nested[:1],), len(nested))
-
-    def notes(self) -> list[str]:
-        """Return a line on each kind of file that the user may not expect."""
-        more = ", ..." if self.strange_count > SHOWN else ""
-        strange = f"{self.strange_count} files passed over: {', '.join(self.strange[:SHOWN])}{more}"
-        nested = (
-            f"{self.nested_count} images from folders below those of their classes, as {'; '.join(self.nested[:1])}"
-        )
-        return [strange] * bool(self.strange) + [nested] * bool(self.nested)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +38,24 @@ class FoundLayout:
     """Names in the order of the labels; none where there are no labels."""
     train: Split | None
     val: Split | None
+    ignored: int = 0
+    """Files that are no images, and hidden ones."""
     storage: StorageVariant = "published"
     """How it is stored: in folders and files as its authors published it, as Parquet files, or in the hub's cache."""
     origin: str = ""
     """ID@REVISION on the hub."""
     sparse: bool = False
     """Whether classes may be without training images, as in ImageNet-21k."""
-    remarks: Remarks = Remarks()
-    notes: tuple[str, ...] = ()
-    """See `ClassificationData.notes`; those of `remarks` come to them."""
+    notes: Sequence[str] = ()
+    """See `ClassificationData.notes`."""
+
+
+@dataclass(frozen=True)
+class ClassFolder:
+    """The images of one class: their paths below its folder, sorted, and all else that lies there."""
+
+    names: list[str]
+    others: list[str]
 
 
 def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -110,27 +77,18 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     if "train" in folders and is_flat(folders["train"]):
         return unlabelled_images(spec, folders["train"])
     classes: tuple[str, ...] = ()
-    splits, remarks = {}, Remarks()
+    splits, ignored = {}, 0
     for split, folder in folders.items():
         present = class_names(folder)
         names = tuple(dict.fromkeys(normalize("NFC", name) for name in present))
         if classes and names != classes:
             raise UserError(f"{spec.name}: {class_difference(classes, names)}")
         classes = names
-        splits[split], more = read_split(split, folder, classes, present=present)
-        remarks += more
-    return FoundLayout(
-        classes=classes,
-        train=splits.get("train"),
-        val=splits.get("val"),
-        remarks=remarks,
-        notes=(*notes, *order_note(classes)),
-    )
-
-
-def images(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Read all images in a folder and below it, without labels. Raises UserError: there is none."""
-    return unlabelled_images(spec, find_root(spec, data))
+        splits[split], others, more = read_split(split, folder, classes, present=present)
+        ignored, notes = ignored + others, notes + more
+    if classes != tuple(sorted(classes)):
+        notes.append(f"classes in the order of their numbers: {in_short(classes)}")
+    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
 
 
 def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
@@ -138,13 +96,9 @@ def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
     found = scan_images(folder)
     if not found.names:
         raise MissingInput(f"{spec.name}: there is no image in {folder}")
-    return FoundLayout(
-        classes=(),
-        train=FileSplit.unlabelled("train", folder, found.names),
-        val=None,
-        remarks=Remarks.of((), found.others, 0),
-        notes=(f"{len(found.names)} images without labels",),
-    )
+    train = FileSplit.unlabelled("train", folder, found.names)
+    notes = [f"{len(train)} images without labels", *_passed_over(found.others)]
+    return FoundLayout(classes=(), train=train, val=None, ignored=len(found.others), notes=notes)
 
 
 def is_flat(folder: Path) -> bool:
@@ -179,8 +133,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 def read_split(
     name: str, folder: Path, classes: Sequence[str], *, present: Sequence[str] | None = None
-) -> tuple[FileSplit, Remarks]:
-    """Return a split, its images in the order of the classes and then of paths, and what else was met.
+) -> tuple[FileSplit, int, list[str]]:
+    """Return a split, its images in the order of the classes and then of paths, the number of other files, and notes.
 
     A large one is read from its index, see `folder_index`.
 
@@ -197,10 +151,7 @@ def read_split(
     listed = list(classes if present is None else present)
     index = FolderIndex(folder, listed, classes)
     if indexed := index.load(name):
-        split, facts = indexed
-        return split, Remarks(
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
-        )
+        return indexed
     with ThreadPoolExecutor(SCANNERS) as pool:
         scanned = list(pool.map(scan_images, [folder / entry for entry in listed]))
     empty = [entry for entry, images in zip(listed, scanned, strict=True) if not images.names]
@@ -214,11 +165,20 @@ def read_split(
     )
     folders = list(zip(listed, scanned, strict=True))
     names = [f"{entry}/{image}" for entry, images in folders for image in images.names]
-    remarks = Remarks.of(names, [f"{entry}/{other}" for entry, images in folders for other in images.others], 1)
+    others = [f"{entry}/{other}" for entry, images in folders for other in images.others]
+    nested, notes = [image for image in names if image.count("/") > 1], _passed_over(others)
+    if nested:
+        notes.append(f"{name}: {len(nested)} images lie in folders below those of their classes, as {nested[0]}")
     split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
-    if not remarks.nested:  # folders further down change without those of the classes
-        index.keep(split, asdict(remarks))
-    return split, remarks
+    if not nested:  # folders further down change without those of the classes
+        index.keep(split, len(others), notes)
+    return split, len(others), notes
+
+
+def _passed_over(others: Sequence[str]) -> list[str]:
+    """Return a line on files that do not usually lie beside images, if there are any."""
+    strange = [name for name in others if not LEFTOVER.fullmatch(name.rpartition("/")[2])]
+    return [f"{len(strange)} files passed over: {shortened(strange, 3)}"] if strange else []
 
 
 def scan_images(folder: Path) -> ClassFolder:
@@ -227,7 +187,8 @@ def scan_images(folder: Path) -> ClassFolder:
     def fail(error: OSError) -> None:
         raise error
 
-    images, others = [], []
+    images: list[str] = []
+    others: list[str] = []
     for parent, inner, files in os.walk(folder, onerror=fail, followlinks=True):
         below = f"{parent}/".removeprefix(f"{folder}/")
         others += [f"{below}{name}/" for name in inner if name.startswith(".")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import FoundLayout, Remarks, class_names, is_flat, read_split, scan_images
+from backbones.data.formats.folders import FoundLayout, class_names, is_flat, read_split, scan_images
 from backbones.data.formats.imagenet_labels import ground_truth
 from backbones.data.layouts import SPLITS
 from backbones.data.spec import DatasetSpec, find_root
@@ -41,12 +41,13 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     classes = _classes(spec, "imagenet1k", folders[:1])
     for folder in folders:
         _checked_class_folders(folder, classes, whole=True)
-    splits, remarks = {}, Remarks()
-    for name, folder in (("train", train), ("val", val)):
-        if folder:
-            splits[name], more = (_flat_split if flat and name == "val" else read_split)(name, folder, classes)
-            remarks += more
-    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), remarks=remarks)
+    splits, ignored, notes = {}, 0, list[str]()
+    if train:
+        splits["train"], ignored, notes = read_split("train", train, classes)
+    if val:
+        splits["val"], others, more = (_flat_split if flat else read_split)("val", val, classes)
+        ignored, notes = ignored + others, notes + more
+    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
 
 
 def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -61,8 +62,9 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet21k_goog", [root])
-    train, remarks = read_split("train", root, classes, present=_checked_class_folders(root, classes, whole=False))
-    return FoundLayout(classes=classes, train=train, val=None, remarks=remarks, sparse=True)
+    present = _checked_class_folders(root, classes, whole=False)
+    train, ignored, notes = read_split("train", root, classes, present=present)
+    return FoundLayout(classes=classes, train=train, val=None, ignored=ignored, notes=notes, sparse=True)
 
 
 def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ def _checked_class_folders(folder: Path, classes: Sequence[str], *, whole: bool)
     return names
 
 
-def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, Remarks]:
+def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, int, list[str]]:
     images = scan_images(folder)
     truth, source = ground_truth(folder)
     label_of = {wnid: label for label, wnid in enumerate(classes)}
@@ -101,4 +103,4 @@ def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSp
             raise UserError(f"{source}: it gives {folder / image} {reason}")
         labels.append(label_of[wnid])
     split = FileSplit.unlabelled(name, folder, images.names)
-    return replace(split, labels=np.array(labels, dtype=np.int64)), Remarks.of(images.names, images.others, 0)
+    return replace(split, labels=np.array(labels, dtype=np.int64)), len(images.others), []

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.formats.folders import class_difference
-from backbones.data.formats.split_names import in_order, in_short, order_note
+from backbones.data.formats.split_names import in_order, in_short
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.integrity import check_present
 from backbones.data.splits.packed_names import PackedNames
@@ -40,7 +40,7 @@ class Rows:
         features = self.table.features
         if named is not None and named not in features:
             raise UserError(f"{self.source.files[0]}: no column {named!r} (key `{key}`); {self.described}")
-        fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
+        fitting: list[str] = [name for name, feature in features.items() if type(feature).__name__ == kind]
         fitting = [named] if named else fitting or [key] * (key in features)
         if len(fitting) != 1:
             raise UserError(
@@ -52,10 +52,10 @@ class Rows:
     @property
     def described(self) -> str:
         """The names and types of all columns."""
-        features = self.table.features.items()
-        return "columns: " + ", ".join(
-            f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in features
-        )
+        kinds = {
+            name: getattr(kind, "dtype", None) or type(kind).__name__ for name, kind in self.table.features.items()
+        }
+        return f"columns: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())}"
 
     def check_values(self, values: Any, column: str) -> None:
         """Raise UserError that names the first row without a value."""
@@ -117,32 +117,24 @@ def shared_classes(
 ) -> tuple[tuple[str, ...], dict[str, NDArray[Any]], list[str]]:
     """Return the classes of all splits, the labels 0..C-1 of each split, and notes on how labels became numbers.
 
-    Texts are numbered `in_order`, and numbers that are 1 to C are taken from 0.
+    Labels without names are the classes themselves, numbered `in_order`.
 
     Raises:
         UserError: the splits have different classes.
     """
-    values = {split: part.values for split, part in labels.items()}
     named = [part.names for part in labels.values() if part.names]
     if any(names != named[0] for names in named):
         raise UserError(f"{name}: {class_difference(*(part.names or [] for part in labels.values()))}")
     if named:
-        return tuple(named[0]), values, []
-    if any(part.dtype == object for part in values.values()):
-        sets = {split: {*map(str, part.tolist())} for split, part in values.items()}
-        known = sets.get("train", sets.get("val", set()))
-        classes = tuple(in_order(known))
-        if set().union(*sets.values()) != known:
-            raise UserError(f"{name}: {class_difference(*map(in_order, sets.values()))}")
-        label_of = {text: label for label, text in enumerate(classes)}
-        numbers = {split: np.array([label_of[str(text)] for text in part.tolist()]) for split, part in values.items()}
-        return classes, numbers, order_note(classes) or [f"labels are texts, in sorted order: {in_short(classes)}"]
-    first, most = values.get("train", values.get("val")), max(int(part.max()) for part in values.values())
-    assert first is not None
-    if np.array_equal(np.unique(first), np.arange(1, most + 1)):
-        shifted = {split: part - 1 for split, part in values.items()}
-        return tuple(map(str, range(1, most + 1))), shifted, [f"labels 1 to {most} are taken as 0 to {most - 1}"]
-    return tuple(map(str, range(most + 1))), values, []
+        return tuple(named[0]), {split: part.values for split, part in labels.items()}, []
+    texts = {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
+    classes = in_order({*next(iter(texts.values()))} - {"-1"})
+    if unknown := set().union(*texts.values()).difference(classes):
+        raise UserError(f"{name}: {len(unknown)} label(s) are no classes of {next(iter(texts))}: {shortened(unknown)}")
+    label_of = {text: label for label, text in enumerate(classes)}
+    numbers = {split: np.array([label_of[text] for text in part]) for split, part in texts.items()}
+    usual = classes == [str(label) for label in range(len(classes))]
+    return tuple(classes), numbers, [] if usual else [f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}"]
 
 
 def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None) -> Split:

@@ -70,8 +70,3 @@ def in_short(classes: Collection[str]) -> str:
     """Return "0, 1, 2, ... 11"."""
     first, last = [*classes][:3], [*classes][3:]
     return ", ".join(first) + (f", {'... ' * (len(last) > 1)}{last[-1]}" if last else "")
-
-
-def order_note(classes: Collection[str]) -> list[str]:
-    """Return a note on classes whose order is that of their numbers and not of their letters."""
-    return [] if [*classes] == sorted(classes) else [f"classes in the order of their numbers: {in_short(classes)}"]

@@ -117,8 +117,8 @@ def _check_and_divide(
     """Check the splits that were found; divide a set with one split by the file names."""
     lacking = [name for name, split in (("train", layout.train), ("val", layout.val)) if split is None]
     if lacking and not (key and lacking == ["val"]):
-        names = ", ".join(repr(hub[name] or SPLITS[name][0]) for name in lacking)
-        raise UserError(f"{spec.name}: no split {names} in {hub['id']} (keys of `hub`)")
+        absent = ", ".join(repr(hub[name] or SPLITS[name][0]) for name in lacking)
+        raise UserError(f"{spec.name}: no split {absent} in {hub['id']} (keys of `hub`)")
     if key is None or layout.train is None:
         return layout
     names = layout.train.file_names() if isinstance(layout.train, RowSplit) else list(layout.train.names)

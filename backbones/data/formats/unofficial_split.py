@@ -38,7 +38,8 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     root = dataset_root(spec, data)
     folder = root / CALTECH if (root / CALTECH).is_dir() else root
     classes = class_names(folder)
-    whole, remarks = read_split("train", folder, classes)
+    whole, ignored, notes = read_split("train", folder, classes)
+    layout = FoundLayout(classes=classes, train=whole, val=None, ignored=ignored, notes=notes)
     stream, chosen = np.random.RandomState(SEED), []
     for label, name in enumerate(classes):
         images = np.flatnonzero(whole.labels == label)
@@ -50,7 +51,7 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         chosen.append(stream.choice(images, SHOTS, replace=False))
     train = np.sort(np.concatenate(chosen))
     rest = np.setdiff1d(np.arange(len(whole)), train)
-    return _divide(FoundLayout(classes=classes, train=whole, val=None, remarks=remarks), whole, train, rest)
+    return _divide(layout, whole, train, rest)
 
 
 def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -71,8 +72,9 @@ def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> FoundLayout:
-    whole, remarks = read_split("train", folder, folders)
-    layout = FoundLayout(classes=tuple(map(_class_name, folders)), train=whole, val=None, remarks=remarks)
+    whole, ignored, notes = read_split("train", folder, folders)
+    classes = tuple(map(_class_name, folders))
+    layout = FoundLayout(classes=classes, train=whole, val=None, ignored=ignored, notes=notes)
     return divide_by_tfds_order(spec, layout, list(whole.names), key)
 
 

@@ -70,6 +70,46 @@ def test_found_in_the_data_folder(tmp_path, monkeypatch, place):
     assert find_root(spec, None) == root
 
 
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        ("train/a/0.jpg val/a/0.jpg", "image_folder"),
+        ("valid/a/0.jpg", "image_folder"),
+        ("ILSVRC/Data/CLS-LOC/train/n01440764/0.jpg", "imagenet"),
+        ("bounding_box_train/x bounding_box_test/x query/x", "market1501"),
+        ("train/x test/x list_train.txt list_query.txt list_gallery.txt", "msmt17"),
+        ("data/train-00000-of-00002.parquet README.md", "parquet"),
+        ("train/state.json test/state.json dataset_dict.json", "parquet"),
+        ("annotations/instances_val2017.json val2017/0.jpg train2017/0.jpg", "coco"),
+        ("0.jpg a/b/1.png", "images"),
+        ("train/x bounding_box_train/x bounding_box_test/x query/x", "may be of format market1501 or image_folder"),
+        ("notes.txt", "a folder in no known layout, without images"),
+    ],
+)
+def test_a_folder_alone(tmp_path, monkeypatch, files, kind):
+    for name in files.split():
+        (tmp_path / "my.set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "my.set" / name).touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if " " in kind:
+        with pytest.raises(UsageError, match=rf"{kind}; say .*\n  format: \w+\n  root: {tmp_path}/my\.set"):
+            resolve_dataset(str(tmp_path / "my.set"))
+    else:
+        spec = resolve_dataset("~/my.set")
+        assert (spec.name, spec.format, spec.root) == ("my.set", kind, (f"{tmp_path}/my.set",))
+        assert find_root(spec, None) == tmp_path / "my.set"
+
+
+@pytest.mark.parametrize("entry", ["~/images", "$HOME/images", "[elsewhere, ~/images]"])
+def test_the_home_folder_in_a_users_file(tmp_path, monkeypatch, entry):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    root = market(tmp_path / "home" / "images")
+    assert find_root(written(tmp_path / "mine.yaml", f"format: market1501\nroot: {entry}\n"), None) == root
+    monkeypatch.setenv("TRANSFER_DATA", "~")
+    root.rename(tmp_path / "home" / "market1501")
+    assert find_root(resolve_dataset("market1501"), None) == tmp_path / "home" / "market1501"
+
+
 def test_nowhere(tmp_path):
     with pytest.raises(UserError, match=r"MSMT17_V1: no such folder[\s\S]*mask_train_v2/[\s\S]*--data[\s\S]*ask the"):
         find_root(resolve_dataset("msmt17"), tmp_path)

@@ -100,8 +100,8 @@ def test_what_lies_beside_the_images_of_a_class(tmp_path):
     assert data.train.labels.tolist() == [0] * 5 + [1] * 7 + [2] * 5
     assert data.counts["ignored"] == 7
     assert data.notes[1:] == (
-        "4 files passed over: cat/.ipynb_checkpoints/, cat/images/z.eps, dog/x.heic, ...",
-        "2 images from folders below those of their classes, as cat/images/0.jpg",
+        "4 files passed over: cat/.ipynb_checkpoints/, cat/images/z.eps, dog/x.heic and 1 more",
+        "train: 2 images lie in folders below those of their classes, as cat/images/0.jpg",
     )
 
 
