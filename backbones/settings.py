@@ -136,7 +136,7 @@ def as_flags(layer: dict[str, Any]) -> list[str]:
 
 def _word(key: str, value: Any) -> str:
     """Return the argument for a value. Raises UsageError for a text that would be read as a flag, as `-h`."""
-    word = str(value)
+    word = with_home(str(value))
     if isinstance(value, str) and re.match("-+[A-Za-z]", word) and word.lower().strip("-+") not in ("inf", "nan"):
         raise UsageError(f"{key}: the value {word!r} begins like a flag")
     return word
@@ -180,7 +180,6 @@ def _flags_of_lists(schema: type[Any]) -> set[str]:
 
 
 def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
-    arguments = list(map(with_home, arguments))
     if default is None:
         options = tyro.cli(schema, args=arguments, prog=prog, config=config)
     else:

@@ -51,7 +51,11 @@ FORMATS = {
     "imagenet21k": Format((("n01440764/",),), ("classes",)),
     "parquet": Format(
         keys=(*SPLITS, "image", "label"),
-        signs=("state.json", *(form.format(name) for usual in SPLITS.values() for name in usual for form in PARQUET)),
+        signs=(
+            "state.json",
+            "dataset_dict.json",
+            *(form.format(name) for usual in SPLITS.values() for name in usual for form in PARQUET),
+        ),
     ),
     "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
     "cub200": Format((("images/", *CUB_LISTS),), STORAGE_KEYS),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from backbones.errors import MissingInput, visible
+from backbones.runtime.files import with_home
 from transfer.api.run import Run
 from transfer.comparison.selection import has_value
 from transfer.records import run_set, store
@@ -124,7 +125,7 @@ def load(*folders: Path | str) -> RunSet:
 
     runs: list[store.Run] = []
     problems: list[str] = []
-    for folder in map(Path, folders or ("runs",)):
+    for folder in (Path(with_home(str(one))) for one in folders or ("runs",)):
         if not folder.is_dir():
             raise MissingInput(f"{folder}: there is no such folder of runs")
         read, wrong = store.store_in(folder).runs()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
 from backbones.errors import UsageError, did_you_mean, tell
+from backbones.runtime.files import with_home
 from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.needs import conditions, idle_options, with_value
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
@@ -267,7 +268,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         argv: its arguments; `--debug` among them shows the traceback of an error, too.
         usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
     """
-    debug, argv = "--debug" in argv, [word for word in argv if word != "--debug"]
+    debug, argv = "--debug" in argv, [with_home(word) for word in argv if word != "--debug"]
     try:
         interrupts_are_errors()
         if usage and (not argv or argv[0] in ("-h", "--help")):

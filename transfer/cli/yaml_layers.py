@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError, did_you_mean
-from backbones.runtime.files import with_home
 from backbones.settings import CONFIGS, config_names, read_yaml
 
 # Options whose values may be paths beside the YAML file that has them.
@@ -18,12 +17,12 @@ def flag_values(argv: list[str], flag: str) -> list[str]:
     values: list[str] = []
     for position, argument in enumerate(argv):
         if argument.startswith(f"{flag}="):
-            values.append(with_home(argument.partition("=")[2]))
+            values.append(argument.partition("=")[2])
         elif argument == flag:
             for value in argv[position + 1 :]:
                 if value.startswith("--"):
                     break
-                values.append(with_home(value))
+                values.append(value)
     return values
 
 

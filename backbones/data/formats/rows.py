@@ -134,7 +134,11 @@ def shared_classes(
     label_of = {text: label for label, text in enumerate(classes)}
     numbers = {split: np.array([label_of[text] for text in part]) for split, part in texts.items()}
     usual = classes == [str(label) for label in range(len(classes))]
-    return tuple(classes), numbers, [] if usual else [f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}"]
+    return (
+        tuple(classes),
+        numbers,
+        [] if usual else [f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}"],
+    )
 
 
 def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None) -> Split:
@@ -161,7 +165,8 @@ def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UserError(f"{rows.source.files[0]}: column {column!r} holds no images: {first_line(error)}") from None
     count = len(labels)
-    if content.null_count == count and not paths.null_count:
+    if content.null_count == count:
+        rows.check_values(paths, column)
         return _files(split, rows, labels, [with_home(path) for path in paths.to_pylist()])
     rows.check_values(content, column)
     return RowSplit(

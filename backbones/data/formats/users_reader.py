@@ -12,6 +12,7 @@ from typing import Any
 
 from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.list_files import ListedSplit, layout_from_lists
+from backbones.data.formats.split_names import in_order
 from backbones.data.spec import DatasetSpec, find_root
 from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.runtime.files import listed_path, with_home
@@ -98,7 +99,7 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         "a dict with 'train', 'val' or both, each a list of (path, class name)",
         lambda row: isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[1], str),
     )
-    classes = sorted({name for part in rows.values() for _, name in part})
+    classes = in_order({name for part in rows.values() for _, name in part})
     labels = {name: label for label, name in enumerate(classes)}
     source = Path(spec.reader.rpartition(":")[0])
     splits = {}

@@ -6,6 +6,8 @@ import pytest
 
 from backbones.errors import UsageError
 from backbones.settings import CONFIGS, read_yaml
+from backbones.spec import resolve
+from backbones.weights import find_weights
 from tasks.facts.reid import ReidOptions
 from tasks.task import load_task
 from transfer import features, pretrain, run
@@ -103,6 +105,27 @@ def test_usage_is_printed_on_request_and_without_words(command: ModuleType, caps
     for words, status in (([], 2), (["-h"], 0), (["--help"], 0)):
         assert command.main(words) == status
         assert capsys.readouterr().out == command.USAGE + "\n"
+
+
+def test_the_home_folder_in_flags_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text("format: image_folder\nroot: set\n")
+    (tmp_path / "arch.yaml").write_text("arch: vit_tiny\nweights: ~/w.pth\n")
+    (tmp_path / "w.pth").touch()
+    (tmp_path / "more.yaml").write_text("features: ~/store\nout: ~/elsewhere\n")
+    paths = ["--backbone=~/arch.yaml", "--dataset", "~/mine.yaml", "--data=~", "--config=~/more.yaml", "--out=~/runs"]
+    assert main(["knn", *paths, "--dry-run"]) == 0
+    printed = capfd.readouterr().out
+    for line in (
+        f"out: {tmp_path}/runs",
+        f"features: {tmp_path}/store",
+        f"data: {tmp_path}\n",
+        f"- {tmp_path}/mine.yaml",
+    ):
+        assert line in printed
+    assert find_weights(resolve(str(tmp_path / "arch.yaml"))).path == tmp_path / "w.pth"
 
 
 def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def write_flat(folder):
 def write_solution(path, second=WNIDS[1]):
     listed = (WNIDS[0], second, WNIDS[2])
     lines = [f"ILSVRC2012_val_{number:08d},{listed[TRUTH[number - 1]]} 1 2 3 4 \n" for number in (3, 1, 4, 2)]
-    path.write_text("ImageId,PredictionString\n" + "".join(lines))
+    path.write_text("ImageId,PredictionString\n" + "".join(lines), encoding="utf-8-sig")
 
 
 def write_devkit(folder):

@@ -71,9 +71,21 @@ def test_plain_columns_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("train", "test", "classes", "first", "note"),
     [
-        (["birch", "oak", "ash"], ["oak"], ("ash", "birch", "oak"), [1, 2, 0], "labels ash, birch, oak are numbered 0 to 2"),
+        (
+            ["birch", "oak", "ash"],
+            ["oak"],
+            ("ash", "birch", "oak"),
+            [1, 2, 0],
+            "labels ash, birch, oak are numbered 0 to 2",
+        ),
         (["2", "10", "0"], ["10"], ("0", "2", "10"), [1, 2, 0], "labels 0, 2, 10 are numbered 0 to 2"),
-        (pd.Categorical(["b", "a", "c"], categories=["c", "b", "a"]), ["b"], ("a", "b", "c"), [1, 0, 2], "labels a, b, c are"),
+        (
+            pd.Categorical(["b", "a", "c"], categories=["c", "b", "a"]),
+            ["b"],
+            ("a", "b", "c"),
+            [1, 0, 2],
+            "labels a, b, c are",
+        ),
         ([1, 3, 2], [2], ("1", "2", "3"), [0, 2, 1], "labels 1, 2, 3 are numbered 0 to 2"),
         ([1.0, 0.0, 2.0], [1.0], ("0", "1", "2"), [1, 0, 2], ""),
         ([True, False, True], [True], ("0", "1"), [1, 0, 1], ""),
