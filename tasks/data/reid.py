@@ -125,11 +125,10 @@ def open_reid(
         splits.notes.append("no training images: it is scored only")
     if spec.version is not None and splits.version not in (None, spec.version):
         raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
-    listed = {"train": splits.train, "query": splits.query, "gallery": splits.gallery}
+    listed = {"query": splits.query, "gallery": splits.gallery} | ({"train": splits.train} if splits.train else {})
     if splits.val is not None:
         listed |= {"val": splits.val, "train_val": splits.train + splits.val}
-    absent = {"val", "train_val"} - listed.keys() | (set() if splits.train else {"train"})
-    check_counts(spec, _counts(listed, splits), absent=absent)
+    check_counts(spec, _counts(listed, splits), absent={"train", "val", "train_val"} - listed.keys())
     parts = _parts(splits, msmt17_val)
     _check_usable(spec.name, parts["query"], parts["gallery"])
     check_present(_paths(parts), name=spec.name)

@@ -1,11 +1,17 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from backbones.errors import UserError
+from backbones.spec import resolve
 from tasks.data.reid import open_reid
+from tasks.data.reid_layouts import MARKET_FOLDERS
+from tasks.reid import TASK, ranked_features
+from tests.support import context
 from tests.tasks.data.layouts import MARKET, draw, market, msmt17, replaced, spec
+from tests.tasks.support import smoke_options
 
 
 def names(samples):
@@ -24,6 +30,94 @@ def test_market_junk_is_dropped_and_distractors_stay(tmp_path):
         "junk": 2,
         "ignored": 3,
     }
+
+
+VERI = {"train": "image_train", "query": "image_query", "gallery": "image_test"}
+
+
+@pytest.mark.parametrize(
+    ("options", "train", "query", "gallery", "people"),
+    [
+        ({}, "0002_c1s1_000451_03.jpg.jpg", "0003_c1s1_1_1.JPG", "0003_C02s1_1_1.webp", [(2, 1), (3, 1), (3, 2)]),
+        ({}, "0001_c2_f0046182.jpg", "0005_c2_f0046985.jpg", "0005_c5_f0051781.jpg", [(1, 2), (5, 2), (5, 5)]),
+        ({}, "0001_c1_1.png", "0003_c1_22.png", "sub/0003_c2_27.png", [(1, 1), (3, 1), (3, 2)]),
+        ({}, "0000_c1_1.png", "0000_c14_2.png", "0000_c2_3.png", [(0, 1), (0, 14), (0, 2)]),
+        (VERI, "0001_c001_1_0.jpg", "0002_c002_1_0.jpg", "0002_c020_1_0.jpg", [(1, 1), (2, 2), (2, 20)]),
+        (
+            {"pattern": r"(\d+)_\d+_(\d+)"},
+            "0004_000_01_0303morning_0008_0.jpg",
+            "0001_000_02_0303morning_0009_0.jpg",
+            "0001_001_03_0303morning_0007_0.jpg",
+            [(4, 1), (1, 2), (1, 3)],
+        ),
+    ],
+)
+def test_names_and_folders_of_other_sets(tmp_path, options, train, query, gallery, people):
+    for part, name in {"train": train, "query": query, "gallery": gallery}.items():
+        draw(tmp_path / (options.get(part) or MARKET_FOLDERS[part]) / name)
+    data = open_reid(spec(tmp_path, options=options), None)
+    found = [(sample.identity, sample.camera) for sample in (*data.query, *data.gallery)]
+    assert (found, len(data.train), data.counts["distractors"]) == (people[1:], 1, 0)
+    assert data.notes == (
+        ("1 images in subfolders are taken (bounding_box_test/sub/0003_c2_27.png)",) if "/" in gallery else ()
+    ) + (
+        ("identities count from 0: 0 is a person, as it is among the training images or queries",) * (people[1][0] == 0)
+    )
+
+
+def test_what_is_passed_over_is_counted_and_named(tmp_path):
+    root = market(tmp_path / "set")
+    for name in ("README.txt", "0003_c9s1_1_1.heic", ".DS_Store", "._0003_c1s6_015971_00.jpg"):
+        (root / "query" / name).write_bytes(b"")
+    draw(root / "query" / ".thumbnails" / "0003_c8s1_1_1.jpg")
+    data = open_reid(spec(root), None)
+    assert data.counts["ignored"] == 7
+    assert data.notes == (
+        "2 files are skipped, not images by their names (query/0003_c9s1_1_1.heic, query/README.txt)",
+    )
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_set_without_training_images_is_scored_only(tmp_path, empty):
+    root = market(tmp_path / "set", {part: names for part, names in MARKET.items() if part != "bounding_box_train"})
+    if empty:
+        (root / "bounding_box_train").mkdir()
+    data = open_reid(spec(root, counts={"train": {"images": 3}, "query": {"images": 2}}), None, subset=1)
+    assert (data.train, len(data.query), data.notes) == ([], 1, ("no training images: it is scored only",))
+    TASK.check(resolve("tiny"), data, smoke_options("reid", "--epochs", "0"), context())
+    with pytest.raises(UserError, match="tiny: no training images, so it is scored only: with --epochs 0"):
+        TASK.check(resolve("tiny"), data, smoke_options("reid"), context())
+
+
+def test_without_cameras_only_the_query_itself_is_left_out(tmp_path, monkeypatch):
+    """The gallery is a link to the folder of the queries."""
+    files = {"query": [f"{person:04d}_{image}.png" for person in (1, 2, 3, 4) for image in range(person)]}
+    root = market(tmp_path / "set", files)
+    (root / "gallery").symlink_to(root / "query")
+    data = open_reid(spec(root, options={"cameras": "none", "gallery": "gallery"}), None)
+    assert data.counts["gallery"] == {"images": 10, "identities": 4, "cameras": 0}
+    assert "no cameras: only the query image itself is left out of its ranking" in data.notes
+    features = {}
+
+    def kept(learner, samples, options, context, label):
+        features[label] = ranked_features(learner, samples, options, context, label)
+        return features[label]
+
+    monkeypatch.setattr("tasks.reid.ranked_features", kept)
+    scores, outcomes = TASK.run(resolve("tiny"), data, smoke_options("reid", "--epochs", "0"), context(tmp_path))
+    found, people = features["query features"].double().numpy(), np.array([sample.identity for sample in data.query])
+    expected = {"mAP": [], "rank1": [], "mINP": []}
+    for row, feature in enumerate(found):
+        others = np.delete(np.arange(len(found)), row)
+        order = others[np.argsort(np.square(found[others] - feature).sum(1))]
+        places = np.flatnonzero(people[order] == people[row]) + 1
+        if len(places):
+            expected["mAP"].append(np.mean(np.arange(1, len(places) + 1) / places))
+            expected["rank1"].append(places[0] == 1)
+            expected["mINP"].append(len(places) / places[-1])
+    assert len(expected["mAP"]) == 9, "the only image of a person has no match"
+    assert {name: scores[name] for name in expected} == pytest.approx({k: np.mean(v) for k, v in expected.items()})
+    assert outcomes["kept"].tolist() == [9] * 10
 
 
 @pytest.mark.parametrize(

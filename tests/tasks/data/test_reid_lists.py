@@ -1,0 +1,96 @@
+"""Re-identification sets as list files: those that are shipped, on small drawn copies of their layouts."""
+
+from dataclasses import replace
+
+import pytest
+
+from backbones.data.spec import resolve_dataset
+from backbones.errors import UserError
+from tasks.data.reid import open_reid
+from tests.tasks.data.layouts import draw, spec
+
+
+def shipped(name, root, **options):
+    found = resolve_dataset(name)
+    return replace(found, root=(str(root),), counts=None, options=found.options | options)
+
+
+def rows(data, split):
+    return [(data.name_of(sample), sample.identity) for sample in getattr(data, split)]
+
+
+def test_stanford_online_products(tmp_path):
+    for part, people in {"train": (1, 2), "test": (3, 4)}.items():
+        lines = [
+            f"{10 * person + image} {person} 1 bicycle_final/{person}_{image}.JPG"
+            for person in people
+            for image in (0, 1)
+        ]
+        for line in lines:
+            draw(tmp_path / line.split()[-1])
+        (tmp_path / f"Ebay_{part}.txt").write_text("\n".join(["image_id class_id super_class_id path", *lines]))
+    data = open_reid(shipped("stanford_online_products", tmp_path), None)
+    test = [(f"bicycle_final/{person}_{image}.JPG", person) for person in (3, 4) for image in (0, 1)]
+    assert rows(data, "query") == rows(data, "gallery") == test
+    assert rows(data, "train") == [
+        (f"bicycle_final/{person}_{image}.JPG", person - 1) for person in (1, 2) for image in (0, 1)
+    ]
+    assert [sample.camera for sample in data.query] == [sample.camera for sample in data.gallery]
+    assert len({sample.camera for sample in data.query}) == 4
+
+
+def test_in_shop(tmp_path):
+    """Names of items are numbered in sorted order; a byte order mark, CRLF and backslashes are understood."""
+    listed = {"a_1": ("id_00000007", "query"), "b_1": ("id_00000002", "train"), "c_1": ("id_00000007", "gallery")}
+    lines = ["3", "image_name item_id evaluation_status"]
+    for name, (item, part) in listed.items():
+        draw(tmp_path / f"img/WOMEN/{item}/{name}.jpg")
+        lines.append(f"img\\WOMEN\\{item}\\{name}.jpg          {item}     {part}")
+    (tmp_path / "Eval").mkdir()
+    (tmp_path / "Eval" / "list_eval_partition.txt").write_bytes("\ufeff".encode() + "\r\n".join(lines).encode())
+    data = open_reid(shipped("in_shop", tmp_path), None)
+    assert rows(data, "train") == [("img/WOMEN/id_00000002/b_1.jpg", 0)]
+    assert rows(data, "query") == [("img/WOMEN/id_00000007/a_1.jpg", 1)]
+    assert rows(data, "gallery") == [("img/WOMEN/id_00000007/c_1.jpg", 1)]
+
+
+def test_vehicleid(tmp_path):
+    people = {f"{10 + image:07d}": image // 3 for image in range(12)}
+    for name in people:
+        draw(tmp_path / "image" / f"{name}.jpg")
+    lists = tmp_path / "train_test_split"
+    lists.mkdir()
+    lines = [f"{name} {person}\n" for name, person in people.items()]
+    (lists / "test_list_800.txt").write_text("".join(lines))
+    first = open_reid(shipped("vehicleid", tmp_path), None)
+    assert [identity for _, identity in rows(first, "gallery")] == [0, 1, 2, 3]
+    test = [(f"image/{name}.jpg", person) for name, person in people.items()]
+    assert sorted(rows(first, "query") + rows(first, "gallery")) == test
+    assert "drawn at random (draw 0 of 10" in first.notes[0]
+    (lists / "test_list_800.txt").write_text("".join(reversed(lines)))
+    assert open_reid(shipped("vehicleid", tmp_path), None).digest == first.digest
+    every = open_reid(shipped("vehicleid", tmp_path, split="all"), None)
+    single = [open_reid(shipped("vehicleid", tmp_path, split=number), None) for number in range(10)]
+    assert every.tests == tuple((one.query, one.gallery) for one in single)
+    assert len({one.digest for one in (*single, every)}) > 5
+    with pytest.raises(UserError, match="`split` is 10; it must be a number from 0 to 9, or all"):
+        open_reid(shipped("vehicleid", tmp_path, split=10), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"columns": "image"}, "`columns` must name image, identity and camera"),
+        ({"columns": "image identity"}, "or the YAML say `cameras: none`"),
+        (
+            {"columns": "image identity camera"},
+            r"query.txt:1: .a.jpg 3. does not parse .expected e.g. `image identity camera`",
+        ),
+        ({"cameras": "none", "gallery": "other.txt"}, "other.txt: cannot be read as a list of images"),
+    ],
+)
+def test_what_a_list_cannot_say(tmp_path, options, said):
+    (tmp_path / "query.txt").write_text("a.jpg 3\n")
+    keys = {"query": "query.txt", "gallery": "query.txt", **options}
+    with pytest.raises(UserError, match=said):
+        open_reid(spec(tmp_path, "reid_lists", options=keys), None)
