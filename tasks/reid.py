@@ -150,17 +150,13 @@ class Reid(ReidFacts):
         queries = [sample for query, _ in dataset.tests for sample in query]
         if lacking := len(queries) - sum(len(matched(*lists)) for lists in dataset.tests):
             context.note(f"{lacking} of {len(queries)} queries have no match in the gallery; the others are scored")
-        found = [ranking.outcomes() for ranking in rankings]
-        outcomes = {name: np.concatenate([part[name] for part in found]) for name in found[0]} | {
-            "sample": np.array([dataset.name_of(sample) for sample in queries]),
-            "cluster": np.array([sample.identity for sample in queries]),
-        }
         if len(rankings) > 1:
             context.details["splits"] = [ranking.scores() for ranking in rankings]
             deviation = 100 * np.std([ranking.mAP for ranking in rankings], ddof=1)
             context.note(f"mean over {len(rankings)} test splits, whose mAP has standard deviation {deviation:.2f}")
         if context.folder and context.ranks.first:
             _ranked_lists(rankings[0], dataset).save(context.folder / RANKED)
+        outcomes = _outcomes(rankings, dataset)
         return self.rescore(outcomes), outcomes
 
     def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> list[Ranking]:
@@ -169,15 +165,19 @@ class Reid(ReidFacts):
         Raises:
             NotFinite: a feature is not finite; the image is named.
         """
-        features = {}
+        found = []
         for split, samples in (("query", dataset.query), ("gallery", dataset.gallery)):
-            found = ranked_features(learner, samples, options, context, f"{split} features")
-            names = [dataset.name_of(sample) for sample in samples]
-            check_finite(found, names, f"features of the {split} split")
-            features[split] = dict(zip((sample.path for sample in samples), found))
+            features = ranked_features(learner, samples, options, context, f"{split} features")
+            check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
+            found.append((features, {sample.path: row for row, sample in enumerate(samples)}))
         rankings = None
         if context.ranks.first:
-            rankings = [_rank_split(features, query, gallery, options) for query, gallery in dataset.tests]
+            rankings = []
+            for lists in dataset.tests:
+                vectors = [
+                    features[[rows[sample.path] for sample in part]] for (features, rows), part in zip(found, lists)
+                ]
+                rankings.append(_rank_split(vectors, lists, options))
         shared: list[Ranking] = broadcast_object(rankings)
         return shared
 
@@ -186,22 +186,28 @@ class Reid(ReidFacts):
         return Ranking.from_outcomes(outcomes).scores()
 
 
-def _rank_split(
-    features: dict[str, dict[str, Tensor]], query: list[Sample], gallery: list[Sample], options: ReidOptions
-) -> Ranking:
-    """Rank the gallery for the queries; `features` are those of the query and gallery images, by path."""
-    lists = {"query": query, "gallery": gallery}
-    vectors = [torch.stack([features[split][sample.path] for sample in samples]) for split, samples in lists.items()]
+def _rank_split(vectors: list[Tensor], lists: tuple[list[Sample], list[Sample]], options: ReidOptions) -> Ranking:
+    """Rank the gallery for the queries; `vectors` are the features [Q, D] and [G, D] of the two lists."""
     labels = [
-        np.array([getattr(sample, kind) for sample in samples])
-        for kind in ("identity", "camera")
-        for samples in lists.values()
+        np.array([getattr(sample, kind) for sample in samples]) for kind in ("identity", "camera") for samples in lists
     ]
     if not options.rerank:
         return rank(*vectors, *labels, ap=options.ap, keep=PLACES)
     k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
     distances = rerank(*vectors, k1=k1, k2=k2, lambda_value=weight)
     return rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
+
+
+def _outcomes(rankings: list[Ranking], dataset: ReidData) -> Outcomes:
+    """Return the arrays of all queries of all test splits; a query of several splits has a name in each."""
+    several = len(rankings) > 1
+    queries = [(split, sample) for split, (query, _) in enumerate(dataset.tests) for sample in query]
+    names = [dataset.name_of(sample) + (f" (split {split})" if several else "") for split, sample in queries]
+    found = [ranking.outcomes() for ranking in rankings]
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]} | {
+        "sample": np.array(names),
+        "cluster": np.array([sample.identity for _, sample in queries]),
+    }
 
 
 def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:

@@ -86,12 +86,11 @@ def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     for part in PARTS:
         folder = root / (text_option(spec, part) or MARKET_FOLDERS[part])
         for path in _files(folder):
-            shown = path.relative_to(root).as_posix()
             if _is_clutter(path.name) or not is_image(path.name):
                 splits.ignored += 1
-                other += [] if _is_clutter(path.name) else [shown]
+                other += [] if _is_clutter(path.name) else [path]
                 continue
-            nested += [shown] if path.parent != folder else []
+            nested += [path] if path.parent != folder else []
             match = pattern.match(path.name)
             if not match or int(match[1]) < JUNK:
                 raise UserError(
@@ -107,10 +106,13 @@ def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         splits.notes.append("identities count from 0: 0 is a person, as it is among the training images or queries")
     else:
         splits.distractors = frozenset({DISTRACTOR})
-    if nested:
-        splits.notes.append(f"{len(nested)} images in subfolders are taken ({shortened(nested, 3)})")
-    if other:
-        splits.notes.append(f"{len(other)} files are skipped, not images by their names ({shortened(other, 3)})")
+    for paths, said in (
+        (nested, "images in subfolders are taken"),
+        (other, "files are skipped, not images by their names"),
+    ):
+        if paths:
+            names = [path.relative_to(root).as_posix() for path in paths]
+            splits.notes.append(f"{len(names)} {said} ({shortened(names, 3)})")
     return splits
 
 

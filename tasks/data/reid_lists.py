@@ -109,7 +109,7 @@ def _rows(
         if not line.strip():
             continue
         cells = dict(zip(columns, line.replace("\\", "/").rsplit(maxsplit=len(columns) - 1)))
-        name = images.format(cells.get("image"))
+        name = images.replace("{}", cells.get("image", ""))
         found = re.match(camera, name.rpartition("/")[2]) if camera else None
         seen_by = cells.get("camera", "0") if not camera else found[1] if found else ""
         if len(cells) < len(columns) or not seen_by.isdecimal():

@@ -134,7 +134,7 @@ def test_all_splits_score_their_mean(tmp_path):
     assert TASK.rescore(outcomes) == scores
     deviation = 100 * np.std([split["mAP"] for split in splits], ddof=1)
     assert here.notes[-1] == f"mean over 20 test splits, whose mAP has standard deviation {deviation:.2f}"
-    assert len(set(outcomes["cluster"])) == 12
+    assert (len(set(outcomes["sample"])), len(set(outcomes["cluster"]))) == (20 * 6, 12)
 
 
 def test_test_images_are_not_trained_on(tmp_path):
