@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from backbones.data.formats.users_reader import read_by_user, rows_by_split
 from backbones.data.spec import (
     DatasetSpec,
@@ -50,9 +52,9 @@ class CocoData:
     counts: dict[str, Any]
     """Counts {"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
     dropped: dict[str, dict[str, int]]
-    """Numbers of objects by split that are not trained on: `crowds`, `no_area`, `outside` of their image, `below_pixel`
-    in a side; of boxes `clipped` for training; of `short_polygons`, and of objects `left_without_polygon` by these. The
-    whole split is counted; scoring takes all objects."""
+    """Numbers of objects by split that are not trained on: `crowds`, `ignored`, `no_area`, `outside` of their image,
+    `below_pixel` in a side; of boxes `clipped` for training; of `short_polygons`, of objects `left_without_polygon` by
+    these, and of those with a `computed_area`. The whole split is counted; scoring takes all objects."""
     digest: str
     """Digest of the annotations and of the name, size and content of every image used."""
     skipped: int = 0
@@ -143,6 +145,8 @@ def open_coco(
         }
     classes = _shared_classes({split.file: classes for split, classes, _ in read.values()})
     splits = {name: replace(split, upright=exif == "apply") for name, (split, _, _) in read.items()}
+    splits, classes, said = _one_class_a_name(splits, classes)
+    said += _notes({name: dropped for name, (_, _, dropped) in read.items()})
     check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
     for split in splits.values():
@@ -167,7 +171,7 @@ def open_coco(
         manifests=manifests,
     )
     shared = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
-    return replace(opened, notes=(*notes, *shared))
+    return replace(opened, notes=(*said, *notes, *shared))
 
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[CocoSplit, Classes, dict[str, int]]]]:
@@ -226,6 +230,34 @@ def _shared_classes(read: dict[Path, Classes]) -> Classes:
     return classes
 
 
+def _one_class_a_name(splits: Splits, classes: Classes) -> tuple[Splits, Classes, list[str]]:
+    """Make categories of one name one class, with the lowest id that has objects; return a line that says so."""
+    numbers = list(classes)
+    used = {numbers[label] for split in splits.values() for label in np.unique(split.label)}
+    kept: dict[str, int] = {}
+    for number in sorted(numbers, key=lambda number: (number not in used, number)):
+        kept.setdefault(classes[number], number)
+    if len(kept) == len(classes):
+        return splits, classes, []
+    rest = sorted(kept.values())
+    labels = np.array([rest.index(kept[name]) for name in classes.values()])
+    splits = {name: replace(split, label=labels[split.label]) for name, split in splits.items()}
+    merged = [f"{number} is {kept[name]} ({name})" for number, name in classes.items() if number != kept[name]]
+    return splits, {number: classes[number] for number in rest}, [f"categories of one name: {shortened(merged)}"]
+
+
+def _notes(dropped: dict[str, dict[str, int]]) -> list[str]:
+    """Return a line for each choice that the annotations asked for."""
+    notes = []
+    for name, counts in dropped.items():
+        if ignored := counts["ignored"]:
+            how = "are not trained on" if name == "train" else "count in scores, as in pycocotools"
+            notes.append(f"{ignored} {WORDS[name]} objects with `ignore: 1` {how}")
+        if computed := counts["computed_area"]:
+            notes.append(f"{computed} {WORDS[name]} objects without `area` have that of their mask, or box without one")
+    return notes
+
+
 def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
     counts: dict[str, Any] = {
         name: {
@@ -246,7 +278,7 @@ def _check_usable(splits: Splits) -> None:
         elif not len(split.ids):
             fault = f"no annotations of the {WORDS[name]} images"
         elif name == "train" and not split.trained.any():
-            fault = "no object to train on: all are crowds, or have no area inside their image"
+            fault = "no object to train on: all are crowds, ignored, or without area inside their image"
         elif name == "val" and split.crowd.all():
             fault = "no object to score: all are crowds"
         if fault:

@@ -4,6 +4,7 @@ Letters: I images, M objects, of which some are crowds.
 """
 
 import hashlib
+import math
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,11 +23,12 @@ from tasks.data.coco_checks import FIELDS, check_entries, check_unique, rle_faul
 from tasks.data.coco_json import HINT, Unsure, fast_tables, whole_tables
 from tasks.data.coco_split import CocoImage, CocoSplit
 from tasks.data.segmentations import Collector, Segmentations
+from tasks.detection.coco.flat_arrays import encoded_masks, mask_areas
 
 POINTS = 3
 SLACK = 0.005
 """Tolerance in pixels of boxes beyond the image, as COCO writes two decimals."""
-VERSION = "coco 1"
+VERSION = "coco 2"
 INDEXED = 8 * 2**20
 """Bytes from which on a file is given an index; smaller ones are parsed within a quarter of a second."""
 
@@ -49,9 +51,13 @@ def read_split(
         UserError: the file is not in COCO's format, or contradicts itself.
     """
     annotations = _read_annotations(file) if content is None else _parse_once(file, content, fast=False)
+    first = next(iter(annotations.image_names), "")
+    if not (folder / first).exists() and (folder.parent / first).exists():  # names with the folder in front
+        folder = folder.parent
     split = annotations.split(name, file, folder)
+    _check_boxes(split)
     trained, boxes = _fit_boxes(split)
-    dropped = {"crowds": int(split.crowd.sum()), **boxes, **annotations.polygons}
+    dropped = {"crowds": int(split.crowd.sum()), **boxes, **annotations.counts}
     return replace(split, trained=trained), annotations.classes, dropped
 
 
@@ -72,9 +78,10 @@ class _Annotations:
     boxes: NDArray[Any]
     areas: NDArray[Any]
     crowd: NDArray[Any]
+    ignored: NDArray[Any]
     segmentations: Segmentations
-    polygons: dict[str, int]
-    """Numbers of `short_polygons`, and of objects `left_without_polygon`."""
+    counts: dict[str, int]
+    """Numbers of `short_polygons`, of objects `left_without_polygon`, and of those with a `computed_area`."""
 
     def split(self, name: str, file: Path, folder: Path) -> CocoSplit:
         """Return the split; every object that is no crowd counts as trained."""
@@ -99,7 +106,7 @@ class _Annotations:
         names, ends = self.image_names.arrays()
         arrays = {column: getattr(self, column) for column in (*_COLUMNS, "image_ids", "image_sizes")}
         arrays |= {"image_names": names, "image_ends": ends, **self.segmentations.arrays()}
-        facts = {"content": self.content, "classes": list(self.classes.items()), "polygons": self.polygons}
+        facts = {"content": self.content, "classes": list(self.classes.items()), "counts": self.counts}
         return Index(arrays, facts)
 
     @classmethod
@@ -109,14 +116,14 @@ class _Annotations:
         return cls(
             content=facts["content"],
             classes=dict(map(tuple, facts["classes"])),
-            polygons=facts["polygons"],
+            counts=facts["counts"],
             image_names=PackedNames.from_arrays(arrays["image_names"], arrays["image_ends"]),
             segmentations=Segmentations.from_arrays(arrays),
             **{column: arrays[column] for column in (*_COLUMNS, "image_ids", "image_sizes")},
         )
 
 
-_COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd")
+_COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored")
 
 
 def _read_annotations(file: Path) -> _Annotations:
@@ -155,7 +162,7 @@ class _Lists:
         """Checksum of the file."""
         self.images: list[CocoImage] = []
         self.categories: list[tuple[int, str]] = []
-        self.ids, self.image_ids, self.category_ids, self.crowd = (array("q") for _ in range(4))
+        self.ids, self.image_ids, self.category_ids, self.crowd, self.ignored = (array("q") for _ in range(5))
         self.boxes, self.areas = array("d"), array("d")
         self.segmentations = Collector()
         self.short = self.bare = 0
@@ -171,8 +178,9 @@ class _Lists:
         self.image_ids.extend([entry["image_id"] for entry in entries])
         self.category_ids.extend([entry["category_id"] for entry in entries])
         self.crowd.extend([entry.get("iscrowd", 0) for entry in entries])
+        self.ignored.extend([entry.get("ignore", 0) for entry in entries])
         self.boxes.extend(chain.from_iterable([entry["bbox"] for entry in entries]))
-        self.areas.extend([entry["area"] for entry in entries])
+        self.areas.extend([entry.get("area", math.nan) for entry in entries])
         self.segmentations.add([self._without_short(entry.get("segmentation")) for entry in entries])
 
     def _without_short(self, segmentation: Any) -> Any:
@@ -218,6 +226,15 @@ def _assemble(file: Path, lists: _Lists) -> _Annotations:
         described = images[image[row]]
         if fault := rle_fault(segmentations[int(row)], described.height, described.width):
             raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask anew")
+    boxes, areas = np.array(lists.boxes, dtype=np.float64).reshape(-1, 4), np.array(lists.areas, dtype=np.float64)
+    computed = np.flatnonzero(np.isnan(areas))
+    areas[computed] = boxes[computed, 2] * boxes[computed, 3]
+    outlined = computed[segmentations.present[computed]]
+    if len(outlined):
+        entries = [{"image_id": place} for place in image[outlined].tolist()]
+        sizes = {place: (image.height, image.width) for place, image in enumerate(images)}
+        masks = encoded_masks([segmentations[row] for row in outlined.tolist()], entries, sizes)
+        areas[outlined] = mask_areas(masks)
     order = np.argsort(image, kind="stable")
     return _Annotations(
         content=lists.content,
@@ -228,11 +245,16 @@ def _assemble(file: Path, lists: _Lists) -> _Annotations:
         ids=ids[order],
         image=image[order],
         label=label[order],
-        boxes=np.array(lists.boxes, dtype=np.float64).reshape(-1, 4)[order],
-        areas=np.array(lists.areas, dtype=np.float64)[order],
+        boxes=boxes[order],
+        areas=areas[order],
         crowd=np.array(lists.crowd, dtype=bool)[order],
+        ignored=np.array(lists.ignored, dtype=bool)[order],
         segmentations=segmentations.select(order),
-        polygons={"short_polygons": lists.short, "left_without_polygon": lists.bare},
+        counts={
+            "short_polygons": lists.short,
+            "left_without_polygon": lists.bare,
+            "computed_area": len(computed),
+        },
     )
 
 
@@ -248,13 +270,37 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
     return np.searchsorted(ids, values)
 
 
+def _check_boxes(split: CocoSplit) -> None:
+    """Raise UserError if most boxes are corners (x1, y1, x2, y2), or all are shares of their image's sides."""
+    start, sides, limits = split.boxes[:, :2], split.boxes[:, 2:], split.sizes()[split.image]
+    across = sides - start
+    by_area = _spans(across, split.areas) & ~_spans(sides, split.areas) & (across > 0).all(axis=1)
+    beyond = (start + sides > limits + 1).any(axis=1) & ((across > 0) & (sides <= limits + 1)).all()
+    telling, fault = int((by_area | beyond).sum()), ""
+    if telling > len(split.ids) / 2:
+        fault = f"{telling} of {len(split.ids)} are corners x1, y1, x2, y2 by their `area` or their image's size"
+    elif len(split.ids) and (split.boxes <= 1).all():
+        fault = "they are shares of the image's sides, at most 1"
+    if fault:
+        raise UserError(f"{split.file}: `bbox` must be x, y, width, height in pixels, but {fault}; convert the boxes")
+
+
+def _spans(sides: NDArray[Any], areas: NDArray[Any]) -> NDArray[Any]:
+    """Return whether each area is that of a box of these sides, bool [M]; some count the pixel at the end."""
+    return np.any([np.isclose(areas, (sides + end).prod(axis=1), rtol=0.01) for end in (0, 1)], axis=0)
+
+
 def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
     """Return which objects are trained on, bool [M], by the rules of mmdetection's `CocoDataset`, and their faults."""
     low, high, limits = split.boxes[:, :2], split.boxes[:, :2] + split.boxes[:, 2:], split.sizes()[split.image]
-    flat = ((split.boxes[:, 2:] <= 0).any(axis=1) | (split.areas <= 0)) & ~split.crowd
-    outside = ((high <= 0) | (low >= limits)).any(axis=1) & ~flat & ~split.crowd
-    tiny = (split.boxes[:, 2:] < 1).any(axis=1) & ~(flat | outside | split.crowd)
-    trained = ~(flat | outside | tiny | split.crowd)
-    clipped = ((low < -SLACK) | (high > limits + SLACK)).any(axis=1) & trained
-    counts = {"no_area": flat, "outside": outside, "below_pixel": tiny, "clipped": clipped}
+    rest, counts = ~split.crowd, {}
+    for name, found in (
+        ("ignored", split.ignored),
+        ("no_area", (split.boxes[:, 2:] <= 0).any(axis=1) | (split.areas <= 0)),
+        ("outside", ((high <= 0) | (low >= limits)).any(axis=1)),
+        ("below_pixel", (split.boxes[:, 2:] < 1).any(axis=1)),
+    ):
+        counts[name], rest = rest & found, rest & ~found
+    trained = rest
+    counts["clipped"] = ((low < -SLACK) | (high > limits + SLACK)).any(axis=1) & trained
     return trained, {name: int(rows.sum()) for name, rows in counts.items()}

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,34 @@ FIELDS: dict[str, dict[str, tuple[Test, str]]] = {
         "bbox": (is_box, "a list of four numbers: x, y, width, height"),
         "area": (is_number, "a number"),
         "iscrowd": (is_flag, "0 or 1"),
+        "ignore": (is_flag, "0 or 1"),
         "segmentation": (is_segmentation, "a list of polygons [x, y, x, y, ...] or a run-length encoding"),
     },
 }
-OPTIONAL = {"iscrowd": 0, "segmentation": None}
-"""Fields that data sets other than COCO leave out, with their defaults."""
+OPTIONAL = {"iscrowd": 0, "ignore": 0, "segmentation": None, "area": math.nan}
+"""Fields that data sets other than COCO leave out, or set to null, with their defaults."""
+NUMBERS, FLAGS = ("id", "image_id", "category_id"), ("iscrowd", "ignore")
+
+
+def as_number(value: Any) -> Any:
+    """Return the number that a text says, and 96.0 as 96; anything else as it is."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = int(value) if value.isdecimal() else float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+CONVERTED: dict[str, Callable[[Any], Any]] = {
+    "file_name": lambda value: value.replace("\\", "/") if isinstance(value, str) else value,
+    "bbox": lambda value: list(map(as_number, value)) if isinstance(value, list) else value,
+    "name": lambda value: value,
+    "segmentation": lambda value: value,
+}
+"""How fields that are not one number are brought into the form of COCO's own files."""
 
 
 def check_entries(file: Path, key: str, first: int, entries: list[Any], *, fast: bool = False) -> None:
-    """Check some entries of the list `key`.
+    """Check some entries of the list `key`; numbers written as text, or whole ones with a point, are converted.
 
     Args:
         file: its name, for messages.
@@ -88,7 +108,12 @@ def check_entries(file: Path, key: str, first: int, entries: list[Any], *, fast:
     for number, entry in enumerate(entries, first):
         given = entry if isinstance(entry, dict) else {}
         for name, (fits, requirement) in FIELDS[key].items():
-            if not fits(given.get(name, OPTIONAL.get(name))):
+            if given.get(name) is None and name in OPTIONAL:
+                given.pop(name, None)
+                continue
+            if name in given:
+                given[name] = CONVERTED.get(name, as_number)(given[name])
+            if not fits(given.get(name)):
                 value = f"is {given[name]!r:.80}" if name in given else "is missing"
                 raise UserError(
                     f"{file}: entry {number} of `{key}` (id {given.get('id')!r:.20}): `{name}` {value}; it must be "
@@ -106,8 +131,8 @@ def _are_sound_annotations(entries: list[Any]) -> bool:
         polygons = list(chain.from_iterable([value for value in columns["segmentation"] if type(value) is list]))
         numbers = chain(columns["area"], chain.from_iterable(columns["bbox"]), chain.from_iterable(polygons))
         return (
-            all(set(map(type, columns[name])) <= {int} for name in ("id", "image_id", "category_id", "iscrowd"))
-            and set(columns["iscrowd"]) <= {0, 1}
+            all(set(map(type, columns[name])) <= {int} for name in (*NUMBERS, *FLAGS))
+            and all(set(columns[name]) <= {0, 1} for name in FLAGS)
             and set(map(type, columns["bbox"])) <= {list}
             and set(map(len, columns["bbox"])) <= {4}
             and all(is_segmentation(value) for value in columns["segmentation"] if type(value) is not list)

@@ -14,7 +14,7 @@ from backbones.data.loading.read_image import read_image
 from backbones.data.splits.split import FileSplit
 from tasks.data.segmentations import Segmentations
 
-COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "masked", "trained")
+COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored", "masked", "trained")
 WORDS = {"train": "training", "val": "validation"}
 
 
@@ -49,15 +49,17 @@ class CocoSplit:
     boxes: NDArray[Any]
     """Boxes [M, 4] (x, y, width, height) in pixels as in the file, float64."""
     areas: NDArray[Any]
-    """Areas [M] in square pixels as in the file, float64."""
+    """Areas [M] in square pixels, float64: as in the file, else of the mask, or of the box without one."""
     crowd: NDArray[Any]
     """Whether each object [M] is a crowd: neither right nor wrong in scores, background in training."""
+    ignored: NDArray[Any]
+    """Whether each object [M] has `ignore: 1`: left out of training as by mmdetection, and scored as by pycocotools."""
     segmentations: Segmentations
     """Segmentations [M]: lists of polygons [x, y, x, y, ...], or {"size", "counts"}; None for objects without."""
     masked: NDArray[Any]
     """Whether each object [M] has a segmentation."""
     trained: NDArray[Any]
-    """Whether each object [M] is trained on: no crowd, sides of a pixel at least, and area inside the image."""
+    """Whether each object [M] is trained on: no crowd, not ignored, sides of a pixel or more, and area in the image."""
     upright: bool = False
     """Whether images are turned by their EXIF orientation; else they are read as stored."""
 

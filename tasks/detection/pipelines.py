@@ -74,7 +74,7 @@ def as_mmdet_sample(split: CocoSplit, index: int) -> dict[str, Any]:
     corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
     instances = []
     for place, row in enumerate(range(rows.start, rows.stop)):
-        if split.trained[row] or split.crowd[row]:
+        if split.trained[row] or (split.crowd[row] and not split.ignored[row]):
             instance = {"bbox": corners[place].tolist(), "bbox_label": int(split.label[row])}
             instance["ignore_flag"] = int(split.crowd[row])
             instance["mask"] = split.segmentations[row] or []  # without a mask mmdetection ignores it, as a crowd

@@ -90,7 +90,7 @@ def truth_from(truth: dict[str, Any], kind: str) -> Objects:
         category=_places([annotation["category_id"] for annotation in annotations], categories, "category"),
         area=np.array([annotation["area"] for annotation in annotations], dtype=np.float64),
         boxes=_boxes(annotations),
-        masks=_encoded([_truth_mask(one, *sizes[one["image_id"]]) for one in annotations], annotations, sizes)
+        masks=encoded_masks([_truth_mask(one, *sizes[one["image_id"]]) for one in annotations], annotations, sizes)
         if kind == "segm"
         else None,
         crowd=np.array([bool(annotation.get("iscrowd", 0)) for annotation in annotations], dtype=bool),
@@ -127,8 +127,8 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
     order, rank = order[rank < most], rank[rank < most]
     kept = [results[place] for place in order]
     boxes = corners[order]
-    masks = _encoded([result["segmentation"] for result in kept], kept, objects.sizes) if kind == "segm" else None
-    area = boxes[:, 2] * boxes[:, 3] if masks is None else _areas(masks)
+    masks = encoded_masks([result["segmentation"] for result in kept], kept, objects.sizes) if kind == "segm" else None
+    area = boxes[:, 2] * boxes[:, 3] if masks is None else mask_areas(masks)
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
 
 
@@ -160,7 +160,9 @@ def _truth_mask(annotation: dict[str, Any], height: int, width: int) -> Any:
     return [[x, y, x, bottom, right, bottom, right, y]]
 
 
-def _encoded(masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]) -> NDArray[Any]:
+def encoded_masks(
+    masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]
+) -> NDArray[Any]:
     """Return the compressed run-length encodings [M] of polygons, count lists and encodings, object."""
     library, encoded = mask_library(), np.empty(len(masks), dtype=object)
     for place, (mask, entry) in enumerate(zip(masks, entries)):
@@ -173,7 +175,7 @@ def _encoded(masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[in
     return encoded
 
 
-def _areas(masks: NDArray[Any]) -> NDArray[Any]:
+def mask_areas(masks: NDArray[Any]) -> NDArray[Any]:
     """Return the areas [M] of masks in square pixels, float64."""
     return np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)
 
