@@ -31,6 +31,10 @@ from tasks.data.coco_split import WORDS, CocoSplit
 from tasks.data.toy_coco import GENERATORS
 
 SPLITS = ("train", "val")
+NOTED = {
+    "ignored": "have `ignore: 1`: not trained on, as in mmdetection, and scored as any other, as by pycocotools",
+    "computed_area": "have no `area`: it is that of the mask, or of the box without one",
+}
 FEW = 0.01
 """Share of the objects that may lack a mask in a set with masks: these are background in training, as in mmdetection,
 and neither right nor wrong in scores of masks."""
@@ -146,7 +150,8 @@ def open_coco(
     classes = _shared_classes({split.file: classes for split, classes, _ in read.values()})
     splits = {name: replace(split, upright=exif == "apply") for name, (split, _, _) in read.items()}
     splits, classes, said = _one_class_a_name(splits, classes)
-    said += _notes({name: dropped for name, (_, _, dropped) in read.items()})
+    for name, (_, _, dropped) in read.items():
+        said += [f"{dropped[key]} {WORDS[name]} objects {text}" for key, text in NOTED.items() if dropped[key]]
     check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
     for split in splits.values():
@@ -246,18 +251,6 @@ def _one_class_a_name(splits: Splits, classes: Classes) -> tuple[Splits, Classes
     return splits, {number: classes[number] for number in rest}, [f"categories of one name: {shortened(merged)}"]
 
 
-def _notes(dropped: dict[str, dict[str, int]]) -> list[str]:
-    """Return a line for each choice that the annotations asked for."""
-    notes = []
-    for name, counts in dropped.items():
-        if ignored := counts["ignored"]:
-            how = "are not trained on" if name == "train" else "count in scores, as in pycocotools"
-            notes.append(f"{ignored} {WORDS[name]} objects with `ignore: 1` {how}")
-        if computed := counts["computed_area"]:
-            notes.append(f"{computed} {WORDS[name]} objects without `area` have that of their mask, or box without one")
-    return notes
-
-
 def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
     counts: dict[str, Any] = {
         name: {
@@ -278,7 +271,7 @@ def _check_usable(splits: Splits) -> None:
         elif not len(split.ids):
             fault = f"no annotations of the {WORDS[name]} images"
         elif name == "train" and not split.trained.any():
-            fault = "no object to train on: all are crowds, ignored, or without area inside their image"
+            fault = "no object to train on: all are crowds, ignored, below a pixel in a side, or outside of their image"
         elif name == "val" and split.crowd.all():
             fault = "no object to score: all are crowds"
         if fault:

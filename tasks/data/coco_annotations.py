@@ -28,6 +28,8 @@ from tasks.detection.coco.flat_arrays import encoded_masks, mask_areas
 POINTS = 3
 SLACK = 0.005
 """Tolerance in pixels of boxes beyond the image, as COCO writes two decimals."""
+FAULTS = ("crowds", "ignored", "no_area", "outside", "below_pixel", "clipped")
+"""Why objects are not trained on, the first that holds; boxes `clipped` for training are another matter."""
 VERSION = "coco 2"
 INDEXED = 8 * 2**20
 """Bytes from which on a file is given an index; smaller ones are parsed within a quarter of a second."""
@@ -57,8 +59,7 @@ def read_split(
     split = annotations.split(name, file, folder)
     _check_boxes(split)
     trained, boxes = _fit_boxes(split)
-    dropped = {"crowds": int(split.crowd.sum()), **boxes, **annotations.counts}
-    return replace(split, trained=trained), annotations.classes, dropped
+    return replace(split, trained=trained), annotations.classes, boxes | annotations.counts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -227,19 +228,16 @@ def _assemble(file: Path, lists: _Lists) -> _Annotations:
         if fault := rle_fault(segmentations[int(row)], described.height, described.width):
             raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask anew")
     boxes, areas = np.array(lists.boxes, dtype=np.float64).reshape(-1, 4), np.array(lists.areas, dtype=np.float64)
-    computed = np.flatnonzero(np.isnan(areas))
-    areas[computed] = boxes[computed, 2] * boxes[computed, 3]
-    outlined = computed[segmentations.present[computed]]
-    if len(outlined):
-        entries = [{"image_id": place} for place in image[outlined].tolist()]
-        sizes = {place: (image.height, image.width) for place, image in enumerate(images)}
-        masks = encoded_masks([segmentations[row] for row in outlined.tolist()], entries, sizes)
-        areas[outlined] = mask_areas(masks)
+    computed = np.flatnonzero(np.isnan(areas)).tolist()
+    for row in computed:
+        size, mask = images[image[row]], segmentations[row]
+        masks = encoded_masks([mask], [{"image_id": 0}], {0: (size.height, size.width)}) if mask else None
+        areas[row] = mask_areas(masks)[0] if masks is not None else boxes[row, 2] * boxes[row, 3]
     order = np.argsort(image, kind="stable")
     return _Annotations(
         content=lists.content,
         image_ids=np.array(image_ids, dtype=np.int64),
-        image_names=PackedNames(image.file_name for image in images),
+        image_names=PackedNames(image.file_name.replace("\\", "/") for image in images),
         image_sizes=np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2),
         classes=classes,
         ids=ids[order],
@@ -250,11 +248,7 @@ def _assemble(file: Path, lists: _Lists) -> _Annotations:
         crowd=np.array(lists.crowd, dtype=bool)[order],
         ignored=np.array(lists.ignored, dtype=bool)[order],
         segmentations=segmentations.select(order),
-        counts={
-            "short_polygons": lists.short,
-            "left_without_polygon": lists.bare,
-            "computed_area": len(computed),
-        },
+        counts={"short_polygons": lists.short, "left_without_polygon": lists.bare, "computed_area": len(computed)},
     )
 
 
@@ -271,36 +265,31 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
 
 
 def _check_boxes(split: CocoSplit) -> None:
-    """Raise UserError if most boxes are corners (x1, y1, x2, y2), or all are shares of their image's sides."""
+    """Raise UserError if most boxes are corners: their areas say so, or the image ends before x + width."""
     start, sides, limits = split.boxes[:, :2], split.boxes[:, 2:], split.sizes()[split.image]
     across = sides - start
     by_area = _spans(across, split.areas) & ~_spans(sides, split.areas) & (across > 0).all(axis=1)
     beyond = (start + sides > limits + 1).any(axis=1) & ((across > 0) & (sides <= limits + 1)).all()
-    telling, fault = int((by_area | beyond).sum()), ""
-    if telling > len(split.ids) / 2:
-        fault = f"{telling} of {len(split.ids)} are corners x1, y1, x2, y2 by their `area` or their image's size"
-    elif len(split.ids) and (split.boxes <= 1).all():
-        fault = "they are shares of the image's sides, at most 1"
-    if fault:
-        raise UserError(f"{split.file}: `bbox` must be x, y, width, height in pixels, but {fault}; convert the boxes")
+    if (telling := int((by_area | beyond).sum())) > len(across) / 2:
+        raise UserError(
+            f"{split.file}: {telling} of {len(across)} boxes are corners (x1, y1, x2, y2), as their `area` or the size "
+            "of the image says; COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
+        )
 
 
 def _spans(sides: NDArray[Any], areas: NDArray[Any]) -> NDArray[Any]:
-    """Return whether each area is that of a box of these sides, bool [M]; some count the pixel at the end."""
-    return np.any([np.isclose(areas, (sides + end).prod(axis=1), rtol=0.01) for end in (0, 1)], axis=0)
+    """Return whether each area is that of these sides, bool [M]; some count the pixel at the end."""
+    found: NDArray[Any] = np.any([np.isclose(areas, (sides + end).prod(axis=1), rtol=0.01) for end in (0, 1)], axis=0)
+    return found
 
 
 def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
     """Return which objects are trained on, bool [M], by the rules of mmdetection's `CocoDataset`, and their faults."""
-    low, high, limits = split.boxes[:, :2], split.boxes[:, :2] + split.boxes[:, 2:], split.sizes()[split.image]
-    rest, counts = ~split.crowd, {}
-    for name, found in (
-        ("ignored", split.ignored),
-        ("no_area", (split.boxes[:, 2:] <= 0).any(axis=1) | (split.areas <= 0)),
-        ("outside", ((high <= 0) | (low >= limits)).any(axis=1)),
-        ("below_pixel", (split.boxes[:, 2:] < 1).any(axis=1)),
-    ):
-        counts[name], rest = rest & found, rest & ~found
-    trained = rest
-    counts["clipped"] = ((low < -SLACK) | (high > limits + SLACK)).any(axis=1) & trained
-    return trained, {name: int(rows.sum()) for name, rows in counts.items()}
+    low, sides, limits = split.boxes[:, :2], split.boxes[:, 2:], split.sizes()[split.image]
+    flat = (sides <= 0).any(axis=1) | (split.areas <= 0)
+    outside = ((low + sides <= 0) | (low >= limits)).any(axis=1)
+    faults = np.array([split.crowd, split.ignored, flat, outside, (sides < 1).any(axis=1)])
+    trained = ~faults.any(axis=0)
+    counts = np.bincount(faults.argmax(axis=0)[~trained], minlength=len(faults)).tolist()
+    clipped = ((low < -SLACK) | (low + sides > limits + SLACK)).any(axis=1) & trained
+    return trained, dict(zip(FAULTS, (*counts, int(clipped.sum())), strict=True))

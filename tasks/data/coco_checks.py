@@ -62,7 +62,7 @@ FIELDS: dict[str, dict[str, tuple[Test, str]]] = {
         "image_id": (is_whole, "a whole number"),
         "category_id": (is_whole, "a whole number"),
         "bbox": (is_box, "a list of four numbers: x, y, width, height"),
-        "area": (is_number, "a number"),
+        "area": (lambda value: is_number(value) or value != value, "a number"),
         "iscrowd": (is_flag, "0 or 1"),
         "ignore": (is_flag, "0 or 1"),
         "segmentation": (is_segmentation, "a list of polygons [x, y, x, y, ...] or a run-length encoding"),
@@ -70,24 +70,17 @@ FIELDS: dict[str, dict[str, tuple[Test, str]]] = {
 }
 OPTIONAL = {"iscrowd": 0, "ignore": 0, "segmentation": None, "area": math.nan}
 """Fields that data sets other than COCO leave out, or set to null, with their defaults."""
-NUMBERS, FLAGS = ("id", "image_id", "category_id"), ("iscrowd", "ignore")
+TEXTS, FLAGS = ("file_name", "name", "segmentation"), ("iscrowd", "ignore")
 
 
 def as_number(value: Any) -> Any:
-    """Return the number that a text says, and 96.0 as 96; anything else as it is."""
+    """Return the number that a text says, 96 for 96.0, and those in a list; anything else as it is."""
+    if isinstance(value, list):
+        return list(map(as_number, value))
     if isinstance(value, str):
         with suppress(ValueError):
             value = int(value) if value.isdecimal() else float(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-CONVERTED: dict[str, Callable[[Any], Any]] = {
-    "file_name": lambda value: value.replace("\\", "/") if isinstance(value, str) else value,
-    "bbox": lambda value: list(map(as_number, value)) if isinstance(value, list) else value,
-    "name": lambda value: value,
-    "segmentation": lambda value: value,
-}
-"""How fields that are not one number are brought into the form of COCO's own files."""
 
 
 def check_entries(file: Path, key: str, first: int, entries: list[Any], *, fast: bool = False) -> None:
@@ -108,15 +101,13 @@ def check_entries(file: Path, key: str, first: int, entries: list[Any], *, fast:
     for number, entry in enumerate(entries, first):
         given = entry if isinstance(entry, dict) else {}
         for name, (fits, requirement) in FIELDS[key].items():
-            if given.get(name) is None and name in OPTIONAL:
-                given.pop(name, None)
-                continue
-            if name in given:
-                given[name] = CONVERTED.get(name, as_number)(given[name])
-            if not fits(given.get(name)):
-                value = f"is {given[name]!r:.80}" if name in given else "is missing"
+            value = OPTIONAL.get(name) if given.get(name) is None else given[name]
+            if value is not None:
+                value = given[name] = value if name in TEXTS else as_number(value)
+            if not fits(value):
+                fault = f"is {given[name]!r:.80}" if name in given else "is missing"
                 raise UserError(
-                    f"{file}: entry {number} of `{key}` (id {given.get('id')!r:.20}): `{name}` {value}; it must be "
+                    f"{file}: entry {number} of `{key}` (id {given.get('id')!r:.20}): `{name}` {fault}; it must be "
                     f"{requirement}; {HINT}"
                 )
 
@@ -131,7 +122,7 @@ def _are_sound_annotations(entries: list[Any]) -> bool:
         polygons = list(chain.from_iterable([value for value in columns["segmentation"] if type(value) is list]))
         numbers = chain(columns["area"], chain.from_iterable(columns["bbox"]), chain.from_iterable(polygons))
         return (
-            all(set(map(type, columns[name])) <= {int} for name in (*NUMBERS, *FLAGS))
+            all(set(map(type, columns[name])) <= {int} for name in ("id", "image_id", "category_id", *FLAGS))
             and all(set(columns[name]) <= {0, 1} for name in FLAGS)
             and set(map(type, columns["bbox"])) <= {list}
             and set(map(len, columns["bbox"])) <= {4}

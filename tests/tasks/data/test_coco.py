@@ -97,8 +97,8 @@ def test_odd_boxes_are_counted_and_scored_as_they_are(tmp_path):
     given = content("train") | {"annotations": objects(*((101, 2, box) for box in boxes))}
     data = opened(written(tmp_path, train=given))
     assert data.dropped["train"] == {
-        "crowds": 0, "no_area": 2, "outside": 2, "below_pixel": 1, "clipped": 1, "short_polygons": 0,
-        "left_without_polygon": 0,
+        "crowds": 0, "ignored": 0, "no_area": 2, "outside": 2, "below_pixel": 1, "clipped": 1, "short_polygons": 0,
+        "left_without_polygon": 0, "computed_area": 0,
     }  # fmt: skip
     assert data.train.trained.tolist() == [False] * 4 + [True] * 3 + [False]
     assert data.train.clipped_boxes[4:7].tolist() == [[0, 20, 5, 10], [38, 1, 2, 3], [1, 1, 5, 5]]

@@ -1,0 +1,163 @@
+"""Files in COCO's format as people have them, against the same objects in COCO's own form and pycocotools."""
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backbones.errors import UserError
+from tasks.data import coco_annotations
+from tasks.data.coco import CocoData
+from tasks.detection.coco.scores import evaluate, scores
+from tasks.detection.shared_classes import with_classes
+from tests.tasks.data.coco_tree import CROWD, SQUARE, content, objects, opened, written
+from tests.tasks.detection.coco.cases import official, same
+
+
+def each(key: str, **change: Any) -> Callable[[dict[str, Any]], None]:
+    """Change a field of all entries of a list: by a function, to a value, or take it out (...)."""
+
+    def made(given: dict[str, Any]) -> None:
+        for entry in given[key]:
+            for name, value in change.items():
+                entry[name] = value(entry[name]) if callable(value) else value
+            for name in [name for name, value in entry.items() if value is ...]:
+                del entry[name]
+
+    return made
+
+
+def form(root: Path, *changes: Callable[[dict[str, Any]], None]) -> CocoData:
+    splits = {split: content(split) for split in ("train", "val")}
+    for change in changes:
+        for given in splits.values():
+            change(given)
+    return opened(written(root, **splits))
+
+
+def plain(data: CocoData) -> list[Any]:
+    return [data.classes, data.category_ids, data.as_coco(data.train), data.as_coco(data.val)]
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        each("images", id=float, width=float, height=str),
+        each("images", id=lambda number: f"{number:06d}", width="40.0"),
+        each("annotations", id=str, image_id=float, category_id=str, area=str),
+        each("annotations", bbox=lambda box: [str(side) for side in box]),
+        each("annotations", iscrowd=bool),
+        each("annotations", iscrowd=str, ignore=None),
+        each("annotations", iscrowd=float, ignore=False),
+        each("annotations", ignore="0"),
+        each("categories", id=str),
+        each("images", file_name=lambda name: f"{name[:-5]}2017\\{name}"),
+        each("images", file_name=lambda name: f"{name[:-5]}2017/{name}"),
+    ],
+)
+def test_numbers_as_text_or_with_a_point_are_the_numbers(
+    change: Callable[[dict[str, Any]], None], fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coco_annotations, "INDEXED", 0 if fast else 2**40)
+    expected, found = plain(form(tmp_path / "plain")), plain(form(tmp_path / "form", change))
+    for images in (expected[2]["images"], expected[3]["images"], found[2]["images"], found[3]["images"]):
+        for image in images:
+            image["file_name"] = image["file_name"].rpartition("/")[2]
+    assert found == expected
+
+
+@pytest.mark.parametrize("value", [..., None, float("nan")])
+def test_a_missing_area_is_that_of_the_mask_or_box(value: Any, tmp_path: Path) -> None:
+    from pycocotools import mask as masks
+    from pycocotools.coco import COCO
+
+    given = content("train") | {
+        "annotations": objects(
+            (101, 2, [1.5, 2.5, 10, 11], {"segmentation": []}),
+            (101, 2, [4, 4, 10, 10], {"segmentation": [[4, 4, 14, 5.5, 11, 14], [20, 20, 25.5, 20, 25, 29]]}),
+            (102, 2, [3, 5, 2, 10], {"segmentation": CROWD}),
+            (103, 7, [3, 5, 2, 10], {"area": 7.25}),
+        )
+    }
+    truth = COCO()
+    truth.dataset = given
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.createIndex()
+    expected = [110.0, *(float(masks.area(truth.annToRLE(truth.anns[number]))) for number in (2, 3)), 7.25]
+    each("annotations", area=lambda area: area if area == 7.25 else value)(given)
+    data = opened(written(tmp_path, train=given))
+    assert data.train is not None
+    assert data.train.areas.tolist() == expected
+    assert data.notes == ("3 training objects have no `area`: it is that of the mask, or of the box without one",)
+
+
+def test_ignored_objects_are_not_trained_on_and_scored_as_by_pycocotools(tmp_path: Path) -> None:
+    boxes = [(101, [1, 1, 9, 9]), (101, [12, 1, 9, 9]), (101, [24, 1, 9, 9]), (101, [1, 15, 9, 9]), (102, [5, 5, 9, 9])]
+    extra = [{"ignore": 1}, {}, {"ignore": 1, "iscrowd": 1, "segmentation": CROWD}, {"ignore": True}, {"ignore": 0}]
+    given = objects(*((image, 2, box, more | {"area": 81}) for (image, box), more in zip(boxes, extra)))
+    data = opened(written(tmp_path, train=content("train") | {"annotations": given}))
+    assert data.train is not None
+    assert data.train.trained.tolist() == [False, True, False, False, True]
+    assert data.dropped["train"] | {"crowds": 1, "ignored": 2} == data.dropped["train"]
+    results = [
+        {"image_id": image, "category_id": 2, "bbox": box, "score": 1 - place / 9}
+        for place, (image, box) in enumerate(boxes[1:])
+    ]
+    truth = json.loads(data.train.file.read_bytes())
+    same(scores(evaluate(data.as_coco(data.train), results, "bbox")), official(truth, results, "bbox"))
+    assert data.notes == (
+        "2 training objects have `ignore: 1`: not trained on, as in mmdetection, and scored as any other, as by "
+        "pycocotools",
+    )
+
+
+def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
+    """A root category without objects, as Roboflow writes it, and two that both have objects."""
+
+    def rooted(given: dict[str, Any]) -> None:
+        given["categories"] += [{"id": 0, "name": "ant"}, {"id": 12, "name": "bee"}]
+        given["annotations"][3]["category_id"] = 12
+
+    data, alone = form(tmp_path / "rooted", rooted), form(tmp_path / "plain")
+    assert plain(data) == plain(alone)
+    assert data.counts == alone.counts
+    assert data.notes == ("categories of one name: 0 is 2 (ant), 12 is 7 (bee)",)
+    few = with_classes(data, ("ant", "bee")).val
+    assert few is not None
+    assert few.label.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("change", [{}, {"segmentation": SQUARE}, {"area": ...}])
+def test_boxes_given_by_their_corners_are_an_error(change: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sides = rng.integers(10, 20, (12, 2))
+    boxes = np.concatenate([rng.integers(8, [20, 10], (12, 2)), sides], axis=1)
+    right = objects(*((101, 2, box, {"area": float(box[2] * box[3])}) for box in boxes.tolist()))
+    wrong = [one | {"bbox": [*one["bbox"][:2], *np.add(one["bbox"][:2], one["bbox"][2:]).tolist()]} for one in right]
+    for entries in (right, wrong):
+        each("annotations", **change)({"annotations": entries})
+    data = opened(written(tmp_path / "right", train=content("train") | {"annotations": right}))
+    assert data.train is not None
+    assert data.train.trained.all()
+    message = r"instances_train2017\.json: \d+ of 12 boxes are corners \(x1, y1, x2, y2\).*write width x2 - x1"
+    with pytest.raises(UserError, match=message):
+        opened(written(tmp_path / "wrong", train=content("train") | {"annotations": wrong}))
+
+
+def test_areas_of_masks_do_not_contradict_their_boxes(tmp_path: Path) -> None:
+    """Masks of any share of their boxes, at any place, and a few boxes that are wrong by themselves."""
+    rng = np.random.default_rng(1)
+    start, sides = rng.integers(0, 20, (40, 2)), rng.integers(1, 20, (40, 2))
+    entries = objects(
+        *(
+            (101, 2, [*one.tolist(), *side.tolist()], {"area": float(share * side.prod())})
+            for one, side, share in zip(start, sides, rng.random(40))
+        )
+    )
+    assert opened(written(tmp_path, train=content("train") | {"annotations": entries})).train is not None
