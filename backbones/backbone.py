@@ -63,8 +63,8 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     try:
         backbone = create(spec, img_size=size, **overrides, weights="random", load="strict").eval()
         with torch.inference_mode():
-            features = backbone.pooled(torch.zeros(1, 3, *size))
-        check_features(features, f"backbone {spec.name}", size, backbone.dim if spec.kind == "user" else None)
+            features = backbone.pooled(torch.zeros(1, spec.in_chans, *size))
+        check_features(features, spec, size, backbone.dim if spec.kind == "user" else None)
     except UserError:
         raise
     except Exception as error:
@@ -92,8 +92,8 @@ def check_weights_fit(spec: BackboneSpec, img_size: Size | None) -> None:
 
 
 class Backbone(nn.Module):
-    """A model that gives features of images [B, 3, H, W], floats in [0, 1] (before augmentation noise), which it
-    normalises.
+    """A model that gives features of images [B, C, H, W], C = `spec.in_chans`, floats in [0, 1] (before augmentation
+    noise), which it normalises.
 
     Attributes:
         model: the model within.
@@ -117,8 +117,8 @@ class Backbone(nn.Module):
         self.classes, head = built.classes, built.head
         self.head = head.linear if head else None
         self._head_names = frozenset(head.names if head else ())
-        self.register_buffer("mean", torch.tensor(self.spec.mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(self.spec.std).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(self.spec.mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(self.spec.std).view(1, -1, 1, 1), persistent=False)
         self.dim = int(getattr(self.model, "head_hidden_size", None) or self.model.num_features)
         self.stride = _stride(self.model)
         self._layers: dict[str, int] = {}
@@ -243,15 +243,15 @@ class Backbone(nn.Module):
         return self._layers
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Return images [B, 3, H, W], floats in [0, 1] or bytes, as the model's input.
+        """Return images [B, C, H, W], floats in [0, 1] or bytes, as the model's input.
 
         Raises:
             ValueError: tensors of another form.
         """
         images = to_floats(images)
-        if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
+        if images.ndim != 4 or images.shape[1] != self.spec.in_chans or not images.is_floating_point():
             form = f"{images.dtype} {tuple(images.shape)}"
-            raise ValueError(f"images are [B, 3, H, W], float in [0, 1] or uint8, not {form}")
+            raise ValueError(f"images are [B, {self.spec.in_chans}, H, W], float in [0, 1] or uint8, not {form}")
         return (images - self.mean) / self.std
 
 

@@ -1,6 +1,6 @@
 """From a specification and located weights to a model, with or without a classifier."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from backbones.errors import UsageError, UserError
 from backbones.initialisation import make_users
 from backbones.positions import set_resampling
 from backbones.runtime.user_imports import or_its_imports
-from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
 from backbones.weights import Located, load_weights, read_weights
 
 Size = int | tuple[int, int]
@@ -116,7 +116,7 @@ def _with_pixel_statistics(
     if spec.mean and spec.std:
         other = network.statistics not in (None, (spec.mean, spec.std))
         whose = AS_CONFIGURED + f", not those of {network.layout}" * other
-    return replace(spec, mean=spec.mean or found["mean"], std=spec.std or found["std"]), whose
+    return with_statistics(spec, found), whose
 
 
 def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
@@ -124,7 +124,7 @@ def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
         raise UsageError(
             f"backbone {spec.name}: {describe_divisor(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)"
         )
-    options = {key: getattr(spec, key) for key in archs.default_fields(spec.arch) if key != "patch"}
+    options = {key: getattr(spec, key) for key in ("in_chans", *archs.default_fields(spec.arch)) if key != "patch"}
     return timm.create_model(
         spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **options
     )
@@ -137,14 +137,14 @@ def describe_divisor(spec: BackboneSpec) -> str:
 
 
 def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    model: Any = make_users(spec.arch, "a model Name()")
+    model: Any = make_users(spec.arch, "a model Name()", in_chans=spec.in_chans)
     if hasattr(model, "reset_classifier"):
         model.reset_classifier(0)
     if not hasattr(model, "num_features"):
         training = model.training
         with torch.no_grad():
-            features = pooled_features(model.eval(), torch.zeros(1, 3, *size))
-        check_features(features, f"backbone {spec.name}", size)
+            features = pooled_features(model.eval(), torch.zeros(1, spec.in_chans, *size))
+        check_features(features, spec, size)
         model.num_features = features.shape[1]
         model.train(training)
     return model
@@ -168,7 +168,7 @@ def pooled_features(model: Any, x: Tensor) -> Tensor:
     return features
 
 
-def check_features(features: Any, where: str, size: tuple[int, int], dim: int | None = None) -> None:
+def check_features(features: Any, spec: BackboneSpec, size: tuple[int, int], dim: int | None = None) -> None:
     """Check what a model gives for one image.
 
     Args:
@@ -184,7 +184,7 @@ def check_features(features: Any, where: str, size: tuple[int, int], dim: int | 
     else:
         given = f"a tensor of {features.dtype}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
     raise UserError(
-        f"{where}: an image [1, 3, {size[0]}, {size[1]}] gives {given}; features are wanted, floats "
+        f"backbone {spec.name}: an image {[1, spec.in_chans, *size]} gives {given}; features are wanted, floats "
         f"[1, {'D' if dim is None else dim}]{'' if dim is None else ' as its num_features says'}"
     )
 
@@ -202,7 +202,7 @@ def _create_timm_model(
         if architecture != spec.arch.split(".")[0]:
             raise UserError(f"{located.folder} holds a {architecture}, not backbone {spec.name} ({spec.arch})")
         name = f"local-dir:{located.folder}"
-    options = {**source, "drop_path_rate": spec.drop_path or None}
+    options = {**source, "in_chans": spec.in_chans, "drop_path_rate": spec.drop_path or None}
     # released weights come at their own size first: timm would bring their positions to another one in its own way
     later = size if source and spec.pos_resample else None
     model = _create_at_size(name, None if later else size, options, spec)

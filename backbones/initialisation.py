@@ -1,5 +1,6 @@
 """How parts are made and filled: on which device, in which type, and with which values."""
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -28,16 +29,19 @@ def make_on(device: Any, dtype: torch.dtype | None, make: Callable[[], Part]) ->
     return part.to(device=device, dtype=dtype)
 
 
-def make_users(text: str, form: str, *arguments: Any) -> nn.Module:
+def make_users(text: str, form: str, *arguments: Any, in_chans: int = 3) -> nn.Module:
     """Return what a user's class or function `file.py:Name` makes of these arguments.
 
     Args:
         form: what it has to be, for the error.
+        in_chans: given on where it is not 3 and is taken; else the module's own channels must be these.
 
     Raises:
         UserError: it is no module.
     """
-    made = user_code.load(text)(*arguments)
+    source = user_code.load(text)
+    taken = in_chans != 3 and "in_chans" in inspect.signature(source).parameters
+    made = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
     if not isinstance(made, nn.Module):
         raise UserError(f"{text}: {form} is an nn.Module class; this returned {type(made).__name__}")
     return made

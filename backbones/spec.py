@@ -60,9 +60,11 @@ class BackboneSpec:
     "(H, W) in pixels of the images of pretraining"
     drop_path: float = 0.0
     "stochastic depth of the last block, linear over the blocks; a user's whole model keeps its own"
-    mean: tuple[float, float, float] | None = None
-    "the mean of images in [0, 1]; None takes it from the weights, or else from the architecture's configuration"
-    std: tuple[float, float, float] | None = None
+    in_chans: int = 3
+    "channels of the images: see `docs/guide/data.md`"
+    mean: tuple[float, ...] | None = None
+    "of each channel of images in [0, 1]; None takes it from the weights, or else from the architecture's configuration"
+    std: tuple[float, ...] | None = None
     weights: str = "random"
     "random (as initialised) | live (a module's own) | timm | timm:<arch.tag> | hf-hub:<owner/name> | a folder | a file"
     weights_key: Annotated[str | None, Needs(weights=Other("random"))] = None
@@ -245,6 +247,8 @@ def _exported_fields(folder: Path) -> dict[str, Any]:
         arguments = config.get("model_args", {})
         arguments = {"patch" if key == "patch_size" else key: value for key, value in arguments.items()}
         values |= {key: value for key, value in arguments.items() if key in FIELDS}
+    elif channels := config.get("model_args", {}).get("in_chans"):
+        values["in_chans"] = channels
     return values | exports.mean_and_std(config)
 
 
@@ -312,9 +316,9 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
             takers = ", ".join(name for name in ARCHS if key in archs.default_fields(name))
             raise UsageError(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; of ours {takers} take it")
     if spec.arch not in ARCHS:
-        return replace(spec, pos_resample=spec.pos_resample or defaults.get("pos_resample"))
-    values = defaults | _mean_and_std(spec)
-    spec = replace(spec, **{key: value for key, value in values.items() if getattr(spec, key) is None})
+        return with_statistics(replace(spec, pos_resample=spec.pos_resample or defaults.get("pos_resample")), {})
+    missing = {key: value for key, value in defaults.items() if getattr(spec, key) is None}
+    spec = with_statistics(replace(spec, **missing), _mean_and_std(spec))
     assert spec.stem
     if spec.arch in archs.VOLOS and spec.patch not in archs.VOLO_PATCHES:
         raise UsageError(f"backbone {spec.name}: `patch: {spec.patch}`: {spec.arch} takes 4, 8 or 16")
@@ -324,6 +328,25 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
     if spec.attention is None or spec.qk_norm is not None:
         return spec
     return replace(spec, qk_norm=default_qk_norm(spec.attention))
+
+
+def with_statistics(spec: BackboneSpec, defaults: dict[str, Any]) -> BackboneSpec:
+    """Return the backbone with mean and std, by default those of `defaults`, for each of its channels.
+
+    Other channels than RGB each get the average over those of RGB, as in timm; one value holds for all.
+
+    Raises:
+        UsageError: there are neither as many values as channels, nor one or three.
+    """
+    values: dict[str, Any] = {key: getattr(spec, key) or defaults.get(key) for key in ("mean", "std")}
+    for key, value in values.items():
+        if value and len(value) not in (1, 3, spec.in_chans):
+            raise UsageError(
+                f"`{key}: {list(value)}`: {len(value)} value(s), but images have {spec.in_chans} channel(s)"
+            )
+        if value and len(value) != spec.in_chans:
+            values[key] = (sum(value) / len(value),) * spec.in_chans
+    return replace(spec, **values)
 
 
 def _mean_and_std(spec: BackboneSpec) -> dict[str, Any]:

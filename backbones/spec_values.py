@@ -38,10 +38,10 @@ def parse_field(key: str, value: Any) -> Any:
             _check_known(key, value)
         return value
     if key in ("mean", "std"):
-        red, green, blue = (_finite(number) for number in value)
-        if key == "std" and min(red, green, blue) <= 0:
+        of_channels = tuple(_finite(number) for number in value)
+        if key == "std" and min(of_channels) <= 0:
             raise UsageError(f"`std: {value}`: must be positive")
-        return (red, green, blue)
+        return of_channels
     if key in ("train_size", "weights_size"):
         height, width = (value, value) if isinstance(value, int) else value
         return (int(height), int(width))
@@ -49,7 +49,7 @@ def parse_field(key: str, value: Any) -> Any:
         raise ValueError
     if key == "drop_path" or (key == "alpha" and value != "learned"):
         return _finite(value)
-    if key in ("patch", "depth"):
+    if key in ("patch", "depth", "in_chans"):
         if isinstance(value, bool) or int(value) != float(value) or int(value) < 1:
             raise ValueError
         return int(value)

@@ -68,10 +68,10 @@ def _norm_and_activation(layer: ConvLayer) -> list[nn.Module]:
 
 
 class StemEmbed(PatchEmbed):
-    """timm's patch embedding with any stem: images [B, 3, H, W] -> tokens [B, H/p, W/p, D] (or as `output_fmt` says).
+    """timm's patch embedding with any stem: images [B, C, H, W] -> tokens [B, H/p, W/p, D] (or as `output_fmt` says).
 
     Parameter names are timm's for the patchify stem (`proj`), and VOLO's and TransReID-SSL's for the full one
-    (`conv.0`, ..., `proj`). A user's stem is a class `Name(dim, patch)` mapping [B, 3, H, W] -> [B, D, H/p, W/p], kept
+    (`conv.0`, ..., `proj`). A user's stem is a class `Name(dim, patch)` mapping [B, C, H, W] -> [B, D, H/p, W/p], kept
     in `conv`.
     """
 
@@ -87,7 +87,9 @@ class StemEmbed(PatchEmbed):
         device, dtype = options.get("device"), options.get("dtype")
         if self.user:
             self.conv = make_on(
-                device, dtype, lambda: make_users(stem, "a stem Name(dim, patch)", embed_dim, patch_size)
+                device,
+                dtype,
+                lambda: make_users(stem, "a stem Name(dim, patch)", embed_dim, patch_size, in_chans=in_chans),
             )
             self.proj = nn.Identity()
             return

@@ -137,6 +137,7 @@ def read_weights(
     Raises:
         UserError: the file is damaged, an export of another model, or does not tell its position grid.
     """
+    from backbones.channels import fit_channels
     from backbones.checkpoints.state_dicts import read_network
     from backbones.positions import fit_positions, grid_of, source_grid
 
@@ -157,7 +158,7 @@ def read_weights(
     squares = not network.layout.startswith("TransReID")
     try:
         old, new = source_grid(network.state, model, size, squares=squares), grid_of(model)
-        network = replace(network, state=fit_positions(network.state, model, old))
+        network = replace(network, state=fit_channels(fit_positions(network.state, model, old), model))
     except ValueError as error:
         raise UserError(f"{located.path}: {error}") from None
     if not config and not network.layout:

@@ -231,7 +231,8 @@ def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions
     )
     identities = [sample.identity for sample in samples]
     paths = [sample.path for sample in samples]
-    images = ImageDataset(paths, identities, transform=transform, seed=context.seed)
+    channels = backbone.spec.in_chans
+    images = ImageDataset(paths, identities, transform=transform, seed=context.seed, channels=channels)
 
     def batches(epoch: int) -> list[list[int]]:
         return pk_batches(identities, p=options.num_identities, k=options.num_instances, seed=context.seed, epoch=epoch)
@@ -252,7 +253,8 @@ def ranked_features(
         features = learner.encode(images)
         return features + learner.encode(images.flip(-1)) if options.flip_test else features
 
-    images = ImageDataset([sample.path for sample in samples], transform=ReidTestTransform(options.size))
+    paths, channels = [sample.path for sample in samples], learner.backbone.spec.in_chans
+    images = ImageDataset(paths, transform=ReidTestTransform(options.size), channels=channels)
     features = extract(encode, images, context, batch_size=options.eval_batch, label=label)
     return nn.functional.normalize(features, dim=1)
 

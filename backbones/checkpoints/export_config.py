@@ -66,7 +66,7 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
     if any((getattr(spec, name) or False) != value and getattr(spec, name) != value for name, value in _PLAIN.items()):
         return {}
     arch, arguments = VITS[spec.arch], config.get("model_args", {})
-    given = {name: arguments[name] for name in ("img_size", "num_classes") if name in arguments}
+    given = {name: arguments[name] for name in ("img_size", "num_classes", "in_chans") if name in arguments}
     return {
         "architecture": f"vit_{_TIMM_NAMES.get(spec.arch, 'tiny')}_patch16_224",
         "model_args": {

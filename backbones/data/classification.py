@@ -78,6 +78,12 @@ class ClassificationData:
     notes: tuple[str, ...] = ()
     """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
 
+    def read_channels(self, channels: int) -> None:
+        """Have images read with so many channels. Raises UserError where they cannot be."""
+        for split in (self.train, self.val):
+            if split is not None:
+                split.read_channels(channels)
+
     def check_unchanged(self) -> None:
         """Raise Replaced for an image whose file has changed since the data set was opened."""
         for split in (self.train, self.val):

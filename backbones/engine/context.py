@@ -142,6 +142,11 @@ class Context:
             self.details["weights"] = asdict(backbone.loaded)
             if line := str(backbone.loaded):
                 self.note(line)
+        if (channels := backbone.spec.in_chans) != 3:
+            mean, std = (
+                " ".join(f"{value:.3g}" for value in of.flatten().tolist()) for of in (backbone.mean, backbone.std)
+            )
+            self.note(f"--in-chans {channels}: mean {mean}, std {std}; augmentation leaves out operations on colours")
 
     def _settle_threads(self, work: float) -> None:
         if self.threads is None:

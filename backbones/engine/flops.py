@@ -39,10 +39,11 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
         `lengths`: where point-wise attention divides by L^alpha, how many blocks do so by which L.
     """
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    channels = getattr(getattr(model, "spec", None), "in_chans", 3)
     inner = getattr(model, "model", model)
     known = _has_formulas(getattr(getattr(inner, "backbone", None), "model", inner))
     with _record_lengths(model) as lengths:
-        counts = (_count_by_formula if known else _count_by_torch)(model, (1, 3, height, width))
+        counts = (_count_by_formula if known else _count_by_torch)(model, (1, channels, height, width))
     method = "analytic" if known else "counter"
     return {"total": sum(counts.values()), **counts, "method": method, "lengths": dict(lengths)}
 

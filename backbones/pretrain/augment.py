@@ -1,18 +1,20 @@
 """Augmentation of one image for supervised training, and the view of an image that is scored.
 
-Images leave as bytes [3, size, size]; they become floats in [0, 1] where the model is, which normalises them. Every
+Images leave as bytes [C, size, size]; they become floats in [0, 1] where the model is, which normalises them. Every
 draw comes from `random`, numpy's global generator or torch's, so that under `backbones.runtime.seeding.seeded` an
 augmented image is a function of the key.
 """
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal
 
 from PIL import Image
 from timm.data import create_transform
 from timm.data.auto_augment import AugmentOp, AutoAugment, RandAugment
+from torch import Tensor
 from torchvision.transforms import (
     CenterCrop,
     ColorJitter,
@@ -38,10 +40,10 @@ View = Literal["bicubic", "fast", "area", "squash"]
 
 
 class Augmentation:
-    """PIL image -> uint8 [3, H, W]: `steps` from image to image, then erasing, if any.
+    """PIL image, or tensor [C, H, W] -> tensor [C, H, W]: `steps` from image to image, then erasing, if any.
 
     `RandomErasing` makes floats in [0, 1] first, and may leave that range. With fast operations the first step takes
-    uint8 pixels [3, H, W] in place of the image, and `DrawErasing` adds the box to be erased; see there.
+    pixels [C, H, W] in place of the image, and `DrawErasing` adds the box to be erased; see there.
     """
 
     def __init__(self, steps: Sequence[Step], erase: RandomErasing | DrawErasing | None = None) -> None:
@@ -50,12 +52,20 @@ class Augmentation:
         self.takes_pixels = isinstance(steps[0], FastCrop | FastView)
 
     def __call__(self, image: Any) -> Any:
-        for step in self.steps:
-            image = step(image)
-        pixels = to_pixels(image)
+        pixels = to_pixels(apply_steps(self.steps, image))
         if isinstance(self.erase, RandomErasing):
             return self.erase(to_floats(pixels))
         return pixels if self.erase is None else self.erase(pixels)
+
+
+def apply_steps(steps: Sequence[Step], image: Any) -> Any:
+    """Return an image, or a tensor [C, H, W], after these steps. Raises UsageError for a step of PIL images alone."""
+    for step in steps:
+        if isinstance(image, Tensor) and isinstance(step, AreaCrop | SquashCrop | InceptionCrop | PaddedCrop):
+            kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
+            raise UsageError(f"{kind}; give --view fast (in training: --augment crop)")
+        image = step(image)
+    return image
 
 
 class PaddedCrop:
@@ -74,7 +84,9 @@ class PaddedCrop:
 
 
 def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:
-    """Return the training augmentation, an `Augmentation` from PIL images, or from uint8 [3, H, W] for fast operations.
+    """Return the training augmentation, an `Augmentation` from PIL images, or tensors [C, H, W] for fast operations.
+
+    Operations on colours are for RGB: with a mean of other than three channels they are left out.
 
     Args:
         size: pixels of the result's sides.
@@ -86,6 +98,8 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     Raises:
         UsageError: timm does not know the auto_augment description.
     """
+    if len(mean) != 3:
+        options = replace(options, auto_augment=None, color_jitter=0.0, randaug=None)
     fast = options.image_ops == "fast"
     flip = FastFlip(options.flip) if fast else RandomHorizontalFlip(options.flip)
     if options.augment == "crop":
@@ -184,8 +198,8 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
 
 
 def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
-    """Return the transform of evaluation, PIL image -> uint8 [3, size, size]; see `view_steps`.
+    """Return the transform of evaluation, PIL image -> uint8 [C, size, size]; see `view_steps`.
 
-    The transform of the view `fast` also takes uint8 pixels [3, H, W].
+    The transform of the view `fast` also takes pixels [C, H, W].
     """
     return Augmentation(view_steps(size, resize, view=view))

@@ -56,8 +56,8 @@ class AreaCrop:
     def __call__(self, image: Image.Image) -> Image.Image:
         factor = self.resize / min(image.size)
         rows, columns = (self._weights(length, round(length * factor)) for length in (image.height, image.width))
-        pixels = np.einsum("hH,HWc->hWc", rows, np.asarray(image, np.float32), optimize=True)
-        pixels = np.einsum("wW,hWc->hwc", columns, pixels, optimize=True)
+        pixels = np.einsum("hH,HW...->hW...", rows, np.asarray(image, np.float32), optimize=True)
+        pixels = np.einsum("wW,hW...->hw...", columns, pixels, optimize=True)
         return Image.fromarray((pixels + 1e-3).astype(np.uint8))  # whole values stay whole when truncated
 
     def _weights(self, length: int, resized: int) -> NDArray[Any]:

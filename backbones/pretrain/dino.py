@@ -64,7 +64,7 @@ class Dino(DinoFacts):
         operations = flops(learner.exported, options.size)
         micro_batch = context.micro_batch(2 * options.batch, options.grad_accum_steps)
         context.note_backbone(learner.exported, operations, micro_batch)
-        return learner, train_loader(data.train, options, context)
+        return learner, train_loader(data.train, options, context, spec.in_chans)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return top-1 and top-5 accuracy from the rank of each image's true class; empty without a validation set."""
@@ -81,7 +81,7 @@ def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> 
     return DinoLearner(student, teacher, options, epoch_steps)
 
 
-def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoader:
+def train_loader(split: Split, options: DinoOptions, context: Context, channels: int = 3) -> RunLoader:
     """Return the loader of multi-crop batches."""
     crops = MultiCrop(
         options.size,
@@ -91,6 +91,7 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
         options.local_crops,
         blur=options.blur,
         image_ops=options.image_ops,
+        channels=channels,
     )
 
     def batches(epoch: int) -> list[list[int]]:

@@ -18,6 +18,7 @@ from torchvision.transforms import (
 from backbones.data.loading import fast_ops
 from backbones.data.loading.image_ops import FastCrop, FastFlip, FastGrey, FastJitter
 from backbones.data.loading.images import to_pixels
+from backbones.data.loading.read_image import OF_PIL
 
 BLUR = (0.1, 2.0)  # pixels
 GLOBAL_BLUR = (1.0, 0.1)  # probabilities in the two global crops
@@ -26,7 +27,7 @@ SOLARIZE = 0.2
 
 
 class MultiCrop:
-    """PIL image -> [g1, g2, l1, ..., ln]: two global crops [3, G, G] and n local ones [3, L, L], all uint8.
+    """PIL image -> [g1, g2, l1, ..., ln]: two global crops [C, G, G] and n local ones [C, L, L], all uint8.
 
     Every crop: random resized crop (bicubic), flip, colour jitter with probability 0.8, grey with 0.2; then Gaussian
     blur with probability 1, 0.1 (global) and 0.5 (local); the second global crop is solarised with probability 0.2.
@@ -40,7 +41,8 @@ class MultiCrop:
         local_crops: n.
         blur: smallest and largest radius (standard deviation) of the blur in pixels; None for no blur. The reference's
             radii are meant for crops of 224 and 96 px and leave little of a 32 px one.
-        image_ops: "fast" takes uint8 pixels [3, H, W] in place of a PIL image; see `FastCrop`.
+        image_ops: "fast" takes pixels [C, H, W] in place of a PIL image; see `FastCrop`.
+        channels: C; jitter, grey and solarisation are for RGB alone, and PIL images for `OF_PIL`.
     """
 
     def __init__(
@@ -53,13 +55,15 @@ class MultiCrop:
         *,
         blur: tuple[float, float] | None = BLUR,
         image_ops: Literal["pil", "fast"] = "pil",
+        channels: int = 3,
     ) -> None:
-        fast = self.takes_pixels = image_ops == "fast"
+        fast = self.takes_pixels = image_ops == "fast" or channels not in OF_PIL
         self.global_crop = _crop(global_size, global_area, fast)
         self.local_crop = _crop(local_size, local_area, fast)
         jitter = ColorJitter(0.4, 0.4, 0.2, 0.1)
         steps: Sequence[Any] = (RandomHorizontalFlip(0.5), RandomApply([jitter], 0.8), RandomGrayscale(0.2))
-        self.colour = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
+        colour: Sequence[Any] = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
+        self.colour, self.solarize = (colour, SOLARIZE) if channels == 3 else (colour[:1], 0.0)
         self.blurred = fast_ops.blur if fast else _blurred
         self.solarized = fast_ops.solarize if fast else ImageOps.solarize
         self.local_crops = local_crops
@@ -68,7 +72,7 @@ class MultiCrop:
     def __call__(self, image: Any) -> list[Tensor]:
         first = self._view(image, self.global_crop, GLOBAL_BLUR[0])
         second = self._view(image, self.global_crop, GLOBAL_BLUR[1])
-        if random.random() < SOLARIZE:
+        if random.random() < self.solarize:
             second = self.solarized(second, 128)
         views = [first, second, *(self._view(image, self.local_crop, LOCAL_BLUR) for _ in range(self.local_crops))]
         return [to_pixels(view) for view in views]

@@ -130,8 +130,9 @@ class CropWithBox:
         cropped = functional.resized_crop(image, top, left, height, width, [self.size, self.size], mode)
         if flipped:
             cropped = functional.horizontal_flip(cropped)
-        sides = torch.tensor([left / image.width, top / image.height])
-        extent = torch.tensor([width / image.width, height / image.height])
+        rows, columns = functional.get_size(image)
+        sides = torch.tensor([left / columns, top / rows])
+        extent = torch.tensor([width / columns, height / rows])
         return [self.rest(cropped), torch.cat([sides, sides + extent, torch.tensor([float(flipped)])])]
 
 

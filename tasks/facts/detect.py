@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import DatasetSpec
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData, open_coco
 from tasks.detection.detector_specs import DetectorSpec, resolve_detector
@@ -37,7 +37,9 @@ class DetectFacts(TaskFacts):
         return data
 
     def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """Check that a user's attention supports relative positions, if the options ask for them."""
+        """Check the channels, and that a user's attention supports relative positions if the options ask for them."""
+        if spec.in_chans != 3:
+            raise UsageError(f"--in-chans {spec.in_chans}: mmdetection's detectors take images of 3 channels")
         if options.relative:
             check_relative(spec)
 

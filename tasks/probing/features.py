@@ -25,10 +25,11 @@ from tqdm import tqdm
 import backbones
 from backbones.backbone import Backbone
 from backbones.data.loading.image_ops import FastView
+from backbones.data.loading.images import to_pixels
 from backbones.data.splits.split import Split
 from backbones.engine.context import Context
 from backbones.engine.extract import load_batches
-from backbones.pretrain.augment import Step, View, view_steps
+from backbones.pretrain.augment import Step, View, apply_steps, view_steps
 from backbones.runtime.dist import gather_objects
 from tasks.probing.feature_store import Entry
 
@@ -218,18 +219,15 @@ def feature_sources() -> dict[str, Path]:
 
 
 class Pixels(Dataset[Tensor]):
-    """Image of each row, uint8 [size, size, 3]: a fourth of the bytes of floats on the way to the network."""
+    """Image of each row, uint8 [size, size, C]: a fourth of the bytes of floats on the way to the network."""
 
     def __init__(self, split: Split, image_of: dict[int, int], steps: Sequence[Step]) -> None:
         self.split, self.image_of, self.steps = split, image_of, steps
-        self.read = split.read_pixels if isinstance(steps[0], FastView) else split.read
+        self.read = split.reader(isinstance(steps[0], FastView))
 
     def __getitem__(self, row: int) -> Tensor:
         """Return the image of a row. Raises UserError when it cannot be read."""
-        image: Any = self.read(self.image_of[row])
-        for step in self.steps:
-            image = step(image)
-        return torch.from_numpy(np.array(image))
+        return to_pixels(apply_steps(self.steps, self.read(self.image_of[row]))).permute(1, 2, 0)
 
     def check_unchanged(self, rows: NDArray[Any]) -> None:
         """Raise Replaced for an image of these rows whose file has changed: features are kept under old contents."""
@@ -237,7 +235,7 @@ class Pixels(Dataset[Tensor]):
 
 
 def encoder(backbone: Backbone, block: int | None) -> Callable[[Tensor], Tensor]:
-    """Return a function from images, uint8 [B, H, W, 3], to features [B, F]; called in the precision of scoring.
+    """Return a function from images [B, H, W, C] to features [B, F]; called in the precision of scoring.
 
     Tokens of a block are normalised and pooled as the model does at its end; in a model that is no plain vision
     transformer, features are the mean over the block's map.
@@ -247,7 +245,7 @@ def encoder(backbone: Backbone, block: int | None) -> Callable[[Tensor], Tensor]
     def encode(pixels: Tensor) -> Tensor:
         if pixels.device.type == "cpu" and len(pixels) > CPU_BATCH:
             return torch.cat([encode(chunk) for chunk in pixels.split(CPU_BATCH)])
-        images = pixels.permute(0, 3, 1, 2).float() / 255
+        images = pixels.permute(0, 3, 1, 2)
         if block is None:
             return backbone.pooled(images)
         if isinstance(model, VisionTransformer):

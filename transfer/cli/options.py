@@ -220,9 +220,12 @@ class BackboneOptions:
     """Initialisation of the weights, as in DeiT or big_vision."""
     class_position: bool | None = None
     """Position embedding for the class token."""
-    mean: tuple[float, float, float] | None = None
+    in_chans: int | None = None
+    """Channels of the images, 1 (grey), 3 (RGB), 4 (RGBA), or N of a reader with `decode`. Weights of RGB are adapted
+    as timm does."""
+    mean: tuple[float, ...] | None = None
     """Pixel mean in [0, 1]; by default the backbone's own."""
-    std: tuple[float, float, float] | None = None
+    std: tuple[float, ...] | None = None
     """Pixel standard deviation; by default the backbone's own."""
 
     def overrides(self) -> dict[str, Any]:

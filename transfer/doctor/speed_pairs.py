@@ -110,7 +110,7 @@ class _Arm:
         self.module = module.to(device)
         if device.type == "cuda":
             module.to(memory_format=torch.channels_last)
-        self.images = torch.rand(images, 3, *size, device=device)
+        self.images = torch.rand(images, record.backbone.get("in_chans", 3), *size, device=device)
         scoring = choose_precision(record.environment.get("eval_precision") or "auto", device)
         self.scoring, self.training = scoring, choose_precision(record.environment.get("precision") or scoring, device)
         # at rate 0 the weights stay, and no value becomes so small that it takes longer

@@ -71,7 +71,10 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems
         if spec.recognised:
             inputs.messages.note(f"{argument}: read as format {spec.format}")
         with problems.collected():
-            inputs.datasets.append((argument, open_dataset(spec, command, task)))
+            dataset = open_dataset(spec, command, task)
+            if inputs.spec.in_chans != 3 and hasattr(dataset, "read_channels"):  # that of a user's task may have none
+                dataset.read_channels(inputs.spec.in_chans)
+            inputs.datasets.append((argument, dataset))
 
 
 def open_dataset(spec: DatasetSpec, command: Command, task: Task) -> Any:

@@ -104,7 +104,7 @@ class Subject:
     def images(self, count: int = 2, size: Size | None = None) -> Tensor:
         """Return images [B, 3, H, W] in [0, 1] that differ in brightness and in every pixel."""
         generator = torch.Generator().manual_seed(self.seed + 1)
-        images = torch.rand(count, 3, *(size or self.square), generator=generator)
+        images = torch.rand(count, self.source.spec.in_chans, *(size or self.square), generator=generator)
         return images * torch.linspace(1.0, 0.4, count).view(-1, 1, 1, 1)
 
 

@@ -6,7 +6,7 @@ and what a list holds depends on what the data set is for.
 
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.list_files import ListedSplit, layout_from_lists
 from backbones.data.formats.split_names import in_order
 from backbones.data.spec import DatasetSpec, find_root
+from backbones.data.splits.array_split import ArraySplit
 from backbones.errors import UsageError, UserError, did_you_mean
 from backbones.runtime.files import listed_path, with_home
-from backbones.user_code import load
+from backbones.user_code import digest, load
 
 
 class WrongReader(UsageError):
@@ -92,11 +93,12 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     root, result = read_by_user(spec, data)
     if isinstance(result, FoundLayout):
         return result
+    decode = result.pop("decode", None) if isinstance(result, dict) else None
     rows = rows_by_split(
         spec,
         result,
         ("train", "val"),
-        "a dict with 'train', 'val' or both, each a list of (path, class name)",
+        "a dict with 'train', 'val' or both, each a list of (path, class name), and `decode` for arrays",
         lambda row: isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[1], str),
     )
     classes = in_order({name for part in rows.values() for _, name in part})
@@ -106,4 +108,8 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     for split, part in rows.items():
         files = sorted((labels[name], file_below(root, path)) for path, name in part)
         splits[split] = ListedSplit(source, root, [path for _, path in files], [label for label, _ in files])
-    return layout_from_lists(spec, classes, splits.get("train"), splits.get("val"))
+    layout = layout_from_lists(spec, classes, splits.get("train"), splits.get("val"))
+    if decode is None:
+        return layout
+    train, val = (split and ArraySplit.of(split, decode, digest(spec.reader)) for split in (layout.train, layout.val))
+    return replace(layout, train=train, val=val)

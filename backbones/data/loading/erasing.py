@@ -13,7 +13,7 @@ TRIES = 10
 
 
 class RandomErasing:
-    """Fills one random box of an image [3, H, W] in [0, 1] with noise, in place.
+    """Fills one random box of an image [C, H, W] in [0, 1] with noise, in place.
 
     Recipes erase after normalising, with noise N(0, 1) per pixel. Here the backbone normalises, so the box is filled
     with mean + std * N(0, 1), unclipped: the backbone then sees exactly that noise. The box covers a share of the image
@@ -24,20 +24,20 @@ class RandomErasing:
 
     def __init__(self, probability: float, mean: Sequence[float], std: Sequence[float]) -> None:
         self.probability = probability
-        self.mean = torch.tensor(mean).view(3, 1, 1)
-        self.std = torch.tensor(std).view(3, 1, 1)
+        self.mean = torch.tensor(mean).view(-1, 1, 1)
+        self.std = torch.tensor(std).view(-1, 1, 1)
 
     def __call__(self, image: Tensor) -> Tensor:
         box = draw_box(self.probability, *image.shape[-2:])
         if box is not None:
             top, left, h, w = box
-            noise = torch.empty(3, h, w).normal_()
+            noise = torch.empty(len(image), h, w).normal_()
             image[:, top : top + h, left : left + w] = noise.mul_(self.std).add_(self.mean)
         return image
 
 
 class DrawErasing:
-    """Draws the box that `erase_boxes` fills when the batch is where the model is, uint8 [3, H, W] -> (itself, box).
+    """Draws the box that `erase_boxes` fills when the batch is where the model is, [C, H, W] -> (itself, box).
 
     The box is int64 [5]: top, left, height, width, all 0 for no erasing, and a seed for its noise. Box and noise are so
     a function of the generators' state, but the noise is not that of `RandomErasing`.
@@ -71,14 +71,14 @@ def erase_boxes(images: Tensor, boxes: Tensor, mean: Tensor, std: Tensor) -> Ten
     """Fill one box of each image with noise, in place, on the device of the images.
 
     Args:
-        images: float [B, 3, H, W] in [0, 1].
+        images: float [B, C, H, W] in [0, 1].
         boxes: int64 [B, 5] on the CPU, as `DrawErasing` gives them.
-        mean: [1, 3, 1, 1], of the backbone's normalisation.
+        mean: [1, C, 1, 1], of the backbone's normalisation.
         std: likewise.
     """
     generator = torch.Generator(images.device)
     for image, (top, left, h, w, seed) in zip(images, boxes.tolist(), strict=True):
         if h:
-            noise = torch.empty(3, h, w, device=images.device).normal_(generator=generator.manual_seed(seed))
+            noise = torch.empty(len(image), h, w, device=images.device).normal_(generator=generator.manual_seed(seed))
             image[:, top : top + h, left : left + w] = noise.mul_(std[0]).add_(mean[0])
     return images

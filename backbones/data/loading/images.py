@@ -5,6 +5,7 @@ Letters: H x W pixels.
 
 import io
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +17,15 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import InterpolationMode, v2
 
 from backbones.data.loading.erasing import RandomErasing
-from backbones.data.loading.read_image import read_image
+from backbones.data.loading.read_image import OF_PIL, mode_of, read_image
 from backbones.runtime.seeding import seeded
 
-Transform = Callable[[Image.Image], Tensor]
+Transform = Callable[[Any], Tensor]
 Key = int | tuple[int, int, int]
 
 
-def read_pixels(content: bytes, *, name: str) -> Tensor:
-    """Return the pixels of an encoded image, uint8 [3, H, W], for the fast image operations.
+def read_pixels(content: bytes, *, name: str, mode: str = "RGB") -> Tensor:
+    """Return the pixels of an encoded image, uint8 [C, H, W], for the fast image operations; see `read_image`.
 
     JPEG files of RGB or grey pixels are decoded by torchvision; all others, and those that it refuses, as by
     `read_image`. Both decode by libjpeg-turbo, in full size, and without the rotation that EXIF may ask for.
@@ -36,21 +37,23 @@ def read_pixels(content: bytes, *, name: str) -> Tensor:
         try:
             encoded = torch.frombuffer(bytearray(content), dtype=torch.uint8)
             pixels: Tensor = decode_jpeg(encoded, mode=ImageReadMode.UNCHANGED)
-            if len(pixels) in (1, 3):
-                return pixels.expand(3, -1, -1)
+            if len(pixels) in {"L": (1,), "RGB": (1, 3)}.get(mode, ()):
+                return pixels.expand(len(mode), -1, -1)
         except RuntimeError:
             pass  # read_image raises the error that names the file, or reads what torchvision cannot
-    return to_pixels(read_image(io.BytesIO(content), name=name))
+    return to_pixels(read_image(io.BytesIO(content), name=name, mode=mode))
 
 
-def to_pixels(image: Image.Image | NDArray[np.uint8]) -> Tensor:
-    """Return an RGB image [H, W, 3] as uint8 [3, H, W], contiguous."""
+def to_pixels(image: Image.Image | NDArray[Any] | Tensor) -> Tensor:
+    """Return an image [H, W, C], or [H, W] in grey, as a tensor [C, H, W], contiguous; a tensor is one already."""
+    if isinstance(image, Tensor):
+        return image.contiguous()
     array = image if isinstance(image, np.ndarray) else np.array(image)
-    return torch.from_numpy(array).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1).contiguous()
 
 
 class ReidTrainTransform:
-    """PIL image -> [3, H, W] float: resize, flip, pad with black, crop, to [0, 1], erase a box.
+    """PIL image or uint8 [C, H, W] -> [C, H, W] float: resize, flip, pad with black, crop, to [0, 1], erase a box.
 
     The training augmentation of TransReID (arXiv 2102.04378; bag of tricks, arXiv 1903.07071, section 2) up to the
     normalisation, which the backbone does. Erased pixels lie outside [0, 1]: see `RandomErasing`.
@@ -84,7 +87,7 @@ class ReidTrainTransform:
 
 
 class ReidTestTransform:
-    """PIL image -> [3, H, W] float in [0, 1]: a bilinear resize to `size` (H, W)."""
+    """PIL image or uint8 [C, H, W] -> [C, H, W] float in [0, 1]: a bilinear resize to `size` (H, W)."""
 
     def __init__(self, size: tuple[int, int] = (256, 128)) -> None:
         resize = v2.Resize(list(size), InterpolationMode.BILINEAR)
@@ -104,8 +107,9 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
     Args:
         paths: M image files.
         labels: any number of sequences of M integers (identity, camera, class).
-        transform: PIL image -> tensor.
+        transform: PIL image -> tensor; of other numbers of channels than `OF_PIL` uint8 [C, H, W] -> tensor.
         seed: the seed of the augmentation.
+        channels: 1, 3 or 4.
     """
 
     def __init__(
@@ -114,7 +118,9 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
         *labels: Sequence[int],
         transform: Transform,
         seed: int = 0,
+        channels: int = 3,
     ) -> None:
+        self.channels, self.mode = channels, mode_of(channels)
         self.paths = list(paths)
         self.labels = [torch.tensor(list(column), dtype=torch.int64) for column in labels]
         self.transform = transform
@@ -126,7 +132,9 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
     def __getitem__(self, key: Key) -> tuple[Tensor, ...]:
         """Return the transformed image, then each label as a scalar tensor. Raises UserError for an unreadable file."""
         index = key[1] if isinstance(key, tuple) else key
-        image = read_image(self.paths[index])
+        image: Any = read_image(self.paths[index], mode=self.mode)
+        if self.channels not in OF_PIL:
+            image = to_pixels(image)
         if isinstance(key, tuple):
             with seeded(self.seed, *key):
                 tensor = self.transform(image)

@@ -7,18 +7,23 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError
 
 NO_PICTURES = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 """Formats whose files PIL opens but which are drawings for other programs, films, scientific arrays or metadata."""
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error)
 LEAVE_OUT = "; `--skip-unreadable` leaves it out"
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+"""PIL's name of the channels of an image, by their number."""
+OF_PIL = (1, 3)
+"""The numbers of channels of which images are PIL's. It would multiply RGBA by its alpha when it resizes: with four,
+and with other numbers, images are tensors [C, H, W], of which each channel is resized by itself."""
 BITS, PHOTOMETRIC, PLANES, SAMPLE_FORMAT = 258, 262, 284, 339
 """Tags of TIFF (TIFF 6.0, sections 8 and 19)."""
 
@@ -64,6 +69,16 @@ def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[I
     raise UserError(f"{name or source}: cannot be read as an image ({reason}){LEAVE_OUT}")
 
 
+def mode_of(channels: int) -> str:
+    """Return PIL's name of so many channels. Raises UsageError for a number that image files do not give."""
+    if channels not in MODES:
+        raise UsageError(
+            f"--in-chans {channels}: image files give 1, 3 or 4 channels; others come from the arrays of a reader with "
+            "`decode`, for labelled images (docs/adding-a-part.md, A data set)"
+        )
+    return MODES[channels]
+
+
 def read_image(
     source: str | BinaryIO, *, name: str | None = None, mode: str = "RGB", upright: bool = False
 ) -> Image.Image:
@@ -83,10 +98,10 @@ def read_image(
         return (ImageOps.exif_transpose(image) if upright else image).convert(mode)
 
 
-def orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if none is stated."""
+def orientation(image: Any) -> int:
+    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if none is stated, and of arrays."""
     try:
-        stated = image.getexif().get(ExifTags.Base.Orientation)
+        stated: Any = getattr(image, "getexif", dict)().get(ExifTags.Base.Orientation)
     except DAMAGED:
         return 1
     return stated if stated in range(1, 9) else 1

@@ -18,7 +18,7 @@ Views = Tensor | list[Tensor]
 
 
 def takes_pixels(transform: object) -> bool:
-    """Return whether a transform takes uint8 pixels [3, H, W], not a PIL image."""
+    """Return whether a transform takes uint8 pixels [C, H, W], not a PIL image."""
     return bool(getattr(transform, "takes_pixels", False))
 
 
@@ -31,10 +31,10 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
     Args:
         split: where the images come from.
         transform: PIL image -> tensor, or a list of tensors (crops). With a true `takes_pixels` it gets uint8 pixels
-            [3, H, W] in place of a PIL image; see `Split.read_pixels`.
+            [C, H, W] in place of a PIL image; see `Split.reader`.
         seed: the seed of the augmentation.
         extra: index -> tensor, appended to each item.
-        preload: keep the decoded images in memory (3 bytes per pixel, shared by forked workers and by all data sets of
+        preload: keep the decoded images in memory (a byte per channel, shared by forked workers and by all data sets of
             the split; twice that while loading). None: when they take at most `LIMIT` bytes (512 MiB).
     """
 
@@ -48,7 +48,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         preload: bool | None = None,
     ) -> None:
         self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
-        self.read = split.read_pixels if takes_pixels(transform) else split.read
+        self.read = split.reader(takes_pixels(transform))
         self.labels = torch.from_numpy(split.labels)
         self.damaged: DamagedImages | None = None
         if preload is not False:

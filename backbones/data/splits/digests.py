@@ -14,7 +14,7 @@ JPEG = b"\xff\xd8\xff"
 RIFF, WEBP = b"RIFF", b"WEBP"
 
 
-def image_digest(encoded: bytes, *, name: str) -> str:
+def image_digest(encoded: bytes, *, name: str, mode: str = "RGB") -> str:
     """Return the sha256 (hex) of an image: of its pixels, or of the encoded bytes of a JPEG or WEBP.
 
     PNG, TIFF, BMP, GIF and raw pixels keep what they are given, so equal images agree whichever of them holds them.
@@ -24,13 +24,14 @@ def image_digest(encoded: bytes, *, name: str) -> str:
     Args:
         encoded: the image as it is stored.
         name: what messages call it.
+        mode: the channels that count; grey ones are those of RGB.
 
     Raises:
         UserError: the image is damaged.
     """
     if encoded.startswith(JPEG) or (encoded.startswith(RIFF) and encoded[8:12] == WEBP):
         return hashlib.sha256(encoded).hexdigest()
-    return pixel_digest(read_image(io.BytesIO(encoded), name=name))
+    return pixel_digest(read_image(io.BytesIO(encoded), name=name, mode=mode))
 
 
 def pixel_digest(image: Image.Image | NDArray[Any]) -> str:

@@ -32,10 +32,10 @@ class PixelSplit(SourceSplit):
 
     def decoded(self, index: int) -> Image.Image:
         """Return the image, without a PNG on the way."""
-        return Image.fromarray(self.images[index])
+        return Image.fromarray(self.images[index]).convert(self.mode)
 
     def read_pixels(self, index: int) -> "Tensor":
-        """Return the image as uint8 [3, H, W]."""
+        """Return the image as uint8 [C, H, W]."""
         from backbones.data.loading.images import to_pixels
 
         return to_pixels(self.decoded(index))

@@ -17,17 +17,19 @@ PROBES = 32
 
 
 class Pixels:
-    """M RGB images, uint8, one after the other, with their sizes."""
+    """M images of one number of channels, uint8, one after the other, with their sizes."""
 
     def __init__(self, block: NDArray[Any], shapes: NDArray[Any]) -> None:
         """Args: block: uint8 [total]; shapes: int64 [M, 2] of (H, W)."""
         self._block, self._shapes = block, shapes
-        self._ends = np.concatenate([[0], np.cumsum(3 * shapes.prod(axis=1))])
+        channels = len(block) // shapes.prod(axis=1).sum()
+        self._tail = () if channels == 1 else (channels,)
+        self._ends = np.concatenate([[0], np.cumsum(channels * shapes.prod(axis=1))])
 
     def __getitem__(self, index: int) -> Image.Image:
         """Return a copy of image `index`."""
         start, stop = self._ends[index], self._ends[index + 1]
-        return Image.fromarray(self._block[start:stop].reshape(*self._shapes[index], 3))
+        return Image.fromarray(self._block[start:stop].reshape(*self._shapes[index], *self._tail))
 
     @classmethod
     def load(cls, read: Callable[[int], Image.Image], count: int, limit: int | None, *, name: str) -> Self | None:
@@ -58,4 +60,4 @@ def _decoded_bytes(read: Callable[[int], Image.Image], index: int) -> int:
         image = read(index)
     except UserError:
         return 0
-    return 3 * image.width * image.height
+    return len(image.getbands()) * image.width * image.height

@@ -3,7 +3,7 @@
 import hashlib
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from backbones.data.loading.read_image import read_image
+from backbones.data.loading.read_image import OF_PIL, mode_of, read_image
 from backbones.data.splits.digests import image_digest
 from backbones.data.splits.manifest import CONTENT_BYTES, Manifest, stamp_of_file
 from backbones.data.splits.packed_names import PackedNames
@@ -35,6 +35,10 @@ class Split(ABC):
     """M names that hold on every machine: paths relative to the split's folder, or "train/000123" for rows."""
     sizes: NDArray[Any]
     """int64 [M]: bytes of each image as it is stored; of files not before `contents` was asked for."""
+    channels: int = field(default=3, kw_only=True)
+    """Channels of the images that `read` and `read_pixels` return."""
+    mode: str = field(default="RGB", kw_only=True)
+    """PIL's name of them."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
     digests: list[bytes] | None = field(default=None, init=False, repr=False)
     """Content digests of all images, once `subsets.all_digests` has computed them."""
@@ -56,21 +60,29 @@ class Split(ABC):
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return what changes when an image may have changed: path, size and time of its file. Raises UserError."""
 
+    def read_channels(self, channels: int) -> None:
+        """Have images read with so many channels. Raises UsageError where the files do not give them."""
+        self.channels, self.mode, self.digests, self.pixels = channels, mode_of(channels), None, None
+
+    def reader(self, pixels: bool) -> Callable[[int], Any]:
+        """Return `read`, or `read_pixels` where pixels are wanted or PIL would not resize such images; see `OF_PIL`."""
+        return self.read_pixels if pixels or self.channels not in OF_PIL else self.read
+
     def read(self, index: int) -> Image.Image:
-        """Return the RGB image. Raises UserError that names it when it is missing or damaged."""
+        """Return the image. Raises UserError that names it when it is missing or damaged."""
         return self.pixels[index] if self.pixels else self.decoded(index)
 
     def decoded(self, index: int) -> Image.Image:
         """Return the same image as `read`, always from where it is stored."""
-        return read_image(io.BytesIO(self.encoded(index)), name=self.place(index))
+        return read_image(io.BytesIO(self.encoded(index)), name=self.place(index), mode=self.mode)
 
     def read_pixels(self, index: int) -> "Tensor":
-        """Return the image as uint8 [3, H, W], decoded by the fast image operations. Raises UserError as `read`."""
+        """Return the image as uint8 [C, H, W], decoded by the fast image operations. Raises UserError as `read`."""
         from backbones.data.loading.images import read_pixels, to_pixels
 
         if self.pixels:
             return to_pixels(self.pixels[index])
-        return read_pixels(self.encoded(index), name=self.place(index))
+        return read_pixels(self.encoded(index), name=self.place(index), mode=self.mode)
 
     def content_digest(self, index: int) -> str:
         """Return the sha256 (hex) of the image, equal for equal images however they are stored; see `image_digest`.
@@ -78,7 +90,8 @@ class Split(ABC):
         Raises:
             UserError: it cannot be read, or is damaged.
         """
-        return image_digest(self.encoded(index), name=self.place(index))
+        mode = "RGBA" if self.channels == 4 else "RGB"
+        return image_digest(self.encoded(index), name=self.place(index), mode=mode)
 
     def contents(self, what: str) -> NDArray[Any]:
         """Return the sha256 of each image's bytes as they are stored, uint8 [M, 32]; `what` is for messages.
@@ -130,7 +143,7 @@ class FileSplit(Split):
 
     def decoded(self, index: int) -> Image.Image:
         """Read the file without a copy of its bytes."""
-        return read_image(self.path(index))
+        return read_image(self.path(index), mode=self.mode)
 
     def encoded(self, index: int) -> bytes:
         """Return the file's content."""

@@ -83,7 +83,7 @@ def content_digests(split: Split, indices: NDArray[Any], *, skip: bool = False) 
         UserError: an image cannot be read, or is damaged.
     """
     places = indices.tolist()
-    listing = [RULE, *split.stamps(indices)]
+    listing = [RULE + " with alpha" * (split.channels == 4), *split.stamps(indices)]
     digests = read_once(lambda row: _digest(split, places[row], skip), listing, f"reading {split.name}")
     return list(map(bytes.fromhex, digests))
 
