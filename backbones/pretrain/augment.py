@@ -61,7 +61,7 @@ class Augmentation:
 def apply_steps(steps: Sequence[Step], image: Any) -> Any:
     """Return an image, or a tensor [C, H, W], after these steps. Raises UsageError for a step of PIL images alone."""
     for step in steps:
-        if isinstance(image, Tensor) and isinstance(step, AreaCrop | SquashCrop | InceptionCrop | PaddedCrop):
+        if isinstance(image, Tensor) and isinstance(step, _OF_PIL):
             kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
             raise UsageError(f"{kind}; give --view fast (in training: --augment crop)")
         image = step(image)
@@ -81,6 +81,9 @@ class PaddedCrop:
             image = image.resize((self.size, self.size), self.resample)
         left, top = (random.randint(-self.pad, self.pad) for _ in range(2))
         return image.crop((left, top, left + self.size, top + self.size))  # what lies outside is black
+
+
+_OF_PIL = (AreaCrop, SquashCrop, InceptionCrop, PaddedCrop, RandAugment, AutoAugment, BigVisionRandAugment)
 
 
 def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:

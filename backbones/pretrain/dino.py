@@ -64,7 +64,7 @@ class Dino(DinoFacts):
         operations = flops(learner.exported, options.size)
         micro_batch = context.micro_batch(2 * options.batch, options.grad_accum_steps)
         context.note_backbone(learner.exported, operations, micro_batch)
-        return learner, train_loader(data.train, options, context, spec.in_chans)
+        return learner, train_loader(data.train, options, context)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return top-1 and top-5 accuracy from the rank of each image's true class; empty without a validation set."""
@@ -81,7 +81,7 @@ def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> 
     return DinoLearner(student, teacher, options, epoch_steps)
 
 
-def train_loader(split: Split, options: DinoOptions, context: Context, channels: int = 3) -> RunLoader:
+def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoader:
     """Return the loader of multi-crop batches."""
     crops = MultiCrop(
         options.size,
@@ -90,8 +90,8 @@ def train_loader(split: Split, options: DinoOptions, context: Context, channels:
         options.local_area,
         options.local_crops,
         blur=options.blur,
-        image_ops=options.image_ops,
-        channels=channels,
+        image_ops="fast" if split.gives_arrays else options.image_ops,
+        colours=split.channels == 3 and not split.gives_arrays,
     )
 
     def batches(epoch: int) -> list[list[int]]:

@@ -18,7 +18,6 @@ from torchvision.transforms import (
 from backbones.data.loading import fast_ops
 from backbones.data.loading.image_ops import FastCrop, FastFlip, FastGrey, FastJitter
 from backbones.data.loading.images import to_pixels
-from backbones.data.loading.read_image import OF_PIL
 
 BLUR = (0.1, 2.0)  # pixels
 GLOBAL_BLUR = (1.0, 0.1)  # probabilities in the two global crops
@@ -42,7 +41,7 @@ class MultiCrop:
         blur: smallest and largest radius (standard deviation) of the blur in pixels; None for no blur. The reference's
             radii are meant for crops of 224 and 96 px and leave little of a 32 px one.
         image_ops: "fast" takes pixels [C, H, W] in place of a PIL image; see `FastCrop`.
-        channels: C; jitter, grey and solarisation are for RGB alone, and PIL images for `OF_PIL`.
+        colours: whether images are RGB; else there is no jitter, grey and solarisation.
     """
 
     def __init__(
@@ -55,15 +54,15 @@ class MultiCrop:
         *,
         blur: tuple[float, float] | None = BLUR,
         image_ops: Literal["pil", "fast"] = "pil",
-        channels: int = 3,
+        colours: bool = True,
     ) -> None:
-        fast = self.takes_pixels = image_ops == "fast" or channels not in OF_PIL
+        fast = self.takes_pixels = image_ops == "fast"
         self.global_crop = _crop(global_size, global_area, fast)
         self.local_crop = _crop(local_size, local_area, fast)
         jitter = ColorJitter(0.4, 0.4, 0.2, 0.1)
         steps: Sequence[Any] = (RandomHorizontalFlip(0.5), RandomApply([jitter], 0.8), RandomGrayscale(0.2))
         colour: Sequence[Any] = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
-        self.colour, self.solarize = (colour, SOLARIZE) if channels == 3 else (colour[:1], 0.0)
+        self.colour, self.solarize = (colour, SOLARIZE) if colours else (colour[:1], 0.0)
         self.blurred = fast_ops.blur if fast else _blurred
         self.solarized = fast_ops.solarize if fast else ImageOps.solarize
         self.local_crops = local_crops

@@ -139,7 +139,7 @@ def test_a_yaml_of_the_users(tmp_path):
         ("arch: vit_tiny\nattention: relu7\n", "did you mean 'relu'|did you mean 'relu6'"),
         ("arch: vit_tiny\nffn: nope.py:F\n", "there is no file"),
         ("arch: vit_tiny\npool: max\n", "none of cls, gap, mean"),
-        ("arch: vit_tiny\nmean: [1, 2]\n", r"`mean: \[1, 2\]` cannot be read"),
+        ("arch: vit_tiny\nmean: [1, 2]\n", r"`mean: \[1\.0, 2\.0\]`: 2 value\(s\), but images have 3 channel"),
         ("arch: vit_tiny\nalpha: big\n", "`alpha: big` cannot be read"),
         ("arch: volo_d1\nattention: relu\n", "`attention` does not apply to volo_d1; of ours vit_ti"),
         ("arch: volo_d1\npatch: 2\n", "`patch: 2`: volo_d1 takes 4, 8 or 16"),

@@ -99,7 +99,7 @@ def read_image(
 
 
 def orientation(image: Any) -> int:
-    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if none is stated, and of arrays."""
+    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if it states none, as an array."""
     try:
         stated: Any = getattr(image, "getexif", dict)().get(ExifTags.Base.Orientation)
     except DAMAGED:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class ArraySplit(FileSplit):
     """Files of any number of channels, which go to the model as tensors, without PIL."""
 
+    gives_arrays = True
     decode: Callable[[str], Any]
     """Path -> [H, W, C], uint8, or float32 in [0, 1]."""
     source: str
@@ -55,10 +56,6 @@ class ArraySplit(FileSplit):
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels."""
         self.channels = channels
-
-    def reader(self, pixels: bool) -> Callable[[int], Any]:
-        """Return `read_pixels`: there is no other image."""
-        return self.read_pixels
 
     def stamps(self, indices: Iterable[int]) -> list[str]:
         """Return those of the files, with that of the function."""

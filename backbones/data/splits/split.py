@@ -64,9 +64,14 @@ class Split(ABC):
         """Have images read with so many channels. Raises UsageError where the files do not give them."""
         self.channels, self.mode, self.digests, self.pixels = channels, mode_of(channels), None, None
 
+    @property
+    def gives_arrays(self) -> bool:
+        """Whether images are never PIL's; see `OF_PIL`."""
+        return self.channels not in OF_PIL
+
     def reader(self, pixels: bool) -> Callable[[int], Any]:
-        """Return `read`, or `read_pixels` where pixels are wanted or PIL would not resize such images; see `OF_PIL`."""
-        return self.read_pixels if pixels or self.channels not in OF_PIL else self.read
+        """Return `read`, or `read_pixels` where pixels are wanted or there is nothing else."""
+        return self.read_pixels if pixels or self.gives_arrays else self.read
 
     def read(self, index: int) -> Image.Image:
         """Return the image. Raises UserError that names it when it is missing or damaged."""
