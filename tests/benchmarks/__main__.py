@@ -8,7 +8,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from backbones.errors import did_you_mean
+from backbones.errors import UserError, did_you_mean
 from tests.benchmarks.catalogue import BENCHMARKS
 
 
@@ -26,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: unknown benchmark {name!r}{near} (benchmarks: {', '.join(BENCHMARKS)})", file=sys.stderr)
         return 2
     sys.argv[0] = f"python -m tests.benchmarks {name}"  # what its --help calls it
-    return int(importlib.import_module(f"tests.benchmarks.{BENCHMARKS[name].module}").main(others))
+    try:
+        return int(importlib.import_module(f"tests.benchmarks.{BENCHMARKS[name].module}").main(others))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_status
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ test images, with the peer in float64 and, as it runs by itself, in float32; exi
 Of the modules that the peer's file imports, those for data and models are left out; the arithmetic uses none of them.
 """
 
-import argparse
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from backbones.errors import UserError
 from tasks.probes import LeastSquares
 from tasks.probing.fewshot_probe import FrozenFeatures, probe_all
 from tasks.probing.support_sets import SupportSets, permuted
-from tests.benchmarks.parity.checks import Check, report
+from tests.benchmarks.parity.checks import Check, checkout_parser, report
 from tests.support import context
 
 SHOTS, SEEDS = (1, 5, 10, 25), 3
@@ -37,13 +36,7 @@ LEFT_OUT = ("big_vision.datasets.core", "big_vision.input_pipeline", "big_vision
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
-    parser = argparse.ArgumentParser(description="parity with big_vision's few-shot probe")
-    parser.add_argument("--checkout", type=Path, required=True, help="of github.com/google-research/big_vision")
-    try:
-        peer = load_peer(parser.parse_args(argv).checkout.resolve())
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
+    peer = load_peer(checkout_parser(__doc__).parse_args(argv).checkout)
     import jax
 
     checks = []

@@ -1,14 +1,22 @@
-"""What parity scripts share: the line that they print for each compared quantity, and stochastic depth as in peers."""
+"""What parity scripts share: their checkouts, the line for each compared quantity, and stochastic depth as in peers."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import argparse
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
+import torch
 from timm.layers import DropPath
+from torch import Tensor
 
+from backbones.data.loading.floats import to_floats
 from backbones.engine.drop_path import SampleDropPath
+from backbones.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,67 @@ def report(checks: Sequence[Check]) -> int:
     return int(not all(check.holds for check in checks))
 
 
-def draws_of_torch() -> AbstractContextManager[Any]:
-    """Let stochastic depth draw from torch's generator within, as peers do, and not by sample."""
-    return mock.patch.object(SampleDropPath, "forward", DropPath.forward)
+@contextmanager
+def draws_of_torch(*, floored: bool = False) -> Iterator[None]:
+    """Let stochastic depth draw from torch's generator within, as timm does, and not by sample.
+
+    Args:
+        floored: let it be the floor of a uniform number, as in older code.
+    """
+
+    def drawn(x: Tensor, share: float) -> Tensor:
+        return x.copy_((share + torch.rand(x.shape)).floor_())
+
+    with (
+        mock.patch.object(SampleDropPath, "forward", DropPath.forward),
+        mock.patch.object(Tensor, "bernoulli_", drawn if floored else Tensor.bernoulli_),
+    ):
+        yield
+
+
+def normalised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Images, as bytes or in [0, 1], as a peer's model gets them; our backbone normalises inside."""
+    return (to_floats(images) - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
+
+
+def checkout_parser(doc: str | None) -> argparse.ArgumentParser:
+    """The command line of a parity script."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkout", type=lambda text: Path(text).resolve(), required=True, help="see above")
+    return parser
+
+
+@contextmanager
+def importing(
+    checkout: Path, file: str, repository: str, rooms: Collection[str], stand_ins: Mapping[str, ModuleType]
+) -> Iterator[None]:
+    """A peer's modules can be imported within. Their names, which others bear too, are free again afterwards.
+
+    Args:
+        file: what tells a checkout of the repository, on github.com.
+        rooms: the names at the top of the peer's modules.
+        stand_ins: for what they import and do not use here, or what is there no more.
+
+    Raises:
+        UserError: this is no such checkout, or a package that the peer imports is missing.
+    """
+    if not (checkout / file).is_file():
+        raise UserError(f"{checkout}: no {file} there; give a checkout of github.com/{repository}")
+
+    def take() -> dict[str, ModuleType]:
+        return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in rooms}
+
+    before = take()
+    sys.modules.update(stand_ins)
+    sys.path.insert(0, str(checkout))
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    except ModuleNotFoundError as error:
+        raise UserError(f"{checkout} imports {error.name}: pip install {error.name}") from None
+    finally:
+        sys.path.remove(str(checkout))
+        for name in stand_ins:
+            del sys.modules[name]
+        take()
+        sys.modules.update(before)

@@ -11,14 +11,11 @@ stands at 1e-6 for two epochs; a second training, past the warm-up, takes 20 ste
 Not compared, because the two differ on purpose: which random numbers shuffle images and erase boxes, the peer's fp16.
 """
 
-import argparse
 import itertools
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,14 +28,14 @@ from backbones.data.loading.samplers import repeated_batches
 from backbones.engine.context import Context
 from backbones.engine.schedule import Schedule
 from backbones.engine.step import Stepper
-from backbones.errors import UserError
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.supervised import METHOD
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime.seeding import key_seed
-from tests.benchmarks.parity.checks import Check, draws_of_torch, report
-from tests.benchmarks.parity.deit_peer import IMAGENET_MEAN, IMAGENET_STD, Batch, Peer, normalised
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
+from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
+from tests.benchmarks.parity.deit_peer import Batch, Peer
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 
@@ -48,14 +45,7 @@ BATCH, EPOCHS, STEPS, DRAWS = 16, 5, 4, 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
-    parser = argparse.ArgumentParser(description="lock-step parity with DeiT")
-    parser.add_argument("--checkout", type=Path, required=True, help="a checkout of github.com/facebookresearch/deit")
-    checkout = parser.parse_args(argv).checkout
-    try:
-        peer = Peer(checkout.resolve())
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
+    peer = Peer(checkout_parser(__doc__).parse_args(argv).checkout)
     recipe = ["--backbone", "vit_ti", "--precision", "fp32"]
     options = read_command(pretraining_recipe("deit"), METHOD.options, recipe, PretrainRunOptions).options
     checks = [
@@ -120,10 +110,11 @@ def compare_images(peer: Peer, options: SupervisedOptions) -> Iterator[Check]:
             np.random.seed(seed)  # noqa: NPY002 (timm draws from it)
             torch.manual_seed(seed)
             sides.append(transform(image))
-        largest = max(largest, float((normalised(sides[0]) - sides[1]).abs().max()))
+        largest = max(largest, float((normalised(sides[0], IMAGENET_MEAN, IMAGENET_STD) - sides[1]).abs().max()))
     yield Check("images: augmentation", largest, 1e-5, f"{DRAWS} draws")
     ours, theirs = eval_transform(224, options.resize), peer.eval_transform()
-    pairs = [(normalised(ours(picture(seed))), theirs(picture(seed))) for seed in range(20)]
+    views = [(ours(picture(seed)), theirs(picture(seed))) for seed in range(20)]
+    pairs = [(normalised(a, IMAGENET_MEAN, IMAGENET_STD), b) for a, b in views]
     yield Check("images: evaluation", max(float((a - b).abs().max()) for a, b in pairs), 1e-5)
 
 

@@ -7,10 +7,8 @@ of it is kept here. What its code needs from old versions of timm or from a GPU 
 
 import importlib
 import io
-import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -20,11 +18,10 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from backbones.data.loading.floats import to_floats
-from backbones.errors import UserError
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
+from tests.benchmarks.parity.checks import importing, normalised
 
 MODULES = ("main", "engine", "losses", "samplers", "datasets", "models", "utils")
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Batch = tuple[Tensor, Tensor]
 
@@ -127,12 +124,6 @@ class Peer:
         return optimizer, main.create_scheduler(self.args, optimizer)[0]
 
 
-def normalised(images: Tensor) -> Tensor:
-    """Images, as bytes or in [0, 1], as the peer's model gets them; our backbone normalises inside."""
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    return (to_floats(images) - mean) / std
-
-
 class _Loader:
     def __init__(self, batches: Sequence[Batch], before_step: Callable[[int], None], number: Iterator[int]) -> None:
         self.batches, self.before_step, self.number = batches, before_step, number
@@ -143,32 +134,12 @@ class _Loader:
     def __iter__(self) -> Iterator[Batch]:
         for images, labels in self.batches:
             self.before_step(next(self.number))
-            yield normalised(images), labels
+            yield normalised(images, IMAGENET_MEAN, IMAGENET_STD), labels
 
 
 def _import(checkout: Path) -> dict[str, Any]:
-    if not (checkout / "samplers.py").is_file():
-        raise UserError(f"{checkout}: no samplers.py there; give a checkout of github.com/facebookresearch/deit")
-    with _modules_of(checkout), warnings.catch_warnings(action="ignore"):
-        try:
-            return {name: importlib.import_module(name) for name in MODULES}
-        except ModuleNotFoundError as error:
-            raise UserError(f"{checkout} imports {error.name}: pip install {error.name}") from None
-
-
-@contextmanager
-def _modules_of(checkout: Path) -> Iterator[None]:
-    """The checkout first on the path; afterwards its modules are forgotten, as their names are common ones."""
-    before = set(sys.modules)
     # DeiT III's augmentation imports what timm no longer has; the recipe of DeiT does not use it.
     augment = ModuleType("augment")
     augment.new_data_aug_generator = None  # type: ignore[attr-defined]
-    sys.modules["augment"] = augment
-    sys.path.insert(0, str(checkout))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(checkout))
-        for name in set(sys.modules) - before:
-            if getattr(sys.modules[name], "__file__", None) is None or str(checkout) in str(sys.modules[name].__file__):
-                sys.modules.pop(name)
+    with importing(checkout, "samplers.py", "facebookresearch/deit", MODULES, {"augment": augment}):
+        return {name: importlib.import_module(name) for name in MODULES}

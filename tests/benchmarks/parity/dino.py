@@ -12,13 +12,10 @@ Positions are resampled for the local crops by each side itself. Our stochastic 
 compared, because the two differ on purpose: the peer's fp16.
 """
 
-import argparse
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -26,15 +23,13 @@ from PIL import Image
 from torch import Tensor
 
 from backbones.backbone import create
-from backbones.data.loading.floats import to_floats
 from backbones.engine.schedule import Schedule
 from backbones.engine.step import Stepper
-from backbones.errors import UserError
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
-from tests.benchmarks.parity.checks import Check, draws_of_torch, report
+from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
 from tests.benchmarks.parity.dino_peer import Peer, Trace, take_weights
 from tests.support import context
 from transfer.cli.command import Command, pretraining_recipe, read_command
@@ -46,22 +41,15 @@ SMALL = [
     *("--epochs", str(EPOCHS), "--warmup-epochs", "2", "--precision", "fp32", "--no-sync-bn"),
     *("--warmup-teacher-temp-epochs", "3", "--teacher-temp", "0.07"),
 ]
-MEAN, STD = (torch.tensor(values).view(1, 3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
-    parser = argparse.ArgumentParser(description="lock-step parity with facebookresearch/dino")
-    parser.add_argument("--checkout", type=Path, required=True, help="a checkout of github.com/facebookresearch/dino")
-    checkout = parser.parse_args(argv).checkout.resolve()
-    try:
-        checks = [*compare_schedules(checkout), *compare_crops(checkout)]
-        for stem in ("patchify", "conv"):
-            for free in (False, True):
-                checks += compare_training(checkout, stem, free)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
+    checkout = checkout_parser(__doc__).parse_args(argv).checkout
+    checks = [*compare_schedules(checkout), *compare_crops(checkout)]
+    for stem in ("patchify", "conv"):
+        for free in (False, True):
+            checks += compare_training(checkout, stem, free)
     return report(checks)
 
 
@@ -116,7 +104,8 @@ def compare_crops(checkout: Path) -> Iterator[Check]:
             random.seed(seed)
             torch.manual_seed(seed)
             sides.append(transform(image))
-        largest = max(largest, *(float((a - normalised(b[None])[0]).abs().max()) for a, b in zip(*sides, strict=True)))
+        ours = (normalised(crop, IMAGENET_MEAN, IMAGENET_STD) for crop in sides[1])
+        largest = max(largest, *(float((a - b).abs().max()) for a, b in zip(sides[0], ours, strict=True)))
     yield Check("crops: pixels", largest, 1e-5, f"{draws} images, {options.local_crops + 2} crops each")
 
 
@@ -127,7 +116,7 @@ def compare_training(checkout: Path, stem: str, free: bool) -> Iterator[Check]:
     peer, learner = Peer(checkout, options, STEPS), make_learner(options, stem, STEPS)
     batches = [random_crops(step, options) for step in range(EPOCHS * STEPS)]
     networks = {kind: copy_of(peer, learner, kind, stem, free) for kind in ("student", "teacher")}
-    trace = peer.train(**networks, batches=[[normalised(c) for c in b] for b in batches])
+    trace = peer.train(**networks, batches=[[normalised(c, IMAGENET_MEAN, IMAGENET_STD) for c in b] for b in batches])
     ours = train(learner, options, batches)
     note = f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
     yield Check(f"training: loss, {name}", largest(trace, ours), 1e-4, note)
@@ -182,16 +171,11 @@ def train(learner: DinoLearner, options: DinoOptions, batches: Sequence[list[Ten
     for index, crops in enumerate(batches):
         stepper.model.train()
         time = stepper.schedule.clock(index // STEPS, index % STEPS, STEPS)
-        with draws_of_torch(), mock.patch.object(Tensor, "bernoulli_", as_the_peer):
+        with draws_of_torch(floored=True):
             found, _, _ = stepper.step(index + 1, time, [crops, torch.zeros(BATCH)], STEPS)
         decay = max(group["weight_decay"] for group in stepper.optimizer.param_groups)
         stats.append({**found, "decay": decay})
     return stats
-
-
-def as_the_peer(self: Tensor, probability: float) -> Tensor:
-    """Which blocks of stochastic depth are kept, drawn as the peer draws it."""
-    return self.copy_((probability + torch.rand(self.shape)).floor_())
 
 
 def random_crops(step: int, options: DinoOptions) -> list[Tensor]:
@@ -200,11 +184,6 @@ def random_crops(step: int, options: DinoOptions) -> list[Tensor]:
     sizes = [options.size] * 2 + [options.local_size] * options.local_crops
     coarse = [torch.rand(BATCH, 3, 5, 5, generator=generator) for _ in sizes]
     return [torch.nn.functional.interpolate(c, size=size, mode="bilinear") for c, size in zip(coarse, sizes)]
-
-
-def normalised(images: Tensor) -> Tensor:
-    """What the peer sees of images [B, 3, H, W] in [0, 1]."""
-    return (to_floats(images) - MEAN) / STD
 
 
 def largest(trace: Trace, ours: list[dict[str, float]]) -> float:

@@ -6,7 +6,6 @@ it is kept here. What its code needs from a GPU is stood in for at run time.
 
 import importlib
 import io
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,10 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from backbones.errors import UserError
 from backbones.pretrain.dino_learner import Network
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.runtime.seeding import seed_torch
+from tests.benchmarks.parity.checks import importing
 
 ROOMS = ("utils", "vision_transformer", "main_dino")
 Crops = list[Tensor]
@@ -156,11 +155,5 @@ def take_weights(theirs: Any, ours: Network) -> None:
 
 
 def _import(checkout: Path) -> dict[str, ModuleType]:
-    if not (checkout / "main_dino.py").is_file():
-        raise UserError(f"{checkout}: no main_dino.py; git clone https://github.com/facebookresearch/dino there")
-    sys.path.insert(0, str(checkout))
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            return {name: importlib.import_module(name) for name in ROOMS}
-    finally:
-        sys.path.remove(str(checkout))
+    with importing(checkout, "main_dino.py", "facebookresearch/dino", ROOMS, {}):
+        return {name: importlib.import_module(name) for name in ROOMS}

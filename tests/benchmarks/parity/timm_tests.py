@@ -10,7 +10,6 @@ minutes on a core. `vit_b` and `vit_l`, which differ from `vit_s` in nothing but
 `--models` names them.
 """
 
-import argparse
 import contextlib
 import shutil
 import sys
@@ -27,6 +26,7 @@ import timm
 
 from backbones.errors import UserError, did_you_mean
 from tests.benchmarks.parity import timm_variants
+from tests.benchmarks.parity.checks import checkout_parser
 from tests.benchmarks.parity.timm_variants import CONTROLS, OURS
 
 Case = tuple[str, str]
@@ -104,18 +104,11 @@ class Collector:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tests and print the table; return the exit status."""
-    parser = argparse.ArgumentParser(description="timm's own tests of models on ours")
-    parser.add_argument("--checkout", type=Path, required=True, help="timm's source package, unpacked, or its checkout")
+    parser = checkout_parser(__doc__)
     parser.add_argument("--models", nargs="+", default=USUAL, help=f"patterns of names: of {', '.join(OURS)}")
     parser.add_argument("--tests", default="", help="a part of the names of tests, as pytest's -k takes it")
     given = parser.parse_args(argv)
-    try:
-        file = source_file(given.checkout.resolve())
-        models = named_models(given.models)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
-    results = run(file, models, given.tests)
+    results = run(source_file(given.checkout), named_models(given.models), given.tests)
     print("\n".join(table(results)))
     return int(not results or any(not reason(*case) for case in failures(results)))
 

@@ -14,13 +14,11 @@ Not compared, because the two differ on purpose: which random numbers shuffle id
 scored (by luck there), and the peer's fp16.
 """
 
-import argparse
 import itertools
 import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,12 +28,11 @@ from backbones.data.loading.read_image import read_image
 from backbones.data.loading.samplers import pk_batches
 from backbones.data.spec import resolve_dataset
 from backbones.engine.schedule import Schedule
-from backbones.errors import UserError
 from tasks.data.reid import ReidData, open_reid
 from tasks.data.reid_layouts import Sample
 from tasks.facts.reid import ReidOptions
-from tests.benchmarks.parity.checks import Check, report
-from tests.benchmarks.parity.transreid_peer import PIXELS, Peer, normalised
+from tests.benchmarks.parity.checks import Check, checkout_parser, normalised, report
+from tests.benchmarks.parity.transreid_peer import PIXELS, Peer
 from tests.benchmarks.parity.transreid_training import compare_positions, compare_training
 from transfer.cli.command import Command, read_command, task_recipe
 
@@ -44,15 +41,9 @@ DRAWS = 500
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
-    parser = argparse.ArgumentParser(description="lock-step parity with TransReID")
-    parser.add_argument("--checkout", type=Path, required=True, help="a checkout of github.com/damo-cv/TransReID")
-    checkout = parser.parse_args(argv).checkout
+    checkout = checkout_parser(__doc__).parse_args(argv).checkout
     dataset = open_reid(resolve_dataset("toy_market"), None)
-    try:
-        peer = Peer(checkout.resolve(), dataset.root)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
+    peer = Peer(checkout, dataset.root)
     command = our_command(peer)
     options: ReidOptions = command.options
     checks = []
@@ -136,7 +127,7 @@ def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Itera
             random.seed(seed)
             torch.manual_seed(seed)
             sides.append(transform(image))
-        ours = normalised(sides[1])
+        ours = normalised(sides[1], pixels, pixels)
         largest = max(largest, float((sides[0] - ours).abs().max()))
         erased += bool(ours.abs().max() > 1.001)
         kept.append((float(ours.mean()), float(ours.std())))
@@ -144,7 +135,7 @@ def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Itera
     note = f"{DRAWS} draws, {erased / DRAWS:.1%} erased, pixels of mean {mean:.3f} and deviation {std:.3f}"
     yield Check("images: augmentation", largest, 1e-5, note)
     difference = max(
-        float((peer.test_set[index][0] - normalised(test(read_image(sample.path)))).abs().max())
+        float((peer.test_set[index][0] - normalised(test(read_image(sample.path)), pixels, pixels)).abs().max())
         for index, sample in enumerate([*dataset.query, *dataset.gallery])
     )
     yield Check("images: test", difference, 1e-5)

@@ -7,10 +7,9 @@ it is kept here. What its code needs from old versions of torch or from a GPU is
 import collections.abc
 import importlib
 import io
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from backbones.data.loading.floats import to_floats
-from backbones.errors import UserError
+from tests.benchmarks.parity.checks import importing, normalised
 
 ROOMS = ("config", "datasets", "loss", "model", "processor", "solver", "utils")
 CONFIG = "configs/Market/vit_base.yml"
@@ -153,11 +151,6 @@ def peer_name(name: str) -> str:
     return name
 
 
-def normalised(images: Tensor) -> Tensor:
-    """Images, as bytes or in [0, 1], as the peer's model gets them; our backbone normalises inside."""
-    return (to_floats(images) - PIXELS) / PIXELS
-
-
 def _by_name(model: nn.Module, optimizer: torch.optim.Optimizer, key: str) -> Values:
     """`key` of each trained parameter; the peer makes a group of each."""
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -186,23 +179,21 @@ class _Loader:
             self.step += 1
             self.before_step(self.step)
             none = torch.zeros_like(identities)
-            yield tuple(_Stays(tensor) for tensor in (normalised(images), identities, none, none))
+            yield tuple(_Stays(tensor) for tensor in (normalised(images, [PIXELS], [PIXELS]), identities, none, none))
 
 
 def _import(checkout: Path) -> dict[str, Any]:
     """The peer's modules by name, with stand-ins where its code asks for a GPU."""
-    if not (checkout / CONFIG).is_file():
-        raise UserError(f"{checkout}: no {CONFIG} there; give a checkout of github.com/damo-cv/TransReID")
     names = (
         "config", "datasets.make_dataloader", "datasets.market1501", "datasets.sampler", "loss.make_loss",
         "model.make_model", "model.backbones.vit_pytorch", "processor.processor",
         "solver.make_optimizer", "solver.scheduler_factory", "utils.metrics",
     )  # fmt: skip
-    with _names_of(checkout):
-        try:
-            modules: dict[str, Any] = {name: importlib.import_module(name) for name in names}
-        except ModuleNotFoundError as error:
-            raise UserError(f"{checkout} imports {error.name}: pip install {error.name}") from None
+    # torch had this module up to 1.12.
+    six = ModuleType("torch._six")
+    six.container_abcs = collections.abc  # type: ignore[attr-defined]
+    with importing(checkout, CONFIG, "damo-cv/TransReID", ROOMS, {"torch._six": six}):
+        modules: dict[str, Any] = {name: importlib.import_module(name) for name in names}
     # The center loss, which the baseline makes and does not use, goes to the GPU unless told otherwise.
     center = modules["loss.make_loss"].CenterLoss
     modules["loss.make_loss"].CenterLoss = lambda **options: center(**{**options, "use_gpu": False})
@@ -211,26 +202,3 @@ def _import(checkout: Path) -> dict[str, Any]:
         autocast=lambda enabled: nullcontext(), GradScaler=lambda: torch.amp.GradScaler("cpu", enabled=False)
     )
     return modules
-
-
-@contextmanager
-def _names_of(checkout: Path) -> Iterator[None]:
-    """The peer's packages can be imported inside. Their names, which others bear too, are free again on exit."""
-
-    def take() -> dict[str, ModuleType]:
-        taken = [name for name in sys.modules if name.partition(".")[0] in ROOMS]
-        return {name: sys.modules.pop(name) for name in taken}
-
-    before = take()
-    # torch had this module up to 1.12.
-    six = ModuleType("torch._six")
-    six.container_abcs = collections.abc  # type: ignore[attr-defined]
-    sys.modules["torch._six"] = six
-    sys.path.insert(0, str(checkout))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(checkout))
-        del sys.modules["torch._six"]
-        take()
-        sys.modules.update(before)

@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -58,7 +57,7 @@ class Ours:
     def train(self, epochs: Sequence[Sequence[Batch]]) -> None:
         """Trains in place, with the random numbers of stochastic depth drawn as the peer draws them."""
         self.stepper.model.train()
-        with draws_of_torch(), mock.patch.object(torch.Tensor, "bernoulli_", _keep):
+        with draws_of_torch(floored=True):
             for epoch, batches in enumerate(epochs):
                 time_of_epoch = self.stepper.schedule.clock(epoch, 0, len(batches))
                 for batch in batches:
@@ -72,10 +71,6 @@ class Ours:
         names = {parameter: peer_name(name) for name, parameter in self.learner.named_parameters()}
         groups = self.stepper.optimizer.param_groups
         return {names[parameter]: group[key] for group in groups for parameter in group["params"]}
-
-
-def _keep(self: Tensor, probability: float) -> Tensor:
-    return self.copy_((probability + torch.rand(self.shape)).floor_())
 
 
 def compare_training(peer: Peer, dataset: ReidData, command: Command) -> Iterator[Check]:

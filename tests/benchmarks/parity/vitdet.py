@@ -11,10 +11,7 @@ where a difference is above its limit. A minute for 24 x 24 tokens; `--side 1024
 the recipe's 64 x 64.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.errors import UserError
 from tasks.detection.detector_specs import resolve_detector
 from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, VitMaps
 from tasks.task import load_task
-from tests.benchmarks.parity.checks import Check, report
+from tests.benchmarks.parity.checks import Check, checkout_parser, report
 from tests.benchmarks.parity.vitdet_peer import Peer
 from transfer.cli.command import read_command, task_recipe
 
@@ -36,21 +32,12 @@ DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compares everything; the exit status."""
-    parser = argparse.ArgumentParser(description="parity with detectron2's ViTDet")
-    parser.add_argument(
-        "--checkout", type=Path, required=True, help="a checkout of github.com/facebookresearch/detectron2"
-    )
+    parser = checkout_parser(__doc__)
     parser.add_argument("--side", type=int, default=384, help="of the images in pixels; the recipe's is 1024")
     parser.add_argument("--detector", default="mask_rcnn", help="of configs/detectors, with the simple pyramid")
     given = parser.parse_args(argv)
-    try:
-        peer = Peer(given.checkout.resolve())
-        ours = our_detector(given.side, given.detector)
-        checks = [*compare(ours, *peer.detector(ours, given.side), given.side)]
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
-    return report(checks)
+    peer, ours = Peer(given.checkout), our_detector(given.side, given.detector)
+    return report([*compare(ours, *peer.detector(ours, given.side), given.side)])
 
 
 def our_detector(side: int, name: str) -> Any:

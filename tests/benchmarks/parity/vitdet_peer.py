@@ -7,10 +7,6 @@ files import from elsewhere and do not use here is stood in for at run time.
 
 import copy
 import importlib
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,6 +18,7 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from backbones.errors import UserError
 from tasks.detection.feature_maps import VitMaps
+from tests.benchmarks.parity.checks import importing
 
 ROOMS = ("detectron2", "detectron2.layers", "detectron2.modeling", "detectron2.modeling.backbone")
 LAYERS = {
@@ -52,7 +49,7 @@ class Peer:
     """The peer's modules. Raises UserError where the checkout is not its repository."""
 
     def __init__(self, checkout: Path) -> None:
-        self.vit, self.fpn = _import(checkout / "detectron2")
+        self.vit, self.fpn = _import(checkout)
 
     def detector(self, ours: Any, side: int) -> tuple[Any, dict[str, str]]:
         """A copy of our detector around the peer's backbone and pyramid, and its names of our parameters.
@@ -110,21 +107,18 @@ def _take_weights(theirs: Any, ours: Any, names: dict[str, str]) -> None:
         peers[peer].copy_(ours.get_parameter(name))
 
 
-def _import(package: Path) -> tuple[ModuleType, ModuleType]:
-    file = package / "modeling" / "backbone" / "vit.py"
-    if not file.is_file():
-        raise UserError(f"{file}: not there; git clone https://github.com/facebookresearch/detectron2 in its place")
-    with _stand_ins(package), warnings.catch_warnings(action="ignore"):
-        layers = sys.modules["detectron2.layers"]
+def _import(checkout: Path) -> tuple[ModuleType, ModuleType]:
+    made = _stand_ins(checkout / "detectron2")
+    file, rooms = "detectron2/modeling/backbone/vit.py", ("detectron2", "fvcore")
+    with importing(checkout, file, "facebookresearch/detectron2", rooms, made):
         for name, wanted in LAYERS.items():
             module = importlib.import_module(f"detectron2.layers.{name}")
-            vars(layers).update({one: getattr(module, one) for one in wanted})
+            vars(made["detectron2.layers"]).update({one: getattr(module, one) for one in wanted})
         vit, fpn = (importlib.import_module(f"detectron2.modeling.backbone.{name}") for name in ("vit", "fpn"))
     return vit, fpn
 
 
-@contextmanager
-def _stand_ins(package: Path) -> Iterator[None]:
+def _stand_ins(package: Path) -> dict[str, ModuleType]:
     """Packages whose own beginnings would import what is compiled, and names that are imported but not used here."""
     made = {name: ModuleType(name) for name in ROOMS}
     for name, module in made.items():
@@ -147,12 +141,4 @@ def _stand_ins(package: Path) -> Iterator[None]:
         parent, _, child = name.rpartition(".")
         if parent:
             setattr(made[parent], child, module)
-    before = dict(sys.modules)
-    sys.modules.update(made)
-    try:
-        yield
-    finally:
-        for name in set(sys.modules) - set(before):
-            if name.partition(".")[0] in ("detectron2", "fvcore"):
-                del sys.modules[name]
-        sys.modules.update(before)
+    return made
