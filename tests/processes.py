@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from backbones.runtime import dist
+from backbones.runtime.ranks import Ranks
 from transfer.cli.interrupts import INTERRUPTED
 
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
@@ -154,6 +156,15 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.01)
+
+
+def start_rank(rank: int, port: int, count: int = 2, token_ranks: int = 1) -> Ranks:
+    """Make this process, which `spawn_ranks` has started, a rank on the CPU with one thread; `dist.stop()` ends it."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(count)}
+    torch.set_num_threads(1)
+    ranks = Ranks(rank, count, rank, count, token_ranks=token_ranks)
+    dist.start(ranks, torch.device("cpu"))
+    return ranks
 
 
 def spawn_ranks(work: Callable[..., object], *arguments: object, count: int = 2) -> None:

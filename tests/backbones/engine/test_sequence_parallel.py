@@ -1,6 +1,5 @@
 """Four real gloo processes, two to an image, against one."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from backbones.errors import UsageError
 from backbones.runtime import dist
 from backbones.runtime.ranks import Ranks
 from backbones.token_shards import Shards
-from tests.processes import spawn_ranks
+from tests.processes import spawn_ranks, start_rank
 from tests.support import context, fit_options
 
 SIZE = (32, 48)  # 6 patches and the class token: the ranks of a group have 3 and 4 tokens
@@ -41,10 +40,7 @@ def loss_of(features: Tensor) -> Tensor:
 
 
 def work(rank: int, port: int, folder: str) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "4"}
-    torch.set_num_threads(1)
-    ranks = Ranks(rank, 4, rank, 4, token_ranks=2)
-    dist.start(ranks, torch.device("cpu"))
+    ranks = start_rank(rank, port, count=4, token_ranks=2)
     shards, results = Shards(2), {}
     mine = IMAGES[2 * ranks.data.rank :][:2]
     for name in MODELS:

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from backbones.backbone import Backbone, create
-from backbones.engine.context import Context
 from backbones.engine.trained_weights import export_frozen, export_trained, load_head, read_head
 from backbones.errors import UserError
 from backbones.weights import head_digest
+from tests.support import context
 
 
 class Wrapped(nn.Module):
@@ -29,10 +29,6 @@ class Learner(nn.Module):
         super().__init__()
         self.within = nn.ModuleDict({"deep": backbone})
         self.head = nn.Linear(backbone.dim, 5)
-
-
-def context(folder: Path, **given: bool) -> Context:
-    return Context(device=torch.device("cpu"), precision="fp32", folder=folder, **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

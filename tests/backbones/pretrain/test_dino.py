@@ -1,5 +1,4 @@
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from backbones.runtime import dist
 from backbones.runtime.ranks import Ranks
 from backbones.settings import CONFIGS, read_yaml
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
-from tests.processes import spawn_ranks
+from tests.processes import spawn_ranks, start_rank
 from tests.support import context
 
 SMALL: dict[str, Any] = {"patch": 8, "stem": "conv", "weights": "random"}
@@ -130,10 +129,7 @@ def train(ranks: Ranks) -> dict[str, Any]:
 
 
 def work(rank: int, port: int, folder: str) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
-    torch.set_num_threads(1)
-    ranks = Ranks(rank, 2, rank, 2)
-    dist.start(ranks, torch.device("cpu"))
+    ranks = start_rank(rank, port)
     torch.save(train(ranks), Path(folder) / f"{rank}.pt")
     dist.stop()
 

@@ -30,9 +30,8 @@ from backbones.pretrain.supervised import METHOD, train_loader
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime import dist
-from backbones.runtime.ranks import Ranks
 from backbones.spec import BackboneSpec, resolve
-from tests.processes import spawn_ranks
+from tests.processes import spawn_ranks, start_rank
 from tests.support import PLAIN, context, tensors
 
 CLASSES = 3
@@ -206,11 +205,8 @@ TWO = {"sync_bn": True, "ema": 0.9, "validate_at": (1,), "drop_path": 0.4}
 
 
 def train_as_rank(rank: int, port: int, images: str, folder: str, given: dict[str, Any]) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ["XDG_CACHE_HOME"] = f"{folder}/cache-{rank}"
-    torch.set_num_threads(1)
-    ranks = Ranks(rank, 2, rank, 2)
-    dist.start(ranks, torch.device("cpu"))
+    ranks = start_rank(rank, port)
     here = context(Path(folder), ranks=ranks)
     scores, _ = METHOD.run(tiny(stem="conv"), opened(Path(images)), options(**given), here)
     torch.save(scores, f"{folder}/{rank}.pt")

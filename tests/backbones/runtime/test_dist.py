@@ -1,6 +1,5 @@
 """Two real gloo processes against one."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from backbones.errors import UserError
 from backbones.runtime import dist
 from backbones.runtime.ranks import Ranks, part_of_rank
 from tests.backbones.engine.test_sam import climbed, gradients, parameters, points
-from tests.processes import spawn_ranks
+from tests.processes import spawn_ranks, start_rank
 from tests.support import Classifier, context, fit_options, loader
 
 ROWS = torch.randn(8, 3, 4, 5, generator=torch.Generator().manual_seed(1))
@@ -85,10 +84,7 @@ def sharp_steps(ranks: Ranks) -> dict[str, Any]:
 
 
 def work(rank: int, port: int, folder: str) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
-    torch.set_num_threads(1)
-    ranks, cpu = Ranks(rank, 2, rank, 2), torch.device("cpu")
-    dist.start(ranks, cpu)
+    ranks, cpu = start_rank(rank, port), torch.device("cpu")
     results: dict[str, Any] = {}
     module = dist.synchronise_batch_norm(nn.Sequential(nn.BatchNorm2d(3)), cpu)
     mine = slice(4 * rank, 4 * rank + 4)

@@ -14,13 +14,14 @@ import pytest
 import transfer
 from tests.transfer.records.recorded import made as recorded
 from tests.transfer.records.recorded import trained
-from tests.transfer.report.tables.test_comparison import made
+from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.pairing import Matching, match
 from transfer.comparison.selection import select_arms
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.__main__ import main
+from transfer.report.figures.forest import forest_plot
 from transfer.report.page.html import page
 from transfer.report.page.sections import ReportRequest, sections
 
@@ -171,3 +172,13 @@ def test_the_ids_that_tables_print_are_selectors(folder: Path, capsys: pytest.Ca
     frame = transfer.compare(known, "run", *short).to_frame().set_index("score")
     assert frame.difference["top1"] == pytest.approx(float(expected[3]))
     assert main([str(folder), "--card", short[0]]) == 0
+
+
+def test_no_two_marks_of_a_forest_have_one_label(folder: Path) -> None:
+    runs = transfer.load(folder).runs
+    plot = forest_plot(compared(runs, "resnet18", "vit_tiny"), RunSet.of(runs))
+    assert plot is not None
+    settings = [(float(row["lr"]), float(row["warmup_epochs"])) for row in csv.DictReader(io.StringIO(plot.csv))]
+    assert settings == sorted({*settings})
+    labels = " ".join(re.findall(r">([^<>]+)</text>", plot.svg))
+    assert [labels.count(f"(lr {lr:.12g}, warmup_epochs {warmup:.12g})") for lr, warmup in settings] == [1] * 6

@@ -181,6 +181,10 @@ BAD: dict[str, tuple[Callable[[Files], object], str]] = {
         lambda files: files.update({named(files, "history.jsonl"): b"{}"}),
         "history.jsonl: not the file that the run wrote",
     ),
+    "an edited record": (
+        lambda files: files.update({named(files, "record.json"): files[named(files, "record.json")] + b" "}),
+        "edited after it was written",
+    ),
     "forged scores": (
         lambda files: forged(files, lambda r: replace(r, scores=r.scores | {"mAP": 0.99})),
         "mAP: 0.99 in the record",
