@@ -129,7 +129,7 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
         data = {"name": "toy_digits", "digest": "d" * 64}
         parent = made(tmp_path, stem, task="pretrain-dino", export=f"sha256:{stem}", dataset=data)
         for name, digest in (("toy_digits", "e" * 64), ("renamed", "d" * 64), ("other", "f" * 64)):
-            given = {"weights_id": f"sha256:{stem}", "dataset": {"name": name, "digest": digest}}
+            given: dict[str, Any] = {"weights_id": f"sha256:{stem}", "dataset": {"name": name, "digest": digest}}
             runs.append(made(tmp_path, stem, **given))
         runs.append(parent)
     comparison, shown = compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)
