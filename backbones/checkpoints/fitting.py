@@ -12,7 +12,9 @@ PLAIN = "plain state dict"
 AS_CONFIGURED, OF_EXPORT = "as configured", "of the export"
 """Mean and std that need no word."""
 _BLOCK = re.compile(r"(?!patch_embed)((?:[^.]+\.)*?\d+)\.")
-_CHANGES_FEATURES = re.compile(r"(norm|fc_norm|norm_pre|pre_norm|ln_pre|ln_post|pos_embed|\w+_tokens|reg_token)\b")
+_CHANGES_FEATURES = re.compile(
+    r"(norm|fc_norm|norm_pre|pre_norm|ln_pre|ln_post|pos_embed|sie_embed|\w+_tokens|(reg|dist)_token)\b"
+)
 """Tensors outside the blocks without which a model gives other features."""
 
 

@@ -72,7 +72,7 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         chosen = _choose(names, weights_key, passed_over, tensors, shortened(list(content)))
         layout = layout if chosen in names else LAYOUTS[-1]
         inside = {name.removeprefix(chosen): tensor for name, tensor in tensors.items() if name.startswith(chosen)}
-        state = _without_distillation(layout.to_timm(inside, known), known)
+        state = layout.to_timm(inside, known)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # a tensor that the layout has and the file lacks is missed wherever it is wanted
@@ -201,15 +201,6 @@ def _choose(
         held += f"; tensors such as {', '.join([*tensors][:3])}" if tensors else f"; no tensors; {_SAVE}"
     wrong = "which network is meant?" if best else f"no network{f' {key}' if key else ' that is recognised'}"
     raise UserError(f"{wrong}; {held}; --weights-key NAME takes one by its name or the prefix of its tensors")
-
-
-def _without_distillation(state: dict[str, Tensor], known: Collection[str]) -> dict[str, Tensor]:
-    """Drop a distilled DeiT's distillation token and its position, unless the model has one."""
-    if "dist_token" not in state or "dist_token" in known:
-        return state
-    positions = state.pop("pos_embed")  # class token, distillation token, patches
-    del state["dist_token"]
-    return state | {"pos_embed": torch.cat([positions[:, :1], positions[:, 2:]], dim=1)}
 
 
 def _facts_of_transformers(path: Path) -> dict[str, Any]:
