@@ -1,5 +1,6 @@
 """Pretrained weights: where they lie, what identifies them, how they get into a model. Never touches the network."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from backbones.checkpoints.state_dicts import Network
+    from backbones.positions import Grid
 
 _SOURCES = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>")
 _PARTS = {
@@ -163,11 +165,20 @@ def read_weights(
         raise UserError(f"{located.path}: {error}") from None
     if not config and not network.layout:
         network = replace(network, layout=PLAIN)
-    if not old or not new or old == new:
+    if not old or not new:
         return network, ""
-    guessed = not size and network.layout == PLAIN and network.state["pos_embed"].ndim == 3
-    hint = " (--weights-size H W if the file's images were not square)" if guessed else ""
-    return network, f"{old[0]} x {old[1]} -> {new[0]} x {new[1]}{hint}"
+    known = bool(size) or network.state["pos_embed"].ndim == 4
+    return network, _describe(old, new, known=known, plain=network.layout == PLAIN)
+
+
+def _describe(old: "Grid", new: "Grid", *, known: bool, plain: bool) -> str:
+    """Return what was done to positions, where another grid is possible or theirs changed."""
+    square = math.isqrt(old[0] * old[1]) ** 2 == old[0] * old[1]
+    if old == new and (known or old[0] == old[1] or not square):
+        return ""
+    text = f"{old[0]} x {old[1]}" + (f" -> {new[0]} x {new[1]}" if old != new else "")
+    hint = "" if known or not (plain or old == new) else " (--weights-size H W if its images had another shape)"
+    return text + hint
 
 
 def load_weights(

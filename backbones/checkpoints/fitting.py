@@ -31,7 +31,7 @@ class Loaded:
     left_out: int
     "tensors of the file that belong to no backbone: heads, decoders"
     positions: str
-    "the grid of the file's positions and that of the model, where they differ"
+    "the grid of the file's positions and that of the model, where they differ or another one is possible"
     statistics: str
     "whose mean and std images are normalised by"
     dropped: list[str]

@@ -1,8 +1,9 @@
-"""Exported weights that changed after they were written: refused; where they are allowed, never mixed with others."""
+"""Weights that changed after they were written, or do not fit: refused; where they are allowed, said and recorded."""
 
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import transfer
@@ -38,3 +39,25 @@ def test_changed_weights_are_refused_and_keep_their_marks_where_they_are_allowed
     (record,) = [one.record for one in transfer.load(tmp_path / "runs")]
     assert record.origin["modified"]
     assert record.origin["smoke"]
+
+
+def test_what_is_taken_of_a_file_is_said_and_recorded_and_what_is_dropped_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = create("tiny", img_size=96).model.state_dict() | {"blocks.0.ls1.gamma": torch.ones(64)}
+    torch.save(state, tmp_path / "w.pth")
+    command = ["knn", "--backbone", "vit_tiny", "--weights", str(tmp_path / "w.pth"), "--load", "partial", *QUICK]
+    command += ["--out", str(tmp_path / "runs")]
+    assert "without a place in the model: blocks.*.ls1. " in refused(command, capsys)
+    assert run([*command, "--allow-dropped", "--weights-size", "96", "96"]) == 0
+    line = (
+        f"weights {tmp_path}/w.pth: plain state dict; positions 6 x 6 -> 2 x 2; mean and std of ImageNet, not known to "
+        "be this file's (--mean, --std); dropped: blocks.*.ls1"
+    )
+    assert line in " ".join(capsys.readouterr().err.split())
+    (record,) = [one.record for one in transfer.load(tmp_path / "runs")]
+    assert line in record.notes
+    assert record.details["weights"]["dropped"] == ["blocks.*.ls1"]
+    assert record.backbone["mean"] == [0.485, 0.456, 0.406]
+    assert "allow_dropped" not in record.run_key_content["backbone"]
+    assert run([*command, "--weights-size", "96", "96"]) == 0, "reused"

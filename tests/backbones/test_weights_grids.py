@@ -1,0 +1,240 @@
+"""Weights in a model of the same and of another grid, fitting wholly or in part, and their pixel statistics."""
+
+import re
+from dataclasses import asdict
+
+import pytest
+import timm
+import torch
+from timm.models.vision_transformer import VisionTransformer
+
+from backbones.backbone import create
+from backbones.checkpoints.exports import export
+from backbones.checkpoints.fitting import check_partial
+from backbones.errors import UserError
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, resolve
+
+HALF = ((0.5,) * 3, (0.5,) * 3)
+IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
+
+
+def timms(size, seed=1, **options):
+    """A model of timm's own class, as large as `tiny`; at other sizes timm resamples its positions."""
+    torch.manual_seed(seed)
+    model = VisionTransformer(
+        img_size=size, embed_dim=64, depth=2, num_heads=2, num_classes=0, dynamic_img_size=True, **options
+    )
+    for name, parameter in model.named_parameters():
+        torch.nn.init.normal_(parameter, 1.0 if name.endswith("gamma") else 0.0, 0.3)
+    return model.eval()
+
+
+def resized(model, size):
+    """The positions of one of timm's models at an image size, as timm brings them there."""
+    copy = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=(64, 256))
+    copy.load_state_dict(model.state_dict())
+    copy.set_input_size(size)
+    return copy.pos_embed
+
+
+def below(prefix, state):
+    return {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
+
+def dino(state):
+    other, head = (
+        below("module.backbone.", {k: t + 1 for k, t in state.items()}),
+        {"head.last_layer.weight_g": torch.ones(3)},
+    )
+    return {"student": other, "teacher": below("backbone.", state) | head}
+
+
+def mae(state):
+    return {"model": state | {"decoder_embed.weight": torch.ones(3, 3), "mask_token": torch.ones(1, 1, 3)}}
+
+
+LAYOUTS = {"plain": lambda state: state, "dino": dino, "mae": mae}
+GRIDS = {
+    # pixels there, pixels here, `weights_size`; whether it loads
+    "same": ((64, 64), (64, 64), None, True),
+    "same, twice as wide": ((64, 128), (64, 128), None, True),
+    "same, a square number": ((128, 32), (128, 32), None, True),
+    "same, stated": ((48, 64), (48, 64), (48, 64), True),
+    "square": ((96, 96), (128, 64), None, True),
+    "square, stated": ((96, 96), (128, 64), (96, 96), True),
+    "stated": ((128, 64), (64, 64), (128, 64), True),
+    "turned": ((128, 64), (64, 128), (128, 64), True),
+    "a square number, stated": ((128, 32), (64, 64), (128, 32), True),
+    "portrait": ((128, 64), (64, 64), None, False),
+    "landscape": ((64, 128), (96, 96), None, False),
+    "stated wrongly": ((64, 64), (128, 64), (128, 64), False),
+}
+
+
+@pytest.mark.parametrize("load", ["strict", "partial"])
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_features_are_those_of_timms_model_or_the_grid_is_asked_for(layout, grid, load, tmp_path):
+    there, here, stated, loads = GRIDS[grid]
+    model = timms(there)
+    torch.save(LAYOUTS[layout](dict(model.state_dict())), tmp_path / "w.pth")
+    options = {"weights": str(tmp_path / "w.pth"), "img_size": here, "load": load, "weights_size": stated}
+    if not loads:
+        with pytest.raises(UserError, match=r"`pos_embed` has \d+ positions, .*; give --weights-size H W"):
+            create("tiny", **options, mean=HALF[0], std=HALF[1])
+        return
+    backbone, images = create("tiny", **options, mean=HALF[0], std=HALF[1]).eval(), torch.rand(2, 3, *here)
+    torch.testing.assert_close(backbone.pooled(images), model(2 * images - 1), rtol=1e-5, atol=1e-5)
+    taken, square = [f"{size[0] // 16} x {size[1] // 16}" for size in (there, here)], grid == "same, a square number"
+    assert (f"positions {' -> '.join(taken)}" in str(backbone.loaded)) == (there != here)
+    assert (f"positions {taken[0]} (--weights-size" in str(backbone.loaded)) == square
+    assert ("--weights-size" in str(backbone.loaded)) == (
+        square or (there != here and not stated and layout == "plain")
+    )
+
+
+def test_registers_and_positions_of_the_class_token_as_timm_reads_them(tmp_path):
+    """DINOv2's files have a position for the class token, and timm's models none."""
+    name = "vit_small_patch14_reg4_dinov2"
+    source = timm.create_model(name, num_classes=0, img_size=70, dynamic_img_size=True).eval()
+    for parameter in source.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.1)
+    state, first = dict(source.state_dict()), torch.randn(1, 1, 384)
+    state |= {"register_tokens": state.pop("reg_token"), "mask_token": torch.ones(1, 384)}
+    state |= {"cls_token": state["cls_token"] - first, "pos_embed": torch.cat([first, state["pos_embed"]], 1)}
+    torch.save(state, tmp_path / "w.pth")
+    backbone, images = (
+        create(name, weights=str(tmp_path / "w.pth"), img_size=(56, 112)).eval(),
+        torch.rand(1, 3, 56, 112),
+    )
+    torch.testing.assert_close(backbone.model(images), source(images), rtol=1e-4, atol=1e-4)
+    assert str(backbone.loaded).endswith("DINOv2 checkpoint; positions 5 x 5 -> 4 x 8; mean and std of DINOv2")
+
+
+def test_an_export_and_a_yaml_state_their_size(tmp_path):
+    model = create("vit_tiny_patch16_224", weights="random", img_size=(64, 256))
+    export(model, tmp_path / "out")
+    there, here = (resized(model.model, (64, 256)), resized(model.model, (128, 128)))
+    loaded = create("vit_tiny_patch16_224", weights=str(tmp_path / "out"), img_size=128).model
+    assert torch.equal(loaded.pos_embed, here)
+    torch.save(model.model.state_dict() | {"pos_embed": there}, tmp_path / "w.pth")
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny_patch16_224\nweights: w.pth\nweights_size: [64, 256]\n")
+    loaded = create(str(tmp_path / "mine.yaml"), img_size=128)
+    assert torch.equal(loaded.model.pos_embed, here)
+    assert loaded.spec.identity() != create(str(tmp_path / "mine.yaml"), img_size=128, weights_size=128).spec.identity()
+
+
+def without(pattern):
+    return lambda state: {name: tensor for name, tensor in state.items() if not re.search(pattern, name)}
+
+
+def wider(state):
+    """Twice as many hidden channels."""
+    sides = {"fc1.weight": 0, "fc1.bias": 0, "fc2.weight": 1}
+    return {
+        name: torch.cat([tensor] * 2, sides[side]) if (side := name.partition("mlp.")[2]) in sides else tensor
+        for name, tensor in state.items()
+    }
+
+
+SCALES = {f"blocks.{i}.ls{j}.gamma": torch.ones(64) for i in (0, 1) for j in (1, 2)}
+NEW = {
+    # of the file's model; of ours; what stays as initialised; what is dropped
+    "stem": ({}, {"stem": "conv"}, ["patch_embed"], ["patch_embed"]),
+    "attention": (
+        {}, {"attention": "relu"}, ["blocks.*.attn.k_norm (2)", "blocks.*.attn.q_norm (2)"], []
+    ),
+    "gate": ({}, {"gate": "silu"}, ["blocks.*.attn.gate (2)"], []),
+    "ffn": ({}, {"ffn": "conv1d"}, ["blocks.*.mlp (2)"], ["blocks.*.mlp (2)"]),
+    "ffn without norm": ({}, {"ffn": "no_norm"}, [], ["blocks.*.norm2 (2)"]),
+    "pooling": ({}, {"pool": "gap"}, [], ["cls_token"]),
+    "deeper": ({}, {"depth": 4}, ["blocks.* (2)"], []),
+    "shallower": ({}, {"depth": 1}, [], ["blocks.*"]),
+    "volo": ({"arch": "volo_tiny"}, {"arch": "volo_tiny", "stem": "conv"}, ["patch_embed"], ["patch_embed"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", NEW)
+def test_partial_puts_a_new_part_on_weights_and_says_what_stays_behind(part, tmp_path):
+    there, here, untrained, dropped = NEW[part]
+    torch.save(create("tiny", img_size=64, **there).model.state_dict(), tmp_path / "w.pth")
+    loaded = create("tiny", weights=str(tmp_path / "w.pth"), img_size=64, load="partial", **here).loaded
+    assert (loaded.untrained, loaded.dropped) == (untrained, dropped)
+    said = {"newly initialized": untrained, "dropped": dropped}
+    assert str(loaded).endswith("; ".join(f"{title}: {', '.join(names)}" for title, names in said.items() if names))
+
+
+REFUSED = {
+    # of the file's model, what happens to its tensors, of ours, what is said, whether `allow_dropped` takes it
+    "layer scale": ({}, lambda s: s | SCALES, {}, r"a place in the model: blocks.\*.ls1 \(2\), blocks.\*.ls2", True),
+    "registers": ({}, lambda s: s | {"register_tokens": torch.ones(1, 4, 64)}, {}, "in the model: reg_token", True),
+    "q/k norm": ({"attention": "relu"}, dict, {}, r"model: blocks.\*.attn.k_norm \(2\), blocks.\*.attn.q_norm", True),
+    "no q/k norm": ({"attention": "relu"}, dict, {"attention": "relu", "qk_norm": False}, "model: .*k_norm", True),
+    "MAE's fc_norm": (
+        {}, lambda s: {n.replace("norm.", "fc_norm.") if n[:4] == "norm" else n: t for n, t in s.items()},
+        {"pool": "mean"}, "missing in the file: norm; without a place in the model: fc_norm", True,
+    ),
+    "stem not named": ({"stem": "conv"}, dict, {}, "missing in the file: patch_embed", True),
+    "no class token": ({"pool": "gap"}, dict, {}, "missing in the file: cls_token", True),
+    "no positions": ({}, without("pos_embed"), {}, "missing in the file: pos_embed", True),
+    "class token alone": ({}, without("^(?!cls)"), {}, "holds no network that is recognised", False),
+    "no blocks": ({}, without("blocks"), {}, "0 of 2 blocks are filled, less than half", False),
+    "half of each block": ({}, without("mlp"), {}, r"0 of 2 blocks .* missing: blocks.\*.mlp \(2\)", False),
+    "another width of the FFN": ({}, wider, {}, "0 of 2 blocks .*unused: blocks.*mlp", False),
+    "too deep": ({}, dict, {"depth": 5}, "2 of 5 blocks are filled, less than half", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_partial_refuses_what_would_give_other_features(case, tmp_path):
+    there, change, here, said, allowed = REFUSED[case]
+    torch.save(change(dict(create("tiny", img_size=64, **there).model.state_dict())), tmp_path / "w.pth")
+    options = {"weights": str(tmp_path / "w.pth"), "img_size": 64, "load": "partial", **here}
+    with pytest.raises(UserError, match=said):
+        create("tiny", **options)
+    if not allowed:
+        with pytest.raises(UserError, match=said):
+            create("tiny", **options, allow_dropped=True)
+        return
+    backbone = create("tiny", **options, allow_dropped=True)
+    assert "allow_dropped" not in backbone.spec.identity()
+    loaded = backbone.loaded
+    assert loaded.untrained + loaded.dropped
+
+
+def test_partial_refuses_to_drop_the_bias_of_a_weight_that_it_takes():
+    taken, bias = {"blocks.0.fc.weight", "patch_embed.proj.weight"}, {"patch_embed.proj.bias"}
+    check_partial(taken, set(), {"patch_embed.conv.bias"}, ("(?!)", "(?!)"), False)
+    for missing, unused in ((set(), bias), (bias, set())):
+        with pytest.raises(UserError, match=r"patch_embed\.proj\.bias"):
+            check_partial(taken, missing, unused, ("(?!)", "(?!)"), False)
+
+
+STATISTICS = {
+    # backbone, options, layout; mean and std, what is said of them
+    "of a layout": ("vit_small_patch16_224", {}, dino, IMAGENET, "mean and std of DINO"),
+    "of a layout, ours": ("vit_tiny", {}, dino, IMAGENET, "mean and std of DINO"),
+    "not known": (
+        "vit_small_patch16_224",
+        {},
+        dict,
+        HALF,
+        "mean and std of timm's augreg_in21k_ft_in1k weights, not known",
+    ),
+    "not known, ours": ("vit_tiny", {}, dict, IMAGENET, "mean and std of ImageNet, not known to be this file's"),
+    "given": ("vit_small_patch16_224", {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}, dict, IMAGENET, ""),
+    "given, others": ("vit_tiny", {"mean": HALF[0], "std": HALF[1]}, dino, HALF, "as configured, not those of DINO"),
+    "configured": ("tiny", {}, dict, IMAGENET, ""),
+}
+
+
+@pytest.mark.parametrize("case", STATISTICS)
+def test_whose_mean_and_std_are_taken(case, tmp_path):
+    name, given, layout, expected, said = STATISTICS[case]
+    torch.save(layout(dict(create(name, weights="random").model.state_dict())), tmp_path / "w.pth")
+    spec = resolve(name, weights=str(tmp_path / "w.pth"), **given)
+    assert (spec.mean, spec.std) == (expected if given or name == "tiny" else (None, None))  # before the file is read
+    backbone = create(spec)
+    assert (backbone.spec.mean, backbone.spec.std) == expected
+    assert said in str(backbone.loaded) if said else "mean and" not in str(backbone.loaded)
+    assert asdict(backbone.loaded)["statistics"]
