@@ -163,7 +163,7 @@ def open_classification(
 def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool, notes: list[str]) -> Split:
     """Return the split without damaged images, and add to `notes`. Raises UserError when a class has none left."""
     bad, said = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
-    notes += said
+    notes += [f"{split.name}: {note}" for note in said]
     if not len(bad):
         return split
     rest = split.select(np.setdiff1d(np.arange(len(split)), bad))

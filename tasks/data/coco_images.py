@@ -41,7 +41,7 @@ def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Spli
         _check_sizes(split, [header for header in headers[name] if not isinstance(header, str)])
     turned = sum(header[2] != 1 for header in found if not isinstance(header, str))
     read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
-    return splits, len(bad), [f"{spec.name}: {turned} images have an EXIF orientation; they are {read}"] * (turned > 0)
+    return splits, len(bad), [f"{turned} images have an EXIF orientation; they are {read}"] * (turned > 0)
 
 
 def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:

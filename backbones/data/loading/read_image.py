@@ -104,7 +104,7 @@ def orientation(image: Any) -> int:
         stated: Any = getattr(image, "getexif", dict)().get(ExifTags.Base.Orientation)
     except DAMAGED:
         return 1
-    return stated if stated in range(1, 9) else 1
+    return int(stated) if stated in range(1, 9) else 1
 
 
 def _in_8_bits(file: Image.Image) -> Image.Image:

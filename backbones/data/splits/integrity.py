@@ -59,7 +59,7 @@ def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray
     bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
     raise_if_damaged([*bad.values()], len(split), name, skip=skip)
     turned = sum(found != 1 for found in verdicts) - len(bad)
-    notes = [f"{name}: {turned} images have an EXIF orientation; they are read as stored"] * (turned > 0)
+    notes = [f"{turned} images have an EXIF orientation; they are read as stored"] * (turned > 0)
     return np.array([*bad], dtype=np.int64), notes
 
 

@@ -41,7 +41,7 @@ def test_orientations_are_counted_and_reasons_remembered(split):
         with pytest.raises(UserError, match=r"1 of 7 images cannot be read:\n.*0\.jpg: .* \(mode F, values from "):
             check_split(split, name="set")
         assert check_split(split, name="set", skip=True)[1] == [
-            "set: 2 images have an EXIF orientation; they are read as stored"
+            "2 images have an EXIF orientation; they are read as stored"
         ]
 
 
