@@ -24,8 +24,8 @@ from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData
+from tasks.data.segmentations import mask_library
 from tasks.detection import mmlab
-from tasks.detection.coco.flat_arrays import mask_library
 from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
 from tasks.detection.coco.scores import evaluate, resampled, scores
 from tasks.detection.detector_specs import DetectorSpec, resolve_detector

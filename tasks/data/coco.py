@@ -271,7 +271,7 @@ def _check_usable(splits: Splits) -> None:
         elif not len(split.ids):
             fault = f"no annotations of the {WORDS[name]} images"
         elif name == "train" and not split.trained.any():
-            fault = "no object to train on: all are crowds, ignored, below a pixel in a side, or outside of their image"
+            fault = "no object to train on: all are crowds, ignored, without area, below a pixel or outside the image"
         elif name == "val" and split.crowd.all():
             fault = "no object to score: all are crowds"
         if fault:

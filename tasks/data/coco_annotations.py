@@ -22,8 +22,7 @@ from backbones.errors import UserError, shortened
 from tasks.data.coco_checks import FIELDS, check_entries, check_unique, rle_fault
 from tasks.data.coco_json import HINT, Unsure, fast_tables, whole_tables
 from tasks.data.coco_split import CocoImage, CocoSplit
-from tasks.data.segmentations import Collector, Segmentations
-from tasks.detection.coco.flat_arrays import encoded_masks, mask_areas
+from tasks.data.segmentations import Collector, Segmentations, encoded_mask, mask_library
 
 POINTS = 3
 SLACK = 0.005
@@ -57,7 +56,6 @@ def read_split(
     if not (folder / first).exists() and (folder.parent / first).exists():  # names with the folder in front
         folder = folder.parent
     split = annotations.split(name, file, folder)
-    _check_boxes(split)
     trained, boxes = _fit_boxes(split)
     return replace(split, trained=trained), annotations.classes, boxes | annotations.counts
 
@@ -228,17 +226,19 @@ def _assemble(file: Path, lists: _Lists) -> _Annotations:
         if fault := rle_fault(segmentations[int(row)], described.height, described.width):
             raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask anew")
     boxes, areas = np.array(lists.boxes, dtype=np.float64).reshape(-1, 4), np.array(lists.areas, dtype=np.float64)
+    sizes = np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2)
+    _check_boxes(file, boxes, areas, sizes[image])
     computed = np.flatnonzero(np.isnan(areas)).tolist()
     for row in computed:
-        size, mask = images[image[row]], segmentations[row]
-        masks = encoded_masks([mask], [{"image_id": 0}], {0: (size.height, size.width)}) if mask else None
-        areas[row] = mask_areas(masks)[0] if masks is not None else boxes[row, 2] * boxes[row, 3]
+        width, height = sizes[image[row]].tolist()
+        mask = segmentations[row]
+        areas[row] = mask_library().area(encoded_mask(mask, height, width)) if mask else boxes[row, 2:].prod()
     order = np.argsort(image, kind="stable")
     return _Annotations(
         content=lists.content,
         image_ids=np.array(image_ids, dtype=np.int64),
         image_names=PackedNames(image.file_name.replace("\\", "/") for image in images),
-        image_sizes=np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2),
+        image_sizes=sizes,
         classes=classes,
         ids=ids[order],
         image=image[order],
@@ -264,16 +264,16 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
     return np.searchsorted(ids, values)
 
 
-def _check_boxes(split: CocoSplit) -> None:
-    """Raise UserError if most boxes are corners: their areas say so, or the image ends before x + width."""
-    start, sides, limits = split.boxes[:, :2], split.boxes[:, 2:], split.sizes()[split.image]
+def _check_boxes(file: Path, boxes: NDArray[Any], areas: NDArray[Any], limits: NDArray[Any]) -> None:
+    """Raise UserError if most boxes [M, 4] are corners, by their areas [M] or the sizes [M, 2] of their images."""
+    start, sides = boxes[:, :2], boxes[:, 2:]
     across = sides - start
-    by_area = _spans(across, split.areas) & ~_spans(sides, split.areas) & (across > 0).all(axis=1)
+    by_area = _spans(across, areas) & (across > 0).all(axis=1)
     beyond = (start + sides > limits + 1).any(axis=1) & ((across > 0) & (sides <= limits + 1)).all()
-    if (telling := int((by_area | beyond).sum())) > len(across) / 2:
+    if (telling := int(((by_area | beyond) & ~_spans(sides, areas)).sum())) > len(boxes) / 2:
         raise UserError(
-            f"{split.file}: {telling} of {len(across)} boxes are corners (x1, y1, x2, y2), as their `area` or the size "
-            "of the image says; COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
+            f"{file}: {telling} of {len(boxes)} boxes are corners (x1, y1, x2, y2), as their `area` or the size of the "
+            "image says; COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
         )
 
 
@@ -289,7 +289,7 @@ def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
     flat = (sides <= 0).any(axis=1) | (split.areas <= 0)
     outside = ((low + sides <= 0) | (low >= limits)).any(axis=1)
     faults = np.array([split.crowd, split.ignored, flat, outside, (sides < 1).any(axis=1)])
-    trained = ~faults.any(axis=0)
+    trained: NDArray[Any] = ~faults.any(axis=0)
     counts = np.bincount(faults.argmax(axis=0)[~trained], minlength=len(faults)).tolist()
     clipped = ((low < -SLACK) | (low + sides > limits + SLACK)).any(axis=1) & trained
     return trained, dict(zip(FAULTS, (*counts, int(clipped.sum())), strict=True))

@@ -226,7 +226,7 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
 def _copied_queries(data: ReidData) -> list[str]:
     """Return a line if copies of queries in the gallery count as matches, as their cameras or files are others."""
     images = data.images()
-    pairs = data.cameras and [
+    pairs = [
         (query, data.gallery[row])
         for place, row in shared_images(images["query"], images["gallery"])
         if (query := data.query[place]).camera != data.gallery[row].camera

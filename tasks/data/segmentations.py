@@ -1,5 +1,6 @@
 """The segmentations of many objects in a few blocks of memory. Letters: M objects, P polygons, N coordinates."""
 
+import importlib
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.splits.packed_names import PackedNames
+from backbones.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,3 +115,23 @@ class Collector:
             "encoding": np.array(self.encoding, dtype=np.int64),
             "encodings": PackedNames(json.dumps(encoding, separators=(",", ":")) for encoding in self.encodings),
         }
+
+
+def encoded_mask(mask: Any, height: int, width: int) -> dict[str, Any]:
+    """Return the compressed run-length encoding of polygons, of lengths, or of an encoding."""
+    library = mask_library()
+    if isinstance(mask, list):
+        mask = library.merge(library.frPyObjects(mask, height, width))
+    elif isinstance(mask["counts"], list):
+        mask = library.frPyObjects(mask, *mask["size"])
+    encoding: dict[str, Any] = mask
+    return encoding
+
+
+def mask_library() -> Any:
+    """Return faster-coco-eval's functions on run-length encodings. Raises UserError when it is not installed."""
+    try:
+        return importlib.import_module("faster_coco_eval.core.mask")
+    except ImportError as error:
+        hint = "`pip install -e '.[detection]'`"
+        raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); {hint}") from None

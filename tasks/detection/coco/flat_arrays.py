@@ -4,7 +4,6 @@ Letters: N detections, G objects, I images, K categories, A area ranges.
 Masks become run-length encodings by faster-coco-eval, which is imported only then.
 """
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.errors import UserError, shortened
+from backbones.errors import shortened
+from tasks.data.segmentations import encoded_mask, mask_library
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def truth_from(truth: dict[str, Any], kind: str) -> Objects:
         category=_places([annotation["category_id"] for annotation in annotations], categories, "category"),
         area=np.array([annotation["area"] for annotation in annotations], dtype=np.float64),
         boxes=_boxes(annotations),
-        masks=encoded_masks([_truth_mask(one, *sizes[one["image_id"]]) for one in annotations], annotations, sizes)
+        masks=_encoded([_truth_mask(one, *sizes[one["image_id"]]) for one in annotations], annotations, sizes)
         if kind == "segm"
         else None,
         crowd=np.array([bool(annotation.get("iscrowd", 0)) for annotation in annotations], dtype=bool),
@@ -127,8 +127,8 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
     order, rank = order[rank < most], rank[rank < most]
     kept = [results[place] for place in order]
     boxes = corners[order]
-    masks = encoded_masks([result["segmentation"] for result in kept], kept, objects.sizes) if kind == "segm" else None
-    area = boxes[:, 2] * boxes[:, 3] if masks is None else mask_areas(masks)
+    masks = _encoded([result["segmentation"] for result in kept], kept, objects.sizes) if kind == "segm" else None
+    area = boxes[:, 2] * boxes[:, 3] if masks is None else _areas(masks)
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
 
 
@@ -160,30 +160,14 @@ def _truth_mask(annotation: dict[str, Any], height: int, width: int) -> Any:
     return [[x, y, x, bottom, right, bottom, right, y]]
 
 
-def encoded_masks(
-    masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]
-) -> NDArray[Any]:
+def _encoded(masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]) -> NDArray[Any]:
     """Return the compressed run-length encodings [M] of polygons, count lists and encodings, object."""
-    library, encoded = mask_library(), np.empty(len(masks), dtype=object)
+    encoded = np.empty(len(masks), dtype=object)
     for place, (mask, entry) in enumerate(zip(masks, entries)):
-        if isinstance(mask, list):
-            encoded[place] = library.merge(library.frPyObjects(mask, *sizes[entry["image_id"]]))
-        elif isinstance(mask["counts"], list):
-            encoded[place] = library.frPyObjects(mask, *mask["size"])
-        else:
-            encoded[place] = mask
+        encoded[place] = encoded_mask(mask, *sizes[entry["image_id"]])
     return encoded
 
 
-def mask_areas(masks: NDArray[Any]) -> NDArray[Any]:
+def _areas(masks: NDArray[Any]) -> NDArray[Any]:
     """Return the areas [M] of masks in square pixels, float64."""
     return np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)
-
-
-def mask_library() -> Any:
-    """Return faster-coco-eval's functions on run-length encodings. Raises UserError when it is not installed."""
-    try:
-        return importlib.import_module("faster_coco_eval.core.mask")
-    except ImportError as error:
-        hint = "`pip install -e '.[detection]'`"
-        raise UserError(f"masks are scored with faster-coco-eval, which cannot be imported ({error}); {hint}") from None

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.detection.coco.flat_arrays import Detections, FlatArrays, Objects, mask_library
+from tasks.data.segmentations import mask_library
+from tasks.detection.coco.flat_arrays import Detections, FlatArrays, Objects
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 AREAS = np.array([(0, 1e10), (0, 32**2), (32**2, 96**2), (96**2, 1e10)])

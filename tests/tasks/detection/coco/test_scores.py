@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from tasks.detection.coco import flat_arrays
+from tasks.data import segmentations
 from tasks.detection.coco.averages import RECALLS, Averager, _needed
 from tasks.detection.coco.match_arrays import PREFIX, Matches
 from tasks.detection.coco.matching import AREAS
@@ -187,7 +187,7 @@ def test_without_the_library(monkeypatch):
     def missing(name):
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(flat_arrays.importlib, "import_module", missing)
+    monkeypatch.setattr(segmentations.importlib, "import_module", missing)
     truth, results = drawn(1)
     with pytest.raises(UserError, match=r"pip install -e '\.\[detection\]'"):
         evaluate(truth, results, "segm")
