@@ -139,7 +139,7 @@ def read_weights(
     Raises:
         UserError: the file is damaged, an export of another model, or does not tell its position grid.
     """
-    from backbones.channels import fit_channels
+    from backbones.checkpoints.channels import fit_channels
     from backbones.checkpoints.state_dicts import read_network
     from backbones.positions import fit_positions, grid_of, source_grid
 
