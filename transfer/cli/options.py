@@ -221,8 +221,8 @@ class BackboneOptions:
     class_position: bool | None = None
     """Position embedding for the class token."""
     in_chans: int | None = None
-    """Channels of the images, 3 by default. 1 is grey, 4 RGBA; others come from a reader of yours with `decode`. Weights
-    of RGB are adapted as timm does."""
+    """Channels of the images, 3 by default. 1 is grey, 4 RGBA; others come from a reader with `decode`. Weights of RGB
+    are adapted as timm does."""
     mean: tuple[float, ...] | None = None
     """Pixel mean in [0, 1]; by default the backbone's own."""
     std: tuple[float, ...] | None = None
