@@ -4,6 +4,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from backbones.data.spec import DatasetSpec, text_option
@@ -39,7 +40,7 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         name = text_option(spec, part)
         if name and name != ONE_EACH and ((root / name).is_file() or part != "train"):
             rows[part] = list(_rows(root / name, root, images, columns, header=header, part=part))
-    splits = Splits(**{part: [] for part in PARTS} | _samples(rows))
+    splits = _splits(rows)
     if spec.options["gallery"] == ONE_EACH:
         seeds = chosen_splits(spec, DRAWS)
         drawn = [_draw_gallery(splits.query, seed) for seed in seeds]
@@ -94,7 +95,7 @@ def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         part: list(_rows(root / f"list_{part}.txt", root, f"{folder}/{{}}", ["image", "identity"], MSMT17_CAMERA))
         for part, folder in folders.items()
     }
-    return Splits(**_samples(rows), version=versions[0])
+    return replace(_splits(rows), version=versions[0])
 
 
 def _rows(
@@ -119,13 +120,12 @@ def _rows(
             yield f"{root}/{name}", cells["identity"], int(seen_by)
 
 
-def _samples(rows: dict[str, list[_Row]]) -> dict[str, list[Sample]]:
+def _splits(rows: dict[str, list[_Row]]) -> Splits:
     """Return the samples of each list. Identities that are names are numbered in sorted order over all lists."""
     names = sorted({identity for part in rows.values() for _, identity, _ in part})
     numbers = {name: number for number, name in enumerate(names)}
     if all(re.fullmatch(r"-?\d+", name) for name in names):
         numbers = {name: int(name) for name in names}
-    return {
-        part: [Sample(file, numbers[identity], camera) for file, identity, camera in listed]
-        for part, listed in rows.items()
-    }
+    parts = {part: [Sample(file, numbers[name], camera) for file, name, camera in rows[part]] for part in rows}
+    train, query, gallery = (parts.get(part, []) for part in PARTS)
+    return Splits(train=train, query=query, gallery=gallery, val=parts.get("val"))
