@@ -38,7 +38,7 @@ def tuned(
     """A fine-tuning, by default in one process and with statistics of batch norm of each process."""
     options = {"lr": 0.1, "epochs": 10, "sync_bn": False, "optimizer": "sgd", "momentum": 0.9} | options
     environment = {"world_size": world, "precision": "fp32"}
-    given = {"backbone": backbone, "options": options, "environment": environment}
+    given: dict[str, Any] = {"backbone": backbone, "options": options, "environment": environment}
     return made(root, "conv", task="finetune", level=level, seed=seed, **given)
 
 
