@@ -77,7 +77,7 @@ def rename(state: State, *rules: tuple[str, str]) -> State:
     """
     renamed: State = {}
     for name, tensor in state.items():
-        new = reduce(lambda text, rule: re.sub(*rule, text), rules, name)
+        new = reduce(lambda text, rule: re.sub(rule[0], rule[1], text), rules, name)
         if new in renamed:
             raise UserError(f"two tensors would be `{new}`: `{name}` and one before it")
         renamed[new] = tensor
@@ -138,7 +138,7 @@ def _renamed(state: State, known: Collection[str]) -> State:
 
 def _big_vision(state: State, known: Collection[str]) -> State:
     """Bring flax's tensors to torch's shapes, those of a scan over the blocks one by one."""
-    flat = {}
+    flat: State = {}
     for name, tensor in state.items():
         if ".encoderblock." in name:
             flat |= {name.replace("block.", f"block_{index}."): block for index, block in enumerate(tensor)}

@@ -19,7 +19,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from backbones.checkpoints.layouts import HEADS, LAYOUTS, Layout, rename
-from backbones.errors import Replaced, UserError, first_line, reason_of, shortened
+from backbones.errors import Replaced, UserError, first_line, shortened
 
 _WRAPPER = r"(^|(?<=\.))(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 _NOT_EVALUATED = {"student", "momentum", "key", "gram"}
@@ -62,9 +62,12 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
     Raises:
         UserError: the file cannot be read, or holds no such network, or several that no rule ranks.
     """
-    content = read_checkpoint(path, sha256)
-    tensors = dict(_flattened(content, ""))
+    read, layout = path.read_bytes(), LAYOUTS[-1]
+    if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and hashlib.sha256(read).hexdigest() != sha256:
+        raise Replaced(path)
     try:
+        content = _load(read)
+        tensors = dict(_flattened(content, ""))
         if not any(re.search(_WRAPPER, name) for name in known):
             tensors = rename(tensors, (_WRAPPER, ""))
         layout, names = _find_networks(tensors, {*known})
@@ -75,11 +78,13 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         state = layout.to_timm(inside, known)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except Exception as error:  # a tensor that the layout has and the file lacks is missed wherever it is wanted
-        raise UserError(f"{path}: recognised as {layout.name}, but not readable as that: {reason_of(error)}") from error
+    except Exception as error:  # what a damaged file raises depends on where the damage is
+        unsafe = isinstance(error, pickle.UnpicklingError)  # torch's advice is to run what it holds
+        reason = "damaged, or it holds Python objects, which are not run" if unsafe else first_line(error)
+        raise UserError(f"{path}: cannot be read as {layout.name or 'weights'}: {reason}") from error
     aside = {name for name in state if name not in known and HEADS.match(name)}
     aside |= {name for name in tensors if not name.startswith((*names, chosen, "optimizer"))}
-    facts = _facts_of_transformers(path)
+    facts = _facts_of_transformers(path.parent)
     width = len(state["norm.weight"]) if "norm.weight" in state else 0
     return Network(
         state={name: tensor for name, tensor in state.items() if name not in aside},
@@ -90,31 +95,6 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         left_out=tuple(sorted(aside)),
         heads=facts.get("heads", layout.heads.get(width)),
     )
-
-
-def read_checkpoint(path: Path, sha256: str | None = None) -> Mapping[str, Any]:
-    """Return the contents of a safetensors, PyTorch or .npz file, told by what it holds, on the CPU.
-
-    Python objects in it become empty stand-ins; none of their code runs.
-
-    Args:
-        sha256: of the file (hex), where it is known; the bytes that are read must have it.
-
-    Raises:
-        UserError: the file is damaged, holds Python objects in place of tensors, or is another than it was.
-    """
-    read = path.read_bytes()
-    if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and hashlib.sha256(read).hexdigest() != sha256:
-        raise Replaced(path)
-    try:
-        content = _load(read)
-    except Exception as error:  # what a damaged file raises depends on where the damage is
-        unsafe = isinstance(error, pickle.UnpicklingError)  # torch's advice is to run what it holds
-        reason = "damaged, or it holds Python objects, which are not run" if unsafe else first_line(error)
-        raise UserError(f"{path}: cannot be read as weights: {reason}") from error
-    if not isinstance(content, Mapping):
-        raise UserError(f"{path}: holds a whole object, not a mapping of tensors; {_SAVE}")
-    return content
 
 
 class _StandIn(list[Any]):
@@ -132,7 +112,8 @@ class _MappingStandIn:
         return OrderedDict()
 
 
-def _load(read: bytes) -> Any:
+def _load(read: bytes) -> Mapping[str, Any]:
+    """Return the contents of a safetensors, .npz or PyTorch file, told by its bytes; none of the code in it runs."""
     if read[8:9] == b"{" and int.from_bytes(read[:8], "little") <= len(read):
         return load(read)
     if zipfile.is_zipfile(io.BytesIO(read)) and zipfile.ZipFile(io.BytesIO(read)).namelist()[0].endswith(".npy"):
@@ -145,12 +126,16 @@ def _load(read: bytes) -> Any:
         stand_ins: list[Any] = [(_MappingStandIn if re.search("[dD]ict$", n) else _StandIn, n) for n in names]
         try:
             with torch.serialization.safe_globals(stand_ins):
-                return torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
+                content = torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
+            break
         except pickle.UnpicklingError as error:
             unknown = re.search(r"Unsupported global: GLOBAL (\S+) was not", str(error))
             if unknown is None or unknown[1] in names:
                 raise
             names |= {unknown[1], f"builtins.{unknown[1]}"}  # torch names builtins without their module
+    if not isinstance(content, Mapping):
+        raise UserError(f"holds a whole object, not a mapping of tensors; {_SAVE}")
+    return content
 
 
 def _flattened(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Tensor]]:
@@ -186,30 +171,28 @@ def _choose(
     names: Mapping[str, str], key: str | None, passed_over: set[str], tensors: Collection[str], entries: str
 ) -> str:
     """Return the prefix of the network that is taken."""
-    prefixes = [prefix for prefix, name in names.items() if key in (None, name)]
-    if key and not prefixes:
-        part = f".{key.strip('.')}."
-        below = {f".{name}".partition(part)[0] + part for name in tensors if part in f".{name}"}
-        prefixes = [prefix for prefix in names if part in f".{prefix}"] or [prefix[1:] for prefix in below]
+    part = f".{(key or '').strip('.')}."
+    below = {(f".{name}".partition(part)[0] + part)[1:] for name in tensors if part in f".{name}"}
+    told = [[p for p in names if key in (None, names[p])], [p for p in names if part in f".{p}"], [*below]]
+    prefixes = next(filter(None, told), [])
     words = {prefix: {*re.split(r"[._]", prefix.lower())} for prefix in prefixes}
     ranks = {p: (not words[p] & passed_over, "teacher" in words[p], "ema" in words[p]) for p in prefixes}
     best = [prefix for prefix in prefixes if ranks[prefix] == max(ranks.values())]
     if len(best) == 1:
         return best[0]
-    held = f"its networks: {', '.join(names.values())}" if names else f"it holds {entries}"
-    if not names:
-        held += f"; tensors such as {', '.join([*tensors][:3])}" if tensors else f"; no tensors; {_SAVE}"
+    some = f"tensors such as {', '.join([*tensors][:3])}" if tensors else f"no tensors; {_SAVE}"
+    held = f"its networks: {', '.join(names.values())}" if names else f"it holds {entries}; {some}"
     wrong = "which network is meant?" if best else f"no network{f' {key}' if key else ' that is recognised'}"
     raise UserError(f"{wrong}; {held}; --weights-key NAME takes one by its name or the prefix of its tensors")
 
 
-def _facts_of_transformers(path: Path) -> dict[str, Any]:
-    """Return heads and pixel statistics from the configuration beside a file in a folder of transformers."""
+def _facts_of_transformers(folder: Path) -> dict[str, Any]:
+    """Return heads and pixel statistics from the configurations of transformers in a folder."""
     facts: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError, KeyError):
-        config = json.loads((path.parent / "config.json").read_bytes())
+        config = json.loads((folder / "config.json").read_bytes())
         if "model_type" in config:
-            facts["heads"] = config.get("num_attention_heads")
-            shown = json.loads((path.parent / "preprocessor_config.json").read_bytes())
+            facts["heads"] = config["num_attention_heads"]
+            shown = json.loads((folder / "preprocessor_config.json").read_bytes())
             facts["statistics"] = (tuple(shown["image_mean"]), tuple(shown["image_std"]))
     return facts
