@@ -22,7 +22,7 @@ from backbones.checkpoints.layouts import HEADS, LAYOUTS, Layout, rename
 from backbones.errors import Replaced, UserError, first_line, shortened
 
 _WRAPPER = r"(^|(?<=\.))(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
-_NOT_EVALUATED = {"student", "momentum", "key", "gram"}
+_NOT_EVALUATED = {"student", "momentum", "key", "k", "gram"}
 """Words in the prefix of a network that its project trains or keeps beside the one it evaluates."""
 _SAVE = "save its tensors: torch.save(model.state_dict(), FILE)"
 
@@ -119,20 +119,22 @@ def _load(read: bytes) -> Mapping[str, Any]:
     if zipfile.is_zipfile(io.BytesIO(read)) and zipfile.ZipFile(io.BytesIO(read)).namelist()[0].endswith(".npy"):
         with np.load(io.BytesIO(read)) as arrays:
             return {name.replace("/", "."): torch.from_numpy(arrays[name]) for name in arrays.files}
-    names: set[str] = set()
+    names, mappings = set[str](), set[str]()
     with contextlib.suppress(Exception):  # files older than torch 1.6 tell theirs one by one
         names = {*torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(read))}
     while True:
-        stand_ins: list[Any] = [(_MappingStandIn if re.search("[dD]ict$", n) else _StandIn, n) for n in names]
+        classes = [_MappingStandIn if name in mappings else type(name, (_StandIn,), {}) for name in names]
         try:
-            with torch.serialization.safe_globals(stand_ins):
+            with torch.serialization.safe_globals(list(zip(classes, names))):
                 content = torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
             break
         except pickle.UnpicklingError as error:
-            unknown = re.search(r"Unsupported global: GLOBAL (\S+) was not", str(error))
-            if unknown is None or unknown[1] in names:
+            unknown = {*re.findall(r"Unsupported global: GLOBAL (\S+) was not", str(error))} - names
+            filled = {*re.findall(rf"got <class '{__name__}\.(\S+)'>", str(error))} - mappings
+            if not unknown and not filled:
                 raise
-            names |= {unknown[1], f"builtins.{unknown[1]}"}  # torch names builtins without their module
+            mappings |= filled
+            names |= unknown | {f"builtins.{name}" for name in unknown}  # torch names these without their module
     if not isinstance(content, Mapping):
         raise UserError(f"holds a whole object, not a mapping of tensors; {_SAVE}")
     return content
