@@ -252,19 +252,21 @@ def _exported_fields(folder: Path) -> dict[str, Any]:
     return values | exports.mean_and_std(config)
 
 
+def _export_of(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the export that the weights are, if it is one of the same architecture of ours."""
+    folder = exports.export_folder(chosen.get("weights", "random")) if chosen.get("arch") in ARCHS else None
+    exported = _exported_fields(folder) if folder is not None else {}
+    return exported if exported.get("arch") == chosen.get("arch") else {}
+
+
 def _fields_of_export(chosen: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the fields that were not chosen, as the weights give them if they are an export of the same architecture.
 
     So that a backbone pretrained with a part of another kind is picked up by its name.
     """
-    folder = exports.export_folder(chosen.get("weights", "random"))
-    if folder is None or chosen["arch"] not in ARCHS:
-        return {}, {}
-    exported = _exported_fields(folder)
-    if exported["arch"] != chosen["arch"]:
-        return {}, {}
+    exported = _export_of(chosen)
     open_ = {key: value for key, value in exported.items() if key not in chosen}
-    return _check_fields(open_, str(folder / exports.CONFIG), None)
+    return _check_fields(open_, str(Path(exported.get("weights", "")) / exports.CONFIG), None)
 
 
 def _parts_of_export(chosen: dict[str, Any]) -> set[str]:
@@ -273,15 +275,9 @@ def _parts_of_export(chosen: dict[str, Any]) -> set[str]:
     A flag `load: partial` keeps these, whatever the configuration says: it asks for the weights, and a part of another
     kind is asked for by a flag of its own.
     """
-    folder = exports.export_folder(chosen.get("weights", "random"))
-    exported = _exported_fields(folder) if folder is not None else {}
-    if exported.get("arch") not in ARCHS or exported["arch"] != chosen.get("arch"):
-        return set()
-    return {
-        key
-        for key in archs.ARCHITECTURE_FIELDS
-        if key in exported and archs.changes_tensors(key, exported[key], chosen.get(key))
-    }
+    exported = _export_of(chosen)
+    parts = exported.keys() & {*archs.ARCHITECTURE_FIELDS}
+    return {key for key in parts if archs.changes_tensors(key, exported[key], chosen.get(key))}
 
 
 def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:

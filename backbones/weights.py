@@ -150,12 +150,13 @@ def read_weights(
             f"{spec.weights} holds another model than backbone {spec.name}: {'; '.join(changed)}. `--load partial` "
             "takes what fits, and keeps each part that the export names and no flag does"
         )
-    known, sha256 = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
-    network = read_network(located.path, sha256, known, weights_key=spec.weights_key)
+    names, digest = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
+    network = read_network(located.path, digest, names, weights_key=spec.weights_key)
     heads = [block.attn.num_heads for block in getattr(model, "blocks", []) if hasattr(block, "attn")]
     if network.heads and heads and network.heads != heads[0]:
         raise UserError(f"{located.path}: {network.layout} with {network.heads} heads; {spec.name} has {heads[0]}")
-    size = spec.weights_size or (exports.image_size(config) if config else None)
+    stated = exports.image_size(config) if config and spec.kind != "user" else None
+    size = spec.weights_size or stated
     # all projects that are recognised train on squares, but for TransReID
     squares = not network.layout.startswith("TransReID")
     try:
@@ -182,11 +183,7 @@ def _describe(old: "Grid", new: "Grid", *, known: bool, plain: bool) -> str:
 
 
 def load_weights(
-    model: "nn.Module",
-    state: "dict[str, Tensor]",
-    located: Located,
-    spec: BackboneSpec,
-    apart: Collection[str] = (),
+    model: "nn.Module", state: "dict[str, Tensor]", located: Located, spec: BackboneSpec, apart: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
     """Load the tensors that `read_weights` returned into a model.
 
@@ -214,18 +211,13 @@ def load_weights(
         )
     # a bias without its weight is of no use: a module with one tensor that does not fit keeps none
     refused = {name.rpartition(".")[0] for name in wrong if "." in name}
-    taken = {
-        name: state[name]
-        for name in target.keys() & state.keys()
-        if name not in wrong and name.rpartition(".")[0] not in refused
-    }
+    fitting = {name for name in target.keys() & state.keys() - wrong if name.rpartition(".")[0] not in refused}
+    taken = {name: state[name] for name in fitting}
     missing = {name for name in target if name not in taken and not name.endswith("num_batches_tracked")}
     unused = state.keys() - taken.keys()
     if spec.load == "partial":
-        try:
-            check_partial(taken, missing, unused, _new_parts(spec), spec.allow_dropped)
-        except UserError as error:
-            raise UserError(f"{located.path} in backbone {spec.name}: {error}") from None
+        where = f"{located.path} in backbone {spec.name}"
+        check_partial(where, taken, missing, unused, _new_parts(spec), allow=spec.allow_dropped)
     model.load_state_dict(taken, strict=False)
     return modules(unused, taken), modules(missing, taken)
 

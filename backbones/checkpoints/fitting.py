@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from backbones.errors import UserError, shortened
 
+Names = Collection[str]
 PLAIN = "plain state dict"
 AS_CONFIGURED, OF_EXPORT = "as configured", "of the export"
 """Mean and std that need no word."""
@@ -54,20 +55,21 @@ class Loaded:
 
 
 def check_partial(
-    taken: Collection[str], missing: Collection[str], unused: Collection[str], new: tuple[str, str], allow: bool
+    where: str, taken: Names, missing: Names, unused: Names, new: tuple[str, str], *, allow: bool
 ) -> None:
     """Check that weights fill half of a model's blocks, and that features change by nothing but new parts.
 
     A block is filled if all its tensors but those of new parts are taken.
 
     Args:
+        where: the file and the backbone, for messages.
         taken, missing: the names of the model's tensors that the file has, and that it does not have.
         unused: those of the file that the model has no place for.
         new: patterns of the names that may be missing, and that may be unused, because of new parts.
         allow: whether all others may be, too.
 
     Raises:
-        UserError: they do not; the caller says of what.
+        UserError: they do not.
     """
     lost = {name for name in missing if not re.match(new[0], name)}
     blocks = {block for name in (*taken, *missing) if (block := _block(name))} or {""}
@@ -76,7 +78,7 @@ def check_partial(
     if 2 * filled < len(blocks):
         rows = {"missing": missing, "unused": unused}
         said = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items()]
-        raise UserError(f"{filled} of {len(blocks)} blocks are filled, less than half; {'; '.join(said)}")
+        raise UserError(f"{where}: {filled} of {len(blocks)} blocks are filled, less than half; {'; '.join(said)}")
     # a whole block that is missing or unused is a model of another depth, which was asked for
     lost = {name for name in lost if _block(name) in {"", *touched}}
     changing = {name for name in unused if _block(name) in touched - {""} or _CHANGES_FEATURES.match(name)}
@@ -86,12 +88,12 @@ def check_partial(
         rows = {"missing in the file": lost, "without a place in the model": changing}
         said = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items() if names]
         raise UserError(
-            f"the features would not be those of the weights; {'; '.join(said)}. Use an architecture that has the same "
-            "parts, or --allow-dropped"
+            f"{where}: the features would not be those of the weights; {'; '.join(said)}. Use an architecture that has "
+            "the same parts, or --allow-dropped"
         )
 
 
-def modules(names: Collection[str], taken: Collection[str]) -> list[str]:
+def modules(names: Names, taken: Names) -> list[str]:
     """Return the outermost modules that hold tensors of these names and none that is taken, and single tensors.
 
     Those that differ in a number only are one, with their count.

@@ -204,10 +204,11 @@ def test_partial_refuses_what_would_give_other_features(case, tmp_path):
 
 def test_partial_refuses_to_drop_the_bias_of_a_weight_that_it_takes():
     taken, bias = {"blocks.0.fc.weight", "patch_embed.proj.weight"}, {"patch_embed.proj.bias"}
-    check_partial(taken, set(), {"patch_embed.conv.bias"}, ("(?!)", "(?!)"), False)
+    new = ("(?!)", "(?!)")
+    check_partial("", taken, set(), {"patch_embed.conv.bias"}, new, allow=False)
     for missing, unused in ((set(), bias), (bias, set())):
         with pytest.raises(UserError, match=r"patch_embed\.proj\.bias"):
-            check_partial(taken, missing, unused, ("(?!)", "(?!)"), False)
+            check_partial("", taken, missing, unused, new, allow=False)
 
 
 STATISTICS = {
