@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backbones.errors import UsageError
+
 SPLITS = {"train": ("train",), "val": ("val", "validation", "valid", "dev", "test")}
 """The usual names of the split to train on and of the one to score, the first one first."""
 PARQUET = ("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json")
@@ -73,18 +75,25 @@ FORMATS = {
 }
 
 
-def recognise(folder: Path) -> list[str]:
-    """Return the formats that a folder may have: by their signs, else by their trees, of which a larger one tells more;
-    `images` where there are only images.
+def recognise(folder: Path) -> str:
+    """Return the format of a folder: by a sign, else by its trees, of which a larger one tells more, else `images`.
+
+    Raises:
+        UsageError: it may have several, or has none and no images.
     """
-    signed = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
+    kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
     held: dict[frozenset[str], str] = {}
     for kind, layout in FORMATS.items():
         for tree in layout.trees:
             if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree):
                 held.setdefault(frozenset(tree), kind)  # image_folder stands before imagenet
-    best = [kind for tree, kind in held.items() if not any(tree < other for other in held)]
-    return signed or list(dict.fromkeys(best)) or ["images"] * _holds_image(folder)
+    best = {kind: 0 for tree, kind in held.items() if not any(tree < other for other in held)}
+    kinds = kinds or [*best] or ["images"] * _holds_image(folder)
+    if len(kinds) != 1:
+        found = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
+        kind = (kinds or ["image_folder"])[0]
+        raise UsageError(f"{folder}: {found}; name a YAML file that says:\n  format: {kind}\n  root: {folder}")
+    return kinds[0]
 
 
 def missing_entries(folder: Path, tree: Sequence[str]) -> list[str]:

@@ -80,24 +80,15 @@ def resolve_dataset(name: str) -> DatasetSpec:
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, folder=path.resolve().parent)
     if path.is_dir() and name not in dataset_names():
-        return _from_folder(name, path.resolve())
+        folder = path.resolve()
+        title = folder.name.lstrip(".") or "data"
+        return DatasetSpec(name=title, format=recognise(folder), root=(str(folder),), recognised=True)
     if name not in dataset_names():
         raise UsageError(
             f"unknown data set {name!r}{did_you_mean(name, dataset_names())}\n"
             f"known: {', '.join(dataset_names())}; or a YAML file, a folder, or {ADAPTER}NAME"
         )
     return _from_yaml(CONFIGS / "datasets" / f"{name}.yaml", folder=None)
-
-
-def _from_folder(name: str, folder: Path) -> DatasetSpec:
-    kinds = recognise(folder)
-    if len(kinds) != 1:
-        found = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
-        raise UsageError(
-            f"{name}: {found}; say what it is in a YAML file, and name that:\n"
-            f"  format: {(kinds or ['image_folder'])[0]}\n  root: {folder}"
-        )
-    return DatasetSpec(name=folder.name.lstrip(".") or "data", format=kinds[0], root=(str(folder),), recognised=True)
 
 
 def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
@@ -291,10 +282,10 @@ def _not_found_message(
     lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
     if base is None:
         lines.append("  no data folder was named")
+    folder = next((root for root in spec.root if not Path(root).is_absolute()), "THE DATA SET")
     for tree in filter(None, trees):
-        folder = next((root for root in spec.root if not Path(root).is_absolute()), "THE DATA SET")
-        lines += [f"expected in the data folder{'' if tree is trees[0] else ', or'}:", f"  {folder}/"]
-        lines += [f"    {entry}" for entry in tree]
+        place = "expected in the data folder" if tree is trees[0] else "  or"
+        lines.append(f"{place}: {folder}/ with {', '.join(tree)}")
     lines.append("name the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
     return "\n".join(lines + ([f"to get the data set: {spec.how}"] if spec.how else []))
 

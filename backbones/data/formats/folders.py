@@ -102,9 +102,8 @@ def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
 
 
 def is_flat(folder: Path) -> bool:
-    """Return whether a folder holds images and no folders but hidden ones."""
-    shown = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
-    return not any(entry.is_dir() for entry in shown) and any(is_image(entry.name) for entry in shown)
+    """Return whether a folder holds no folders but hidden ones."""
+    return not any(entry.is_dir() and not entry.name.startswith(".") for entry in os.scandir(folder))
 
 
 def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:

@@ -117,7 +117,8 @@ def shared_classes(
 ) -> tuple[tuple[str, ...], dict[str, NDArray[Any]], list[str]]:
     """Return the classes of all splits, the labels 0..C-1 of each split, and notes on how labels became numbers.
 
-    Labels without names are the classes themselves, numbered `in_order`.
+    Texts are the classes themselves, numbered `in_order`; numbers without names are classes from 0, or from 1 where no
+    0 is among them.
 
     Raises:
         UserError: the splits have different classes.
@@ -128,17 +129,17 @@ def shared_classes(
     if named:
         return tuple(named[0]), {split: part.values for split, part in labels.items()}, []
     texts = {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
-    classes = in_order({*next(iter(texts.values()))} - {"-1"})
-    if unknown := set().union(*texts.values()).difference(classes):
+    if any(part.values.dtype == object for part in labels.values()):
+        classes = in_order({*next(iter(texts.values()))})
+    else:
+        lowest, highest = (edge(edge(part.values) for part in labels.values()) for edge in (min, max))
+        classes = [str(number) for number in range(int(lowest > 0), highest + 1)]
+    if unknown := sorted({text for part in texts.values() for text in part}.difference(classes)):
         raise UserError(f"{name}: {len(unknown)} label(s) are no classes of {next(iter(texts))}: {shortened(unknown)}")
     label_of = {text: label for label, text in enumerate(classes)}
     numbers = {split: np.array([label_of[text] for text in part]) for split, part in texts.items()}
-    usual = classes == [str(label) for label in range(len(classes))]
-    return (
-        tuple(classes),
-        numbers,
-        [] if usual else [f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}"],
-    )
+    note = f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}"
+    return tuple(classes), numbers, [note] * (classes != [str(label) for label in range(len(classes))])
 
 
 def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None) -> Split:

@@ -92,7 +92,7 @@ def test_a_folder_alone(tmp_path, monkeypatch, files, kind):
         (tmp_path / "my.set" / name).touch()
     monkeypatch.setenv("HOME", str(tmp_path))
     if " " in kind:
-        with pytest.raises(UsageError, match=rf"{kind}; say .*\n  format: \w+\n  root: {tmp_path}/my\.set"):
+        with pytest.raises(UsageError, match=rf"{kind}; name a YAML.*\n  format: \w+\n  root: {tmp_path}/my\.set"):
             resolve_dataset(str(tmp_path / "my.set"))
     else:
         spec = resolve_dataset("~/my.set")

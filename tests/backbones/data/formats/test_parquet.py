@@ -113,6 +113,7 @@ def test_labels_in_other_forms(tmp_path, train, test, classes, first, note):
         ([0.5, 1.0], "row 0: label 0.5 in column 'label' is not whole"),
         ([[0], [1]], r"column 'label' holds list<.*>, not classes"),
         ([-1, -1], r"train has no labels \(-1\)"),
+        ([0, 2], r"1 class\(es\) without training images: 1"),
         ([-1, 0], r"1 label\(s\) are no classes of train: -1"),
     ],
 )
