@@ -265,16 +265,13 @@ def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
 
 def _check_usable(splits: Splits) -> None:
     for name, split in splits.items():
-        fault = ""
-        if not split.images:
-            fault = f"no {WORDS[name]} images"
-        elif not len(split.ids):
-            fault = f"no annotations of the {WORDS[name]} images"
-        elif name == "train" and not split.trained.any():
-            fault = "no object to train on: all are crowds, ignored, without area, below a pixel or outside the image"
-        elif name == "val" and split.crowd.all():
-            fault = "no object to score: all are crowds"
-        if fault:
+        used, fault = (split.trained, "train on") if name == "train" else (~split.crowd, "score")
+        fault = f"no object to {fault}: all are crowds"
+        if name == "train":
+            fault += ", ignored, without area, below a pixel or outside their image"
+        if not len(split.ids):
+            fault = f"no {'annotations of the ' if split.images else ''}{WORDS[name]} images"
+        if not used.any():
             raise UserError(f"{split.file}: {fault}; name another file in the YAML file")
 
 

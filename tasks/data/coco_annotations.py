@@ -4,7 +4,6 @@ Letters: I images, M objects, of which some are crowds.
 """
 
 import hashlib
-import math
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from backbones.data.array_index import Index, file_stamp, is_settled, keep_index, load_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
-from tasks.data.coco_checks import FIELDS, check_entries, check_unique, rle_fault
+from tasks.data.coco_checks import FIELDS, OPTIONAL, check_entries, check_unique, rle_fault
 from tasks.data.coco_json import HINT, Unsure, fast_tables, whole_tables
 from tasks.data.coco_split import CocoImage, CocoSplit
 from tasks.data.segmentations import Collector, Segmentations, encoded_mask, mask_library
@@ -84,16 +83,12 @@ class _Annotations:
 
     def split(self, name: str, file: Path, folder: Path) -> CocoSplit:
         """Return the split; every object that is no crowd counts as trained."""
-        sizes = self.image_sizes.tolist()
         return CocoSplit(
             name=name,
             folder=folder,
             file=file,
             content=self.content,
-            images=[
-                CocoImage(number, image, width, height)
-                for number, image, (width, height) in zip(self.image_ids.tolist(), self.image_names, sizes)
-            ],
+            images=list(map(CocoImage, self.image_ids.tolist(), self.image_names, *self.image_sizes.T.tolist())),
             segmentations=self.segmentations,
             masked=self.segmentations.present,
             trained=~self.crowd,
@@ -149,7 +144,7 @@ def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotation
     check_unique(file, "images", [image.id for image in lists.images], "id")
     check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
     check_unique(file, "categories", [number for number, _ in lists.categories], "id")
-    check_unique(file, "annotations", lists.ids, "id")
+    check_unique(file, "annotations", lists.columns["id"], "id")
     return _assemble(file, lists)
 
 
@@ -161,8 +156,9 @@ class _Lists:
         """Checksum of the file."""
         self.images: list[CocoImage] = []
         self.categories: list[tuple[int, str]] = []
-        self.ids, self.image_ids, self.category_ids, self.crowd, self.ignored = (array("q") for _ in range(5))
-        self.boxes, self.areas = array("d"), array("d")
+        self.columns: dict[str, array[Any]] = {
+            name: array("d" if name in ("area", "bbox") else "q") for name in FIELDS["annotations"]
+        }
         self.segmentations = Collector()
         self.short = self.bare = 0
 
@@ -173,13 +169,10 @@ class _Lists:
         if key == "categories":
             self.categories += [(entry["id"], entry["name"]) for entry in entries]
             return
-        self.ids.extend([entry["id"] for entry in entries])
-        self.image_ids.extend([entry["image_id"] for entry in entries])
-        self.category_ids.extend([entry["category_id"] for entry in entries])
-        self.crowd.extend([entry.get("iscrowd", 0) for entry in entries])
-        self.ignored.extend([entry.get("ignore", 0) for entry in entries])
-        self.boxes.extend(chain.from_iterable([entry["bbox"] for entry in entries]))
-        self.areas.extend([entry.get("area", math.nan) for entry in entries])
+        for name in FIELDS["annotations"].keys() - {"bbox", "segmentation"}:
+            default = OPTIONAL.get(name)
+            self.columns[name].extend([entry.get(name, default) for entry in entries])
+        self.columns["bbox"].extend(chain.from_iterable([entry["bbox"] for entry in entries]))
         self.segmentations.add([self._without_short(entry.get("segmentation")) for entry in entries])
 
     def _without_short(self, segmentation: Any) -> Any:
@@ -216,16 +209,16 @@ def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
 def _assemble(file: Path, lists: _Lists) -> _Annotations:
     """Return the columns with the objects by image, their references resolved and their encodings checked."""
     images, classes = sorted(lists.images, key=lambda image: image.id), dict(sorted(lists.categories))
-    image_ids = [image.id for image in images]
-    image = _places(file, lists.image_ids, image_ids, "image_id", "images")
-    label = _places(file, lists.category_ids, list(classes), "category_id", "categories")
+    image_ids, columns = [image.id for image in images], lists.columns
+    image = _places(file, columns["image_id"], image_ids, "image_id", "images")
+    label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
     segmentations = Segmentations(**lists.segmentations.fields())
-    ids = np.array(lists.ids, dtype=np.int64)
+    ids = np.array(columns["id"], dtype=np.int64)
     for row in np.flatnonzero(segmentations.encoding >= 0):
         described = images[image[row]]
         if fault := rle_fault(segmentations[int(row)], described.height, described.width):
             raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask anew")
-    boxes, areas = np.array(lists.boxes, dtype=np.float64).reshape(-1, 4), np.array(lists.areas, dtype=np.float64)
+    boxes, areas = np.array(columns["bbox"]).reshape(-1, 4), np.array(columns["area"])
     sizes = np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2)
     _check_boxes(file, boxes, areas, sizes[image])
     computed = np.flatnonzero(np.isnan(areas)).tolist()
@@ -245,8 +238,8 @@ def _assemble(file: Path, lists: _Lists) -> _Annotations:
         label=label[order],
         boxes=boxes[order],
         areas=areas[order],
-        crowd=np.array(lists.crowd, dtype=bool)[order],
-        ignored=np.array(lists.ignored, dtype=bool)[order],
+        crowd=np.array(columns["iscrowd"], dtype=bool)[order],
+        ignored=np.array(columns["ignore"], dtype=bool)[order],
         segmentations=segmentations.select(order),
         counts={"short_polygons": lists.short, "left_without_polygon": lists.bare, "computed_area": len(computed)},
     )
@@ -289,7 +282,7 @@ def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:
     flat = (sides <= 0).any(axis=1) | (split.areas <= 0)
     outside = ((low + sides <= 0) | (low >= limits)).any(axis=1)
     faults = np.array([split.crowd, split.ignored, flat, outside, (sides < 1).any(axis=1)])
-    trained: NDArray[Any] = ~faults.any(axis=0)
+    trained: NDArray[Any] = np.logical_not(faults.any(axis=0))
     counts = np.bincount(faults.argmax(axis=0)[~trained], minlength=len(faults)).tolist()
     clipped = ((low < -SLACK) | (low + sides > limits + SLACK)).any(axis=1) & trained
     return trained, dict(zip(FAULTS, (*counts, int(clipped.sum())), strict=True))

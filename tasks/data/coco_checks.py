@@ -22,20 +22,8 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # JSON as Python writes it has NaN
 
 
-def is_size(value: Any) -> bool:
-    return is_whole(value) and value > 0
-
-
-def is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
 def is_box(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 4 and all(map(is_number, value))
-
-
-def is_flag(value: Any) -> bool:
-    return type(value) in (int, bool) and value in (0, 1)
 
 
 def is_segmentation(value: Any) -> bool:
@@ -49,22 +37,25 @@ def _is_polygon(value: Any) -> bool:
     return isinstance(value, list) and (len(value) < 6 or len(value) % 2 == 0) and all(map(is_number, value))
 
 
+TEXT: tuple[Test, str] = (lambda value: isinstance(value, str) and bool(value), "text")
+SIZE: tuple[Test, str] = (lambda value: is_whole(value) and value > 0, "a whole number above 0")
+FLAG: tuple[Test, str] = (lambda value: type(value) in (int, bool) and value in (0, 1), "0 or 1")
 FIELDS: dict[str, dict[str, tuple[Test, str]]] = {
     "images": {
         "id": (is_whole, "a whole number"),
-        "file_name": (is_text, "text"),
-        "width": (is_size, "a whole number above 0"),
-        "height": (is_size, "a whole number above 0"),
+        "file_name": TEXT,
+        "width": SIZE,
+        "height": SIZE,
     },
-    "categories": {"id": (is_whole, "a whole number"), "name": (is_text, "text")},
+    "categories": {"id": (is_whole, "a whole number"), "name": TEXT},
     "annotations": {
         "id": (is_whole, "a whole number"),
         "image_id": (is_whole, "a whole number"),
         "category_id": (is_whole, "a whole number"),
         "bbox": (is_box, "a list of four numbers: x, y, width, height"),
         "area": (lambda value: is_number(value) or value != value, "a number"),
-        "iscrowd": (is_flag, "0 or 1"),
-        "ignore": (is_flag, "0 or 1"),
+        "iscrowd": FLAG,
+        "ignore": FLAG,
         "segmentation": (is_segmentation, "a list of polygons [x, y, x, y, ...] or a run-length encoding"),
     },
 }

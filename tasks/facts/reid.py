@@ -84,14 +84,8 @@ class ReidFacts(TaskFacts):
         self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> ReidData:
         """Read the lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
-        return open_reid(
-            spec,
-            root,
-            subset=subset,
-            msmt17_val=options.msmt17_val,
-            skip_unreadable=skip_unreadable,
-            trained=options.epochs > 0,
-        )
+        chosen = {"msmt17_val": options.msmt17_val, "trained": options.epochs > 0}
+        return open_reid(spec, root, subset=subset, skip_unreadable=skip_unreadable, **chosen)
 
     def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
         """Save pictures of `save_pictures` queries with their first gallery images."""
