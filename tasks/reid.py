@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, check_builds, create
-from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
+from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
 from backbones.data.loading.loader import RunLoader
 from backbones.data.loading.samplers import pk_batches
+from backbones.data.splits.dataset import SplitDataset
+from backbones.data.splits.split import FileSplit
 from backbones.engine.context import Context
 from backbones.engine.extract import extract
 from backbones.engine.flops import flops
@@ -135,7 +137,7 @@ class Reid(ReidFacts):
         context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
         if options.epochs:
             learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
-            loader = train_loader(dataset.train, backbone, options, context)
+            loader = train_loader(dataset.files(dataset.train), backbone, options, context)
             if fit(learner, loader, options, context).training_failed:
                 return {}, {}
         else:
@@ -167,7 +169,7 @@ class Reid(ReidFacts):
         """
         found = []
         for split, samples in (("query", dataset.query), ("gallery", dataset.gallery)):
-            features = ranked_features(learner, samples, options, context, f"{split} features")
+            features = ranked_features(learner, dataset.files(samples), options, context, f"{split} features")
             check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
             found.append((features, {sample.path: row for row, sample in enumerate(samples)}))
         rankings = None
@@ -221,7 +223,7 @@ def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
     return RankedLists.from_ranking(ranking.nearest, query, gallery, ranking.nearest_distances)
 
 
-def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
+def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
     """Return a loader of P x K batches of augmented images, each read by its path."""
     mean, std = backbone.spec.mean, backbone.spec.std
     assert mean, "a built backbone knows its pixel statistics"
@@ -229,10 +231,8 @@ def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions
     transform = ReidTrainTransform(
         options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=mean, std=std
     )
-    identities = [sample.identity for sample in samples]
-    paths = [sample.path for sample in samples]
-    channels = backbone.spec.in_chans
-    images = ImageDataset(paths, identities, transform=transform, seed=context.seed, channels=channels)
+    files.read_channels(backbone.spec.in_chans)
+    images, identities = SplitDataset(files, transform, seed=context.seed, preload=False), files.labels.tolist()
 
     def batches(epoch: int) -> list[list[int]]:
         return pk_batches(identities, p=options.num_identities, k=options.num_instances, seed=context.seed, epoch=epoch)
@@ -242,19 +242,19 @@ def train_loader(samples: list[Sample], backbone: Backbone, options: ReidOptions
 
 def ranked_features(
     learner: ReidLearner,
-    samples: list[Sample],
+    files: FileSplit,
     options: ReidOptions,
     context: Context,
     label: str,
 ) -> Tensor:
-    """Return the L2-normalised features [M, D] of the samples, as ranked."""
+    """Return the L2-normalised features [M, D] of the files, as ranked."""
 
     def encode(images: Tensor) -> Tensor:
         features = learner.encode(images)
         return features + learner.encode(images.flip(-1)) if options.flip_test else features
 
-    paths, channels = [sample.path for sample in samples], learner.backbone.spec.in_chans
-    images = ImageDataset(paths, transform=ReidTestTransform(options.size), channels=channels)
+    files.read_channels(learner.backbone.spec.in_chans)
+    images = SplitDataset(files, ReidTestTransform(options.size), preload=False)
     features = extract(encode, images, context, batch_size=options.eval_batch, label=label)
     return nn.functional.normalize(features, dim=1)
 

@@ -83,6 +83,12 @@ class ReidData:
         contents = self.manifest.contents
         return {part: (found, contents[np.array([rows[name] for name in found], int)]) for part, found in names.items()}
 
+    def files(self, samples: Sequence[Sample]) -> FileSplit:
+        """Return the files of samples, with their identities as labels."""
+        split = _files(self.root, [sample.path for sample in samples])
+        split.labels = np.array([sample.identity for sample in samples], dtype=np.int64)
+        return split
+
     def name_of(self, sample: Sample) -> str:
         """Return the file name of a sample relative to `root`, with forward slashes."""
         return Path(sample.path).relative_to(self.root).as_posix()

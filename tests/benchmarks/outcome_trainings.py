@@ -27,7 +27,7 @@ from PIL import Image
 
 import tasks.reid
 from backbones.backbone import Backbone
-from backbones.data.loading.images import ImageDataset, ReidTestTransform
+from backbones.data.loading.images import ReidTestTransform
 from backbones.data.splits.dataset import SplitDataset
 from tests.benchmarks.outcomes import SIGNS, UNIFORM, clear
 from transfer.pretrain import main as pretrain
@@ -252,7 +252,6 @@ def train(data: Path, out: Path) -> None:
     with TemporaryDirectory() as folder:
         work = Path(folder)
         _prepare(data, work)
-        _keep(ImageDataset)
         _keep(SplitDataset)
         tasks.reid.export_trained = partial(_identify, work / "data/omniglot/held_out")  # type: ignore[attr-defined]
         with contextlib.chdir(work):

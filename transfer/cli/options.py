@@ -62,9 +62,9 @@ class RunOptions:
     max_pixels: int | None = None
     """Most pixels of an image; a larger one is unreadable. By default it is PIL's limit, 178,956,970."""
     skip_corrupt: int = 0
-    """Most damaged images that a training may replace. In pretraining, finetune and linear the next readable image
-    stands in, and the record names them; counted on each rank. Sets of up to 200,000 images are checked before they are
-    trained on."""
+    """Most damaged images that a training may replace. In pretraining, finetune, linear and reid the next readable
+    image stands in, and the record names them; counted on each rank. Sets of up to 200,000 images are checked before
+    they are trained on."""
     tracker: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
     """Tracker that gets the statistics and the record. It writes to this machine; history.jsonl is
     written in any case."""

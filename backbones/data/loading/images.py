@@ -1,4 +1,4 @@
-"""Images as tensors, and data sets of images whose augmentation is a function of (seed, epoch, sample).
+"""Images as tensors, and the transforms of person re-identification.
 
 Letters: H x W pixels.
 """
@@ -12,13 +12,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import InterpolationMode, v2
 
 from backbones.data.loading.erasing import RandomErasing
-from backbones.data.loading.read_image import OF_PIL, mode_of, read_image
-from backbones.runtime.seeding import seeded
+from backbones.data.loading.read_image import read_image
 
 Transform = Callable[[Any], Tensor]
 Key = int | tuple[int, int, int]
@@ -96,48 +94,3 @@ class ReidTestTransform:
     def __call__(self, image: Image.Image) -> Tensor:
         tensor: Tensor = self.steps(image)
         return tensor
-
-
-class ImageDataset(Dataset[tuple[Tensor, ...]]):
-    """A torch data set of image files with integer labels.
-
-    A key is an index, for test images, or (epoch, index, repeat), for training: then the transform runs under
-    `seeded(seed, epoch, index, repeat)`. `repeat` tells apart the draws of one image within an epoch.
-
-    Args:
-        paths: M image files.
-        labels: any number of sequences of M integers (identity, camera, class).
-        transform: PIL image -> tensor; of other numbers of channels than `OF_PIL` uint8 [C, H, W] -> tensor.
-        seed: the seed of the augmentation.
-        channels: 1, 3 or 4.
-    """
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        *labels: Sequence[int],
-        transform: Transform,
-        seed: int = 0,
-        channels: int = 3,
-    ) -> None:
-        self.channels, self.mode = channels, mode_of(channels)
-        self.paths = list(paths)
-        self.labels = [torch.tensor(list(column), dtype=torch.int64) for column in labels]
-        self.transform = transform
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, key: Key) -> tuple[Tensor, ...]:
-        """Return the transformed image, then each label as a scalar tensor. Raises UserError for an unreadable file."""
-        index = key[1] if isinstance(key, tuple) else key
-        image: Any = read_image(self.paths[index], mode=self.mode)
-        if self.channels not in OF_PIL:
-            image = to_pixels(image)
-        if isinstance(key, tuple):
-            with seeded(self.seed, *key):
-                tensor = self.transform(image)
-        else:
-            tensor = self.transform(image)
-        return tensor, *(column[index] for column in self.labels)

@@ -25,8 +25,8 @@ def takes_pixels(transform: object) -> bool:
 class SplitDataset(Dataset[tuple[Any, ...]]):
     """A torch data set of the images of a split with their labels.
 
-    A key is an index, or (epoch, index, repeat), as for `ImageDataset`: then the transform runs under
-    `seeded(seed, epoch, index, repeat)`.
+    A key is an index, for images that are scored, or (epoch, index, repeat), for training: then the transform runs
+    under `seeded(seed, epoch, index, repeat)`. `repeat` tells apart the draws of one image within an epoch.
 
     Args:
         split: where the images come from.

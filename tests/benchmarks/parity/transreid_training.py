@@ -47,7 +47,7 @@ class Ours:
 
     def batches(self, dataset: ReidData) -> list[list[Batch]]:
         """The batches of the first epochs, of images in [0, 1]."""
-        loader = train_loader(dataset.train, self.learner.backbone, self.options, self.context)
+        loader = train_loader(dataset.files(dataset.train), self.learner.backbone, self.options, self.context)
         epochs: list[list[Batch]] = [[] for _ in range(EPOCHS)]
         for place, batch in loader.stream(0, 0, EPOCHS):
             if place.index < STEPS // EPOCHS:
@@ -140,7 +140,7 @@ def _compare_ranking(peer: Peer, dataset: ReidData, model: nn.Module, ours: Ours
 
     ours.learner.eval()
     samples = [*dataset.query, *dataset.gallery]
-    own = ranked_features(ours.learner, samples, ours.options, ours.context, "features")
+    own = ranked_features(ours.learner, dataset.files(samples), ours.options, ours.context, "features")
     cmc, mean_ap, ranked = peer.rank(features, identities, cameras)
     yield Check("ranking: normalised features after training", float((own - ranked).abs().max()), 1e-4)
 

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     data = open_reid(resolve_dataset("toy_market"), None)
     classes = len({sample.identity for sample in data.train})
     spec_of_pixels = create("vit_s", weights="random", img_size=SIZE)
-    loader = train_loader(data.train, spec_of_pixels, options, context)
+    loader = train_loader(data.files(data.train), spec_of_pixels, options, context)
 
     def feed() -> Iterator[Batch]:
         for _, batch in loader.stream(0, 0, 10**6):

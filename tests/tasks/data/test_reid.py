@@ -99,8 +99,8 @@ def test_without_cameras_only_the_query_itself_is_left_out(tmp_path, monkeypatch
     assert "no cameras: only the query image itself is left out of its ranking" in data.notes
     features = {}
 
-    def kept(learner, samples, options, context, label):
-        features[label] = ranked_features(learner, samples, options, context, label)
+    def kept(learner, files, options, context, label):
+        features[label] = ranked_features(learner, files, options, context, label)
         return features[label]
 
     monkeypatch.setattr("tasks.reid.ranked_features", kept)

@@ -5,7 +5,7 @@ from PIL import Image
 from timm.data.random_erasing import RandomErasing as TimmErasing
 from torchvision import transforms as v1
 
-from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
+from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
 from backbones.data.loading.read_image import read_image
 from backbones.runtime.seeding import seeded
 
@@ -50,30 +50,3 @@ def test_test_transform_equals_torchvision(paths):
     for path in paths:
         got = ReidTestTransform((256, 128))(read_image(path))
         torch.testing.assert_close(got, expected(Image.open(path)), atol=1e-6, rtol=0)
-
-
-def keyed(paths, seed=0):
-    labels = list(range(len(paths)))
-    return ImageDataset(
-        paths, labels, [9 - label for label in labels], transform=ReidTrainTransform((32, 16), pad=4), seed=seed
-    )
-
-
-def test_augmentation_is_a_function_of_seed_epoch_sample_and_repeat(paths):
-    images = keyed(paths)
-    one = images[(3, 2, 0)][0]
-    torch.rand(7)
-    images[(3, 5, 0)]
-    assert torch.equal(images[(3, 2, 0)][0], one)
-    for other in [(4, 2, 0), (3, 2, 1)]:
-        assert not torch.equal(images[other][0], one)
-    assert not torch.equal(keyed(paths, seed=1)[(3, 2, 0)][0], one)
-
-
-def test_a_plain_index_draws_nothing(paths):
-    images = ImageDataset(paths, transform=ReidTestTransform((32, 16)))
-    state = torch.get_rng_state()
-    (image,) = images[np.int64(1)]
-    assert torch.equal(image, ReidTestTransform((32, 16))(read_image(paths[1])))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert len(images) == 6

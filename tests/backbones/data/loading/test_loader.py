@@ -1,12 +1,15 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from backbones.data.loading.images import ImageDataset, ReidTrainTransform
+from backbones.data.loading.images import ReidTrainTransform
 from backbones.data.loading.loader import RunLoader, StreamPosition
 from backbones.data.loading.samplers import pk_batches
+from backbones.data.splits.dataset import SplitDataset
+from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError
 from backbones.runtime.ranks import Ranks
 
@@ -14,12 +17,13 @@ IDENTITIES = [0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3]
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> ImageDataset:
-    paths = []
-    for number in range(len(IDENTITIES)):
-        paths.append(str(tmp_path / f"{number}.jpg"))
-        Image.effect_noise((16, 32), 40 + number).convert("RGB").save(paths[-1])
-    return ImageDataset(paths, IDENTITIES, transform=ReidTrainTransform((32, 16), pad=2), seed=3)
+def images(tmp_path: Path) -> SplitDataset:
+    names = [f"{number:02}.jpg" for number in range(len(IDENTITIES))]
+    for number, name in enumerate(names):
+        Image.effect_noise((16, 32), 40 + number).convert("RGB").save(tmp_path / name)
+    files = FileSplit.unlabelled("train", tmp_path, names)
+    files.labels = np.array(IDENTITIES)
+    return SplitDataset(files, ReidTrainTransform((32, 16), pad=2), seed=3, preload=False)
 
 
 def epoch_batches(epoch: int) -> list[list[int]]:
@@ -36,12 +40,12 @@ def same(one: list, two: list) -> bool:
     )
 
 
-def test_batches_do_not_depend_on_workers(images: ImageDataset) -> None:
+def test_batches_do_not_depend_on_workers(images: SplitDataset) -> None:
     alone = run(RunLoader(images, epoch_batches))
     assert same(alone, run(RunLoader(images, epoch_batches, workers=2)))
 
 
-def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images: ImageDataset) -> None:
+def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images: SplitDataset) -> None:
     loader = RunLoader(images, epoch_batches)
     whole = run(loader)
     lengths = [len(epoch_batches(epoch)) for epoch in range(3)]
@@ -51,7 +55,7 @@ def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images: ImageDataset)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_ranks_share_every_micro_batch(images: ImageDataset, parts: int) -> None:
+def test_ranks_share_every_micro_batch(images: SplitDataset, parts: int) -> None:
     whole = run(RunLoader(images, epoch_batches))
     ranks = [run(RunLoader(images, epoch_batches, parts=parts, ranks=Ranks(rank, 2, rank, 2))) for rank in (0, 1)]
     for (place, batch, _), *shares in zip(whole, *ranks):
@@ -61,10 +65,10 @@ def test_ranks_share_every_micro_batch(images: ImageDataset, parts: int) -> None
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_file_that_breaks_during_the_run_is_named(images: ImageDataset, workers: int) -> None:
-    for path in images.paths:
-        Path(path).write_bytes(b"no image")
+def test_a_file_that_breaks_during_the_run_is_named(images: SplitDataset, workers: int) -> None:
+    for index in range(len(images)):
+        Path(images.split.place(index)).write_bytes(b"no image")
     with pytest.raises(UserError) as caught:
         run(RunLoader(images, epoch_batches, workers=workers))
-    assert str(caught.value).startswith(str(Path(images.paths[0]).parent))
+    assert str(caught.value).startswith(str(Path(images.split.place(0)).parent))
     assert "Traceback" not in str(caught.value)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from backbones.data.loading.images import ImageDataset, ReidTestTransform, ReidTrainTransform
+from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
 from backbones.data.splits.array_split import ArraySplit
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.split import FileSplit
@@ -42,7 +42,7 @@ def test_each_channel_is_that_of_pil(split: FileSplit, view: View, channels: int
     wanted = [np.asarray(band.resize((SIDE, SIDE), Image.Resampling.BICUBIC), int) for band in image.split()]
     assert found.shape == (channels, SIDE, SIDE)
     assert np.abs(found.numpy() - np.stack(wanted)).max() <= 2
-    reid = ImageDataset([split.path(0)], transform=ReidTestTransform((SIDE, SIDE)), channels=channels)[0][0]
+    reid = SplitDataset(split, ReidTestTransform((SIDE, SIDE)))[0][0]
     linear = [np.asarray(band.resize((SIDE, SIDE), Image.Resampling.BILINEAR), int) for band in image.split()]
     assert np.abs(255 * reid.numpy() - np.stack(linear)).max() <= 2
 

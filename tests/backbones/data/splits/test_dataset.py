@@ -6,8 +6,9 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from backbones.data.classification import open_classification
-from backbones.data.loading.images import ImageDataset
+from backbones.data.loading.images import ReidTestTransform
 from backbones.data.splits.dataset import SplitDataset
+from backbones.runtime.seeding import seeded
 from tests.backbones.data.layouts import spec, write_folders, write_parquet
 
 CROP = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.PILToTensor()])
@@ -25,16 +26,25 @@ def train(root, **given):
     return open_classification(spec("image_folder", root, **given), None).train
 
 
-def test_items_are_those_of_the_image_dataset(root):
+def test_augmentation_is_a_function_of_seed_epoch_image_and_repeat(root):
     split = train(root)
-    ours = SplitDataset(split, CROP, seed=5)
-    paths = [split.path(index) for index in range(len(split))]
-    theirs = ImageDataset(paths, split.labels.tolist(), transform=CROP, seed=5)
+    images = SplitDataset(split, CROP, seed=5)
     for key in KEYS:
-        for mine, other in zip(ours[key], theirs[key], strict=True):
-            torch.testing.assert_close(mine, other, rtol=0, atol=0)
-    assert not torch.equal(ours[2, 3, 0][0], ours[2, 3, 1][0])
-    assert len(ours) == len(split) == 16
+        image, label = images[key]
+        with seeded(5, *key):
+            assert torch.equal(image, CROP(Image.open(split.path(key[1])).convert("RGB")))
+        assert label == split.labels[key[1]]
+    for other in (images[2, 3, 1], images[3, 3, 0], SplitDataset(split, CROP, seed=6)[2, 3, 0]):
+        assert not torch.equal(images[2, 3, 0][0], other[0])
+    assert len(images) == len(split) == 16
+
+
+def test_a_plain_index_draws_nothing(root):
+    split = train(root)
+    state = torch.get_rng_state()
+    (image, _) = SplitDataset(split, ReidTestTransform((32, 16)))[np.int64(1)]
+    assert torch.equal(image, ReidTestTransform((32, 16))(split.read(1)))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.fixture(params=["folder", "parquet"])
