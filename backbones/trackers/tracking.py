@@ -5,6 +5,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from backbones.errors import MissingInput, reason_of
 from backbones.trackers.tracker import Ending, TrackedRun, Tracker
@@ -39,8 +40,7 @@ def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> I
         yield Tracker()
         return
     check_installed(name)
-    tracker = _Guarded(name, say)
-    tracker.open(run)
+    tracker = _Guarded(name, run, say)
     ending: Ending = "failed"
     try:
         yield tracker
@@ -57,30 +57,26 @@ def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> I
 class _Guarded(Tracker):
     """Passes everything on to another tracker, until that raises."""
 
-    def __init__(self, name: str, say: Callable[[str], None]):
+    def __init__(self, name: str, run: TrackedRun, say: Callable[[str], None]):
         self.name, self.say = name, say
         self.tracker = Tracker()
+        self._attempt(self._open, run)
 
-    def open(self, run: TrackedRun) -> None:
-        with self._until_failure():
-            self.tracker = importlib.import_module(f"backbones.trackers.{self.name}").TRACKER(run)
+    def _open(self, run: TrackedRun) -> None:
+        self.tracker = importlib.import_module(f"backbones.trackers.{self.name}").TRACKER(run)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        with self._until_failure():
-            self.tracker.log(step, values)
+        self._attempt(self.tracker.log, step, values)
 
     def attach(self, record: Path, scores: Mapping[str, float], outcome: str) -> None:
-        with self._until_failure():
-            self.tracker.attach(record, scores, outcome)
+        self._attempt(self.tracker.attach, record, scores, outcome)
 
     def close(self, ending: Ending) -> None:
-        with self._until_failure():
-            self.tracker.close(ending)
+        self._attempt(self.tracker.close, ending)
 
-    @contextmanager
-    def _until_failure(self) -> Iterator[None]:
+    def _attempt(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
-            yield
+            call(*arguments)
         except Exception as error:
             self.tracker = Tracker()
             reason = " ".join(reason_of(error).split())
