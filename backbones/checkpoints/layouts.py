@@ -22,8 +22,7 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 HEADS = re.compile(
-    r"(_?classifier(_\d)?|heads?|head_dist|aux_head|fc|last_layer|projection_head|bottleneck(_\d)?|pooler|b2|mask_token"
-    r"|masked_embed|decoder\w*|local_cls_norm)(\.|$)|proj$"
+    r"(_?classifier\w*|\w*head(s|_dist)?|fc|last_layer|bottleneck\w*|pooler|b2|mask\w+|decoder\w*|local_cls_norm)(\.|$)|proj$"
 )
 """What a network holds beside its backbone: classifiers, projections, necks, decoders, mask tokens."""
 _RULES = (
