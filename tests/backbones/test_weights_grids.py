@@ -177,7 +177,7 @@ REFUSED = {
     "stem not named": ({"stem": "conv"}, dict, {}, "missing in the file: patch_embed", True),
     "no class token": ({"pool": "gap"}, dict, {}, "missing in the file: cls_token", True),
     "no positions": ({}, without("pos_embed"), {}, "missing in the file: pos_embed", True),
-    "class token alone": ({}, without("^(?!cls)"), {}, "holds no network that is recognised", False),
+    "class token alone": ({}, without("^(?!cls)"), {}, "no network that is recognised", False),
     "no blocks": ({}, without("blocks"), {}, "0 of 2 blocks are filled, less than half", False),
     "half of each block": ({}, without("mlp"), {}, r"0 of 2 blocks .* missing: blocks.\*.mlp \(2\)", False),
     "another width of the FFN": ({}, wider, {}, "0 of 2 blocks .*unused: blocks.*mlp", False),
