@@ -164,7 +164,7 @@ def read_weights(
         network = replace(network, state=fit_channels(fit_positions(network.state, model, old), model))
     except ValueError as error:
         raise UserError(f"{located.path}: {error}") from None
-    if not config and not network.layout:
+    if not (config or located.timm_name or network.layout):
         network = replace(network, layout=PLAIN)
     if not old or not new:
         return network, ""

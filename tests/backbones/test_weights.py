@@ -209,6 +209,9 @@ def test_timms_released_weights_from_the_cache(tmp_path, monkeypatch):
     backbone = create("dino_s16", depth=1).eval()
     assert backbone.weights_id == "timm:vit_small_patch16_224.dino"
     torch.testing.assert_close(backbone.pooled(images), features(theirs, images))
+    said = "dino: positions 14 x 14 -> 16 x 8; newly initialized: patch_embed; dropped: patch_embed"
+    assert str(create("dino_s16", depth=1, img_size=(256, 128), stem="conv", load="partial").loaded).endswith(said)
+    assert not str(backbone.loaded)
     with pytest.raises(UserError, match=r"missing: blocks\.1\."):
         create("dino_s16", depth=2)
 
