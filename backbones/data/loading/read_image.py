@@ -128,7 +128,7 @@ def _in_8_bits(file: Image.Image) -> Image.Image:
         fault = "mode LAB"
     elif tags.get(SAMPLE_FORMAT, (1,))[0] == 2:
         fault = "signed integers"
-    elif tags.get(PLANES) == 2 and tags[BITS][0] > 8:
+    elif tags.get(PLANES) == 2 and tags.get(BITS, (1,))[0] > 8:
         fault = "16 bits in separate planes, which PIL misreads"
     if fault:
         raise ValueError(f"{fault}; save it with 8 bits, or 16 bits of grey")
