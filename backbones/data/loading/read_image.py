@@ -101,7 +101,7 @@ def read_image(
 def orientation(image: Any) -> int:
     """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if it states none, as an array."""
     try:
-        stated = image.getexif().get(ExifTags.Base.Orientation) if isinstance(image, Image.Image) else 1
+        stated: Any = image.getexif().get(ExifTags.Base.Orientation) if isinstance(image, Image.Image) else 1
     except DAMAGED:
         return 1
     return int(stated) if stated in range(1, 9) else 1
