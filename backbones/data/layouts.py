@@ -81,14 +81,18 @@ def recognise(folder: Path) -> str:
     Raises:
         UsageError: it may have several, or has none and no images.
     """
+    from backbones.data.loading.read_image import is_image
+
     kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
-    held: dict[frozenset[str], str] = {}
-    for kind, layout in FORMATS.items():
-        for tree in layout.trees:
-            if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree):
-                held.setdefault(frozenset(tree), kind)  # image_folder stands before imagenet
-    best = {kind: 0 for tree, kind in held.items() if not any(tree < other for other in held)}
-    kinds = kinds or [*best] or ["images"] * _holds_image(folder)
+    trees = {
+        frozenset(tree): kind
+        for kind, layout in reversed(FORMATS.items())  # image_folder replaces imagenet
+        for tree in layout.trees
+        if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree)
+    }
+    kinds = kinds or sorted({kind for tree, kind in trees.items() if not any(tree < other for other in trees)})
+    if not kinds and any(is_image(name) for _, _, names in os.walk(folder, followlinks=True) for name in names):
+        kinds = ["images"]
     if len(kinds) != 1:
         found = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
         kind = (kinds or ["image_folder"])[0]
@@ -104,13 +108,4 @@ def missing_entries(folder: Path, tree: Sequence[str]) -> list[str]:
 def _present(path: Path, entry: str) -> bool:
     if not entry.endswith("/"):
         return path.is_file()
-    try:
-        return any(path.iterdir())
-    except OSError:
-        return False
-
-
-def _holds_image(folder: Path) -> bool:
-    from backbones.data.loading.read_image import is_image
-
-    return any(is_image(name) for _, _, names in os.walk(folder, followlinks=True) for name in names)
+    return path.is_dir() and os.access(path, os.R_OK) and any(path.iterdir())

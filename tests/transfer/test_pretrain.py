@@ -4,9 +4,11 @@ import json
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 
 from backbones.spec import resolve
 from tests.processes import Command, run_by_ranks, wait_for
@@ -44,6 +46,23 @@ def test_a_pretraining_run_is_a_run(trained: tuple[str, Path]) -> None:
     assert found.scores
     lines = history(out / "runs")
     assert ("teacher_entropy" in lines[0]) == (recipe == "dino")
+
+
+@pytest.mark.nightly
+def test_dino_trains_on_a_folder_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pile" / "more").mkdir(parents=True)
+    for number in range(16):
+        image = Image.fromarray(np.random.default_rng(number).integers(0, 256, (32, 32, 3), np.uint8))
+        image.save(tmp_path / "pile" / ("more" if number % 2 else "") / f"{number}.png")
+    words = [word for word in QUICK["dino"] if word not in ("--subset", "40")]
+    words += ["--dataset", str(tmp_path / "pile"), "--batch", "8", "--weights-to", str(tmp_path / "weights")]
+    assert main(["dino", *words, "--out", str(tmp_path / "runs")]) == 0
+    found = record(tmp_path / "runs")
+    assert found.dataset["counts"] == {"train": {"images": 16, "classes": 0}, "ignored": 0}
+    assert found.outcome["step"] == 2
+    assert found.notes[:2] == [f"{tmp_path}/pile: read as format images", "pile: 16 images without labels"]
+    assert main(["deit", *TINY, "--dataset", str(tmp_path / "pile"), "--out", str(tmp_path / "runs")]) == 1
+    assert "pile: a classifier needs two classes; the images have 0" in capsys.readouterr().err
 
 
 @pytest.mark.nightly

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,41 +38,27 @@ class Rows:
             UserError: there is none, or several.
         """
         features = self.table.features
-        if named is not None and named not in features:
-            raise UserError(f"{self.source.files[0]}: no column {named!r} (key `{key}`); {self.described}")
-        fitting: list[str] = [name for name, feature in features.items() if type(feature).__name__ == kind]
-        fitting = [named] if named else fitting or [key] * (key in features)
-        if len(fitting) != 1:
-            raise UserError(
-                f"{self.source.files[0]}: {len(fitting) or 'no'} columns of type {kind}: name the one to use by the "
-                f"key `{key}`; {self.described}"
-            )
-        return fitting[0]
-
-    @property
-    def described(self) -> str:
-        """The names and types of all columns."""
-        kinds = {
-            name: getattr(kind, "dtype", None) or type(kind).__name__ for name, kind in self.table.features.items()
-        }
-        return f"columns: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())}"
+        fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
+        fitting = [name for name in features if name == named] if named else fitting or [key] * (key in features)
+        if len(fitting) == 1:
+            return str(fitting[0])
+        kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in features.items())
+        found = f"no column {named!r}" if named else f"{len(fitting) or 'no'} columns of type {kind}"
+        raise UserError(f"{self.source.files[0]}: {found}: name one by the key `{key}`; columns: {', '.join(kinds)}")
 
     def check_values(self, values: Any, column: str) -> None:
         """Raise UserError that names the first row without a value."""
         if values.null_count:
-            row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-            raise UserError(
-                f"{self.source.place(row)}: no value in column {column!r} ({values.null_count} rows like this)"
-            )
+            place = self.source.place(int(np.flatnonzero(values.is_null().to_numpy())[0]))
+            raise UserError(f"{place}: no value in column {column!r} ({values.null_count} rows like this)")
 
 
-@dataclass(frozen=True, eq=False)
-class RowLabels:
+class RowLabels(NamedTuple):
     """The labels of rows as they stand there."""
 
     values: NDArray[Any]
     """[M], int64 or texts."""
-    names: Sequence[str] | None = None
+    names: Sequence[str] | None
     """Of the classes, where the table has them."""
     absent: str = ""
     """Why there are none."""
@@ -93,23 +79,23 @@ def read_labels(rows: Rows, named: str | None) -> RowLabels:
     try:
         column = rows.column("label", "ClassLabel", named)
     except UserError as error:
-        return RowLabels(np.empty(0), absent=f"no labels ({error})")
+        return RowLabels(np.empty(0), None, f"no labels ({error})")
     values = rows.table.data.column(column)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if values.null_count == len(values):
-        return RowLabels(np.empty(0), absent="no labels (no value)")
+        return RowLabels(np.empty(0), None, "no labels (no value)")
     texts, numbers = ("is_string", "is_large_string"), ("is_integer", "is_floating", "is_boolean")
     if not any(getattr(pa.types, test)(values.type) for test in texts + numbers):
-        raise UserError(f"{rows.source.files[0]}: column {column!r} holds {values.type}, not classes; {rows.described}")
+        raise UserError(f"{rows.source.files[0]}: column {column!r} holds {values.type}, not classes")
     rows.check_values(values, column)
     if any(getattr(pa.types, test)(values.type) for test in texts):
-        return RowLabels(np.array(values.to_pylist(), dtype=object))
+        return RowLabels(np.array(values.to_pylist(), dtype=object), None)
     found = values.to_numpy()
     if len(odd := np.flatnonzero(found != found.astype(np.int64))):
         raise UserError(f"{rows.source.place(int(odd[0]))}: label {found[odd[0]]} in column {column!r} is not whole")
-    labels = RowLabels(found.astype(np.int64), getattr(rows.table.features[column], "names", None))
-    return replace(labels, absent="no labels (-1)") if (labels.values == -1).all() else labels
+    names = getattr(rows.table.features[column], "names", None)
+    return RowLabels(found.astype(np.int64), names, "no labels (-1)" * bool((found == -1).all()))
 
 
 def shared_classes(

@@ -82,7 +82,7 @@ def test_found_in_the_data_folder(tmp_path, monkeypatch, place):
         ("train/state.json test/state.json dataset_dict.json", "parquet"),
         ("annotations/instances_val2017.json val2017/0.jpg train2017/0.jpg", "coco"),
         ("0.jpg a/b/1.png", "images"),
-        ("train/x bounding_box_train/x bounding_box_test/x query/x", "may be of format market1501 or image_folder"),
+        ("train/x bounding_box_train/x bounding_box_test/x query/x", "may be of format image_folder or market1501"),
         ("notes.txt", "a folder in no known layout, without images"),
     ],
 )

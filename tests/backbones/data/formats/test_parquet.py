@@ -62,7 +62,7 @@ def test_plain_columns_are_named(tmp_path):
         opened(tmp_path, label="class_id")
     with pytest.raises(UserError, match=r"train has no labels .*no columns of type ClassLabel.*key `label`"):
         opened(tmp_path, image="jpeg")
-    with pytest.raises(UserError, match=r"no column 'picture' \(key `image`\); columns: jpeg"):
+    with pytest.raises(UserError, match=r"no column 'picture': name one by the key `image`; columns: jpeg"):
         opened(tmp_path, image="picture", label="class_id")
     with pytest.raises(UserError, match="'n' holds no images"):
         opened(tmp_path, image="n", label="class_id")
