@@ -24,7 +24,7 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 OF_PIL = (1, 3)
 """The numbers of channels of which images are PIL's. It would multiply RGBA by its alpha when it resizes: with four,
 and with other numbers, images are tensors [C, H, W], of which each channel is resized by itself."""
-BITS, PHOTOMETRIC, PLANES, SAMPLE_FORMAT = 258, 262, 284, 339
+BITS, PHOTOMETRIC, SAMPLES, PLANES, SAMPLE_FORMAT = 258, 262, 277, 284, 339
 """Tags of TIFF (TIFF 6.0, sections 8 and 19)."""
 
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # of half the limit, which is no fault
@@ -94,6 +94,8 @@ def read_image(
         UserError: it is missing, damaged, too large, or has pixels whose range is not known.
     """
     with open_image(source, name=name) as file:
+        if mode == "RGBA" and getattr(file, "tag_v2", {}).get(SAMPLES, 1) > (read := len(file.getbands())):
+            raise ValueError(f"of its channels PIL reads {read}; others come by a reader with `decode`")
         image = _in_8_bits(file)
         return (ImageOps.exif_transpose(image) if upright else image).convert(mode)
 

@@ -12,6 +12,7 @@ from backbones.backbone import create
 from backbones.checkpoints.exports import export
 from backbones.errors import UsageError, UserError
 from backbones.spec import IMAGENET_MEAN, resolve
+from tests.backbones.test_weights import hub
 
 SIZE = 32
 PLAIN = {"mean": (0.5,), "std": (0.5,)}
@@ -53,6 +54,17 @@ def test_weights_of_rgb_are_adapted_as_by_timm(name: str, channels: int, tmp_pat
     size = {"img_size": SIZE, "in_chans": channels}
     theirs = timm.create_model("vit_tiny_patch16_224", pretrained=True, pretrained_cfg_overlay=overlay, **size).eval()
     ours = create(name, weights=str(file), **size, **PLAIN).eval()
+    torch.testing.assert_close(ours.pooled(x), theirs(2 * x - 1))
+
+
+def test_released_weights_are_adapted_by_timm_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, x = "vit_tiny_patch16_224.augreg_in21k_ft_in1k", torch.rand(1, 4, 224, 224)
+    hub(tmp_path, monkeypatch, f"timm/{name}", timm.create_model("vit_tiny_patch16_224").state_dict())
+    overlay = {"file": str(next(tmp_path.rglob("model.safetensors")))}
+    theirs = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, in_chans=4, num_classes=0).eval()
+    ours = create("vit_tiny_patch16_224", in_chans=4).eval()
+    assert ours.weights_id == f"timm:{name}"
+    assert ours.spec.mean == (0.5,) * 4
     torch.testing.assert_close(ours.pooled(x), theirs(2 * x - 1))
 
 

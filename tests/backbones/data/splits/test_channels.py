@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 
@@ -79,6 +80,10 @@ def test_augmentation_is_without_colours(channels: int, image_ops: str, tmp_path
 def test_what_cannot_be_read(split: FileSplit, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--in-chans 5: image files give 1, 3 or 4 channels; .* with `decode`"):
         split.read_channels(5)
+    tifffile.imwrite(tmp_path / "a.png", np.zeros((8, 8, 4), np.uint8), photometric="rgb", extrasamples=["unspecified"])
+    split.read_channels(4)
+    with pytest.raises(UserError, match=r"a\.png: .* \(of its channels PIL reads 3; others come by a reader with"):
+        split.read(0)
     arrays = ArraySplit.of(split, lambda path: np.zeros((8, 8, 5), np.uint8), "")
     arrays.read_channels(4)
     with pytest.raises(UserError, match=r"a\.png: 5 channels, for a backbone of 4: give --in-chans 5"):
