@@ -125,16 +125,7 @@ def open_reid(
         root = generated_root(spec, GENERATORS) or find_root(spec, data, trees_of(spec))
         splits = FORMATS[spec.format](root, spec, msmt17_val)
         splits.cameras = not without_cameras(spec)
-    if not splits.cameras:
-        splits.notes.append("no cameras: only the query image itself is left out of its ranking")
-    if not splits.train:
-        splits.notes.append("no training images: it is scored only")
-    if spec.version is not None and splits.version not in (None, spec.version):
-        raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
-    listed = {"query": splits.query, "gallery": splits.gallery} | ({"train": splits.train} if splits.train else {})
-    if splits.val is not None:
-        listed |= {"val": splits.val, "train_val": splits.train + splits.val}
-    check_counts(spec, _counts(listed, splits), absent={"train", "val", "train_val"} - listed.keys())
+    _check_listed(spec, root, splits)
     parts = _parts(splits, msmt17_val)
     _check_usable(spec.name, parts["query"], parts["gallery"])
     check_present(_paths(parts), name=spec.name)
@@ -167,6 +158,20 @@ def open_reid(
     )
     notes = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
     return replace(opened, notes=(*opened.notes, *notes, *_copied_queries(opened)))
+
+
+def _check_listed(spec: DatasetSpec, root: Path, splits: Splits) -> None:
+    """Compare version and counts with those stated, and note what is missing. Raises UserError."""
+    if spec.version is not None and splits.version not in (None, spec.version):
+        raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
+    listed = {"query": splits.query, "gallery": splits.gallery} | ({"train": splits.train} if splits.train else {})
+    if splits.val is not None:
+        listed |= {"val": splits.val, "train_val": splits.train + splits.val}
+    check_counts(spec, _counts(listed, splits), absent={"train", "val", "train_val"} - listed.keys())
+    if not splits.cameras:
+        splits.notes.append("no cameras: only the query image itself is left out of its ranking")
+    if not splits.train:
+        splits.notes.append("no training images: it is scored only")
 
 
 def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:

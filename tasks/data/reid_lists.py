@@ -41,7 +41,7 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         if name and name != ONE_EACH and ((root / name).is_file() or part != "train"):
             rows[part] = list(_rows(root / name, root, images, columns, header=header, part=part))
     splits = _splits(rows)
-    if spec.options["gallery"] == ONE_EACH:
+    if spec.options.get("gallery") == ONE_EACH:
         seeds = chosen_splits(spec, DRAWS)
         drawn = [_draw_gallery(splits.query, seed) for seed in seeds]
         splits.query, splits.gallery = drawn[0]

@@ -6,15 +6,12 @@ Nothing is downloaded, and nothing is written beside the data: torchreid's class
 import contextlib
 import glob
 import json
-import random
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from backbones.data.spec import DatasetSpec
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
@@ -38,6 +35,8 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         UsageError: torchreid knows no such data set or split.
     """
     known = _classes()
+    from backbones.runtime.seeding import seeded  # imports torch
+
     name = str(spec.options.get("set"))
     if name not in known:
         raise UsageError(
@@ -47,7 +46,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     folder = root / getattr(kind, "dataset_dir", "")
     if not folder.is_dir():  # some classes would download it
         raise MissingInput(f"{spec.name}: {folder}: no such folder; name the folder above it with `--data FOLDER`")
-    with _links(root, folder) as links, _fixed_draws():
+    with _links(root, folder) as links, seeded(SEED):
         opened = [_open(kind, links, root, spec.name)]
         count = len(json.loads(Path(opened[0].split_path).read_bytes())) if hasattr(opened[0], "split_path") else 1
         chosen = chosen_splits(spec, count)
@@ -100,7 +99,8 @@ def _classes() -> dict[str, Any]:
 def _links(root: Path, folder: Path) -> Iterator[Path]:
     """Yield a temporary folder in the place of `root`, with links to what `folder` holds, but for splits drawn before.
 
-    torchreid's classes write their splits and extracted images into the folder that they are given.
+    torchreid's classes write their splits and extracted images into the folder that they are given, and list files in
+    the order of the disk before they draw: inside, `glob` sorts.
     """
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name) / folder.relative_to(root)
@@ -110,22 +110,11 @@ def _links(root: Path, folder: Path) -> Iterator[Path]:
                 shutil.copy(entry, copy / entry.name)  # through a link the original would be overwritten
             elif entry.name not in DRAWN_SPLITS:
                 (copy / entry.name).symlink_to(entry)
-        yield Path(name)
-
-
-@contextlib.contextmanager
-def _fixed_draws() -> Iterator[None]:
-    """Seed the generators that torchreid's classes draw splits with, and sort the files that they draw from."""
-    states, listing = (random.getstate(), np.random.get_state()), glob.glob  # noqa: NPY002
-    random.seed(SEED)
-    np.random.seed(SEED)  # noqa: NPY002
-    glob.glob = lambda *args, **options: sorted(listing(*args, **options))
-    try:
-        yield
-    finally:
-        glob.glob = listing
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        listing, glob.glob = glob.glob, lambda *args, **options: sorted(listing(*args, **options))
+        try:
+            yield Path(name)
+        finally:
+            glob.glob = listing
 
 
 def _open(kind: Any, links: Path, root: Path, name: str, **options: int) -> Any:
