@@ -1,5 +1,7 @@
-"""What several test files need: options, contexts, a small learner."""
+"""What several test files need: options, contexts, a small learner, signals in its training."""
 
+import contextlib
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from backbones.data.loading.samplers import shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.options import FitOptions
+from backbones.engine.step import Stepper
 from tests.faults.small_disk import SmallDisk
 
 PLAIN = {
@@ -75,6 +78,23 @@ def loader(size: int = 24, batch: int = 8, **given: Any) -> RunLoader:
     return RunLoader(
         Points(size), lambda epoch: shuffled_batches(size, batch, seed=0, epoch=epoch, drop_last=True), **given
     )
+
+
+@contextlib.contextmanager
+def stopped_after(step: int) -> Iterator[None]:
+    """Within it, a signal reaches every training in its step of this number."""
+    real = Stepper.step
+
+    def stopping(self: Stepper, number: int, *given: Any, **named: Any) -> Any:
+        if number == step:
+            self.context.stop_signal = signal.SIGTERM
+        return real(self, number, *given, **named)
+
+    Stepper.step = stopping  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Stepper.step = real  # type: ignore[method-assign]
 
 
 def tensors(state: Any) -> Iterator[Tensor]:

@@ -1,19 +1,16 @@
 """What must come to the same, however it is executed, and what to nearly the same: by two ranks, in other batches."""
 
-import contextlib
 import random
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from backbones.engine.step import Stepper
 from tests.interactions.commands import Bench, Ran, outcomes_of, result
 from tests.interactions.generator import kinds, program, with_words
 from tests.interactions.invariants import lines_of
+from tests.support import stopped_after
 from transfer.records.store import OPTIONS, RECORD
 
 Problems = list[str]
@@ -46,23 +43,6 @@ def repeated(bench: Bench, ran: Ran, rng: random.Random) -> Problems:
     two = bench.run(words, ran.out)
     same = two.status == ran.status and len(two.runs) == 1 and (two.runs[0] / RECORD).stat().st_mtime_ns == before
     return [] if same else [f"exit status {two.status}, {len(two.runs)} runs by its own {OPTIONS}: {two.line}"]
-
-
-@contextlib.contextmanager
-def stopped_after(step: int) -> Iterator[None]:
-    """Within it, a signal reaches every training in its step of this number."""
-    real = Stepper.step
-
-    def stopping(self: Stepper, number: int, *given: Any, **named: Any) -> Any:
-        if number == step:
-            self.context.stop_signal = signal.SIGTERM
-        return real(self, number, *given, **named)
-
-    Stepper.step = stopping  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Stepper.step = real  # type: ignore[method-assign]
 
 
 def resumed(bench: Bench, ran: Ran, rng: random.Random) -> Problems:

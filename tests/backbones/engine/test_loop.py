@@ -49,13 +49,9 @@ def finish(
     folder.mkdir()
     for stop in [*stops, 0]:
         here = context(folder, precision=precision)
-        with here.signals():
-            if stop:
-                with pytest.raises(Stopped):
-                    fit(Interrupted(stop), loader(workers=workers), fit_options(**options), here)
-                assert torch.load(folder / STATE)["progress"]["step"] == stop
-            else:
-                fit(Interrupted(0), loader(workers=workers), fit_options(**options), here)
+        with here.signals(), pytest.raises(Stopped) if stop else nullcontext():
+            fit(Interrupted(stop), loader(workers=workers), fit_options(**options), here)
+        assert not stop or torch.load(folder / STATE)["progress"]["step"] == stop
     return here
 
 

@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from backbones.engine.checkpoint import STATE
-from backbones.engine.context import Context
 from backbones.engine.loop import fit
 from backbones.engine.outcome import FEWEST, judge
 from backbones.errors import Stopped
 from backbones.pretrain.dino_learner import DinoLearner, batch_norms
 from backbones.runtime.seeding import seed_torch
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
-from tests.support import context, tensors
+from tests.support import context, stopped_after, tensors
 
 LABELS = torch.zeros(4, dtype=torch.int64)
 
@@ -191,20 +191,6 @@ def test_a_constant_teacher_collapses_onto_ln_k_and_a_healthy_start_does_not() -
 # Whole runs
 
 
-class Interrupted(DinoLearner):
-    """Stops as a signal would, in the forward pass of one step."""
-
-    def __init__(self, whole: DinoLearner, here: Context, at: int):
-        nn.Module.__init__(self)
-        vars(self).update(vars(whole))
-        self.here, self.at = here, at
-
-    def forward(self, batch: Any, step: int) -> dict[str, Tensor]:
-        if step == self.at:
-            self.here.stop_signal = 15
-        return super().forward(batch, step)
-
-
 PLAIN_RUN: dict[str, Any] = {"epochs": 2, "drop_path": 0.3, "freeze_last_layer": 1}
 
 
@@ -224,13 +210,9 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, giv
     for name, stops in (("whole", []), ("pieces", [3, 5])):
         (tmp_path / name).mkdir()
         for stop in [*stops, 0]:
-            here = context(tmp_path / name)
-            learner = Interrupted(make(options, stem="conv"), here, stop)
-            if stop:
-                with pytest.raises(Stopped):
-                    fit(learner, feed(parts=options.grad_accum_steps), options, here)
-            else:
-                fit(learner, feed(parts=options.grad_accum_steps), options, here)
+            batches = feed(parts=options.grad_accum_steps)
+            with stopped_after(stop), pytest.raises(Stopped) if stop else nullcontext():
+                fit(make(options, stem="conv"), batches, options, context(tmp_path / name))
     whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
     histories = [(tmp_path / name / "history.jsonl").read_text() for name in ("whole", "pieces")]

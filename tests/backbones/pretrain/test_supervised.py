@@ -3,7 +3,7 @@
 import json
 import math
 import os
-import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.runtime import dist
 from backbones.spec import BackboneSpec, resolve
 from tests.processes import spawn_ranks, start_rank
-from tests.support import PLAIN, context, tensors
+from tests.support import PLAIN, context, stopped_after, tensors
 
 CLASSES = 3
 OPTIONS: dict[str, Any] = {
@@ -153,17 +153,6 @@ def test_one_step_is_that_of_plain_torch() -> None:
         assert torch.allclose(ours.average.model.state_dict()[name], average, atol=1e-6), name
 
 
-class Interrupted(SupervisedLearner):
-    """Sends this process a signal in one step."""
-
-    at = 0
-
-    def after_step(self, step: int) -> None:
-        super().after_step(step)
-        if step == self.at:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
 def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **given: Any) -> dict[str, Any]:
     """The state and history of a run that is stopped after some steps and taken up again."""
     chosen = options(**given)
@@ -173,15 +162,9 @@ def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **gi
         here = context(folder)
         folder.mkdir(exist_ok=True)
         backbone = create(tiny(stem="conv"), img_size=32, classes=CLASSES, drop_path=chosen.drop_path)
-        model = Interrupted(backbone, torch.full((CLASSES,), 1 / CLASSES), chosen, seed=0)
-        model.at = stop
-        feed = train_loader(data.train, backbone, chosen, here)
-        with here.signals():
-            if stop:
-                with pytest.raises(Stopped):
-                    fit(model, feed, chosen, here)
-            else:
-                fit(model, feed, chosen, here)
+        model = SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), chosen, seed=0)
+        with stopped_after(stop), pytest.raises(Stopped) if stop else nullcontext():
+            fit(model, train_loader(data.train, backbone, chosen, here), chosen, here)
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     return {"state": model.state_dict(), "losses": [line["loss"] for line in lines if "loss" in line]}
 

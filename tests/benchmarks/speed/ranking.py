@@ -1,4 +1,4 @@
-"""Time and memory of ranking and re-ranking, beside the matrix product alone and beside torchreid.
+"""Time and memory of ranking and re-ranking, beside the matrix product alone and beside torchreid's re-ranking.
 
 python -m tests.benchmarks ranking [--skip-torchreid] [--repeats 5]
 The sizes are those of Market-1501 and MSMT17, the features drawn: "trained" ones stand near their identity's centre,
@@ -74,29 +74,6 @@ def rank_beside_product(kind: str, noise: float | None, repeats: int) -> None:
     )
 
 
-def torchreid_rank() -> None:
-    from torchreid.reid.metrics import compute_distance_matrix
-    from torchreid.reid.metrics.rank import eval_market1501
-
-    names = draw_labels(MARKET)
-    query, gallery = draw_features(MARKET, names[:2], 2.0)
-    found = {}
-
-    def theirs() -> None:
-        distances = compute_distance_matrix(query, gallery).numpy()
-        found["theirs"] = eval_market1501(distances, *names, max_rank=50)[1]
-
-    def ours() -> None:
-        found["ours"] = rank(query, gallery, *names).mAP
-
-    times = {"theirs": seconds(theirs), "ours": statistics.median(seconds(ours) for _ in range(3))}
-    print(
-        f"Market-1501: torchreid {times['theirs']:.1f} s, rank {times['ours']:.2f} s: "
-        f"{times['theirs'] / times['ours']:.0f} times as fast; mAP {found['ours']:.7f} and {found['theirs']:.7f}",
-        flush=True,
-    )
-
-
 def torchreid_rerank() -> None:
     from torchreid.reid.metrics import compute_distance_matrix
     from torchreid.reid.utils.rerank import re_ranking
@@ -147,6 +124,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         rank_beside_product(kind, noise, options.repeats)
     if not options.skip_torchreid:
         warnings.simplefilter("ignore")
-        torchreid_rank()
         torchreid_rerank()
     return 0

@@ -70,10 +70,3 @@ def test_a_stable_region_between_rates_that_break_is_found_to_its_upper_edge(pla
     bracket = found.brackets[0]
     assert lowest <= bracket.low < width * lowest <= bracket.high
     assert bracket.high / bracket.low <= 2
-
-
-def test_a_single_limit_is_bisected_as_it_always_was() -> None:
-    found = search_largest_stable(Search(1e-4, 1, seeds=(0, 1), budget=12), lambda rate, seed: rate < 4e-4)
-    assert [(probe.rate, probe.seed) for probe in found.probes] == [
-        (0.01, 0), (0.001, 0), (0.0003162, 0), (0.0005623, 0), (0.0004217, 0), (0.0003162, 1), (0.0004217, 1),
-    ]  # fmt: skip
