@@ -184,7 +184,7 @@ def _choose(
         return best[0]
     some = f"tensors such as {', '.join([*tensors][:3])}" if tensors else f"no tensors; {_SAVE}"
     held = f"its networks: {', '.join(names.values())}" if names else f"it holds {entries}; {some}"
-    wrong = "which network is meant?" if best else f"no network{f' {key}' if key else ' that is recognised'}"
+    wrong = "which network is meant?" if best else f"holds no network {key or 'that is recognised'}"
     raise UserError(f"{wrong}; {held}; --weights-key NAME takes one by its name or the prefix of its tensors")
 
 
