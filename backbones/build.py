@@ -111,8 +111,8 @@ def _with_pixel_statistics(
     if network.statistics and not located.folder:
         found, whose = dict(zip(("mean", "std"), network.statistics)), f"of {network.layout}"
     elif not located.folder and not released:
-        whose = f"timm's {usual.get('tag')} weights" if spec.kind == "timm" else "ImageNet"
-        whose = f"of {whose}, not known to be this file's (--mean, --std)"
+        theirs = f"{found['mean']}, {found['std']} of timm's {usual.get('tag')} weights"
+        whose = f"{theirs if spec.kind == 'timm' else 'of ImageNet'}, not known to be this file's (--mean, --std)"
     if spec.mean and spec.std:
         other = network.statistics not in (None, (spec.mean, spec.std))
         whose = AS_CONFIGURED + f", not those of {network.layout}" * other

@@ -207,7 +207,7 @@ def load_weights(
         raise UserError(
             f"{located.path} does not fit backbone {spec.name}: "
             + "; ".join(f"{title}: {shortened(names)}" for title, names in rows.items() if names)
-            + ". `--load partial` takes what fits and leaves the rest as initialised"
+            + ". `--load partial` leaves new parts of the model as initialised"
         )
     # a bias without its weight is of no use: a module with one tensor that does not fit keeps none
     refused = {name.rpartition(".")[0] for name in wrong if "." in name}

@@ -220,7 +220,7 @@ STATISTICS = {
         {},
         dict,
         HALF,
-        "mean and std of timm's augreg_in21k_ft_in1k weights, not known",
+        "0.5) of timm's augreg_in21k_ft_in1k weights, not known",
     ),
     "not known, ours": ("vit_tiny", {}, dict, IMAGENET, "mean and std of ImageNet, not known to be this file's"),
     "given": ("vit_small_patch16_224", {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}, dict, IMAGENET, ""),
