@@ -7,10 +7,10 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,88 +50,43 @@ def read_split(
     Raises:
         UserError: the file is not in COCO's format, or contradicts itself.
     """
-    annotations = _read_annotations(file) if content is None else _parse_once(file, content, fast=False)
-    first = next(iter(annotations.image_names), "")
-    if not (folder / first).exists() and (folder.parent / first).exists():  # names with the folder in front
-        folder = folder.parent
-    split = annotations.split(name, file, folder)
+    index = _read_index(file) if content is None else _parse_once(file, content, fast=False)
+    arrays, facts = index.arrays, index.facts
+    names = PackedNames.from_arrays(arrays["image_names"], arrays["image_ends"])
+    if names and not (folder / names[0]).exists() and (folder.parent / names[0]).exists():
+        folder = folder.parent  # names with the folder in front
+    segmentations = Segmentations.from_arrays(arrays)
+    columns: dict[str, Any] = {column: arrays[column] for column in _COLUMNS}
+    split = CocoSplit(
+        name=name,
+        folder=folder,
+        file=file,
+        content=facts["content"],
+        images=list(map(CocoImage, arrays["image_ids"].tolist(), names, *arrays["image_sizes"].T.tolist())),
+        segmentations=segmentations,
+        masked=segmentations.present,
+        trained=~arrays["crowd"],
+        **columns,
+    )
     trained, boxes = _fit_boxes(split)
-    return replace(split, trained=trained), annotations.classes, boxes | annotations.counts
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Annotations:
-    """What stands in a file: see the fields of the same names in `CocoSplit`."""
-
-    content: str
-    image_ids: NDArray[Any]
-    """Ids of the images [I], sorted, int64."""
-    image_names: PackedNames
-    image_sizes: NDArray[Any]
-    """Width and height [I, 2] in pixels, int64."""
-    classes: Classes
-    ids: NDArray[Any]
-    image: NDArray[Any]
-    label: NDArray[Any]
-    boxes: NDArray[Any]
-    areas: NDArray[Any]
-    crowd: NDArray[Any]
-    ignored: NDArray[Any]
-    segmentations: Segmentations
-    counts: dict[str, int]
-    """Numbers of `short_polygons`, of objects `left_without_polygon`, and of those with a `computed_area`."""
-
-    def split(self, name: str, file: Path, folder: Path) -> CocoSplit:
-        """Return the split; every object that is no crowd counts as trained."""
-        return CocoSplit(
-            name=name,
-            folder=folder,
-            file=file,
-            content=self.content,
-            images=list(map(CocoImage, self.image_ids.tolist(), self.image_names, *self.image_sizes.T.tolist())),
-            segmentations=self.segmentations,
-            masked=self.segmentations.present,
-            trained=~self.crowd,
-            **{column: getattr(self, column) for column in _COLUMNS},
-        )
-
-    def index(self) -> Index:
-        """Return everything as arrays and facts."""
-        names, ends = self.image_names.arrays()
-        arrays = {column: getattr(self, column) for column in (*_COLUMNS, "image_ids", "image_sizes")}
-        arrays |= {"image_names": names, "image_ends": ends, **self.segmentations.arrays()}
-        facts = {"content": self.content, "classes": list(self.classes.items()), "counts": self.counts}
-        return Index(arrays, facts)
-
-    @classmethod
-    def from_index(cls, index: Index) -> Self:
-        """Return what `index` was taken from."""
-        arrays, facts = index.arrays, index.facts
-        return cls(
-            content=facts["content"],
-            classes=dict(map(tuple, facts["classes"])),
-            counts=facts["counts"],
-            image_names=PackedNames.from_arrays(arrays["image_names"], arrays["image_ends"]),
-            segmentations=Segmentations.from_arrays(arrays),
-            **{column: arrays[column] for column in (*_COLUMNS, "image_ids", "image_sizes")},
-        )
+    return replace(split, trained=trained), dict(map(tuple, facts["classes"])), boxes | facts["counts"]
 
 
 _COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored")
 
 
-def _read_annotations(file: Path) -> _Annotations:
-    """Return what stands in a file, from its index where there is one."""
+def _read_index(file: Path) -> Index:
+    """Return the columns of a file, from its index where there is one; see `_assemble`."""
     large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
-    if large and (index := load_index(file, VERSION, stamp)):
-        return _Annotations.from_index(index)
-    annotations = _parse(file, fast=large)
+    if large and (kept := load_index(file, VERSION, stamp)):
+        return kept
+    index = _parse(file, fast=large)
     if large and settled:
-        keep_index(file, VERSION, stamp, annotations.index())
-    return annotations
+        keep_index(file, VERSION, stamp, index)
+    return index
 
 
-def _parse(file: Path, *, fast: bool) -> _Annotations:
+def _parse(file: Path, *, fast: bool) -> Index:
     """Parse a file; what the fast way cannot settle, such as the wording of an error, the ordinary one does."""
     if fast:
         with suppress(Unsure, UserError, ImportError):
@@ -139,7 +94,7 @@ def _parse(file: Path, *, fast: bool) -> _Annotations:
     return _parse_once(file, None, fast=False)
 
 
-def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> _Annotations:
+def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> Index:
     lists = _read_lists(file, content, fast=fast)
     check_unique(file, "images", [image.id for image in lists.images], "id")
     check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
@@ -206,8 +161,12 @@ def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
     return lists
 
 
-def _assemble(file: Path, lists: _Lists) -> _Annotations:
-    """Return the columns with the objects by image, their references resolved and their encodings checked."""
+def _assemble(file: Path, lists: _Lists) -> Index:
+    """Return the columns with the objects by image, their references resolved and their encodings checked.
+
+    Arrays: the `_COLUMNS` of `CocoSplit`, its segmentations, and of the images the ids [I], sorted, the packed names,
+    and width and height [I, 2]. Facts: `content`, `classes`, and `counts` of short polygons and computed areas.
+    """
     images, classes = sorted(lists.images, key=lambda image: image.id), dict(sorted(lists.categories))
     image_ids, columns = [image.id for image in images], lists.columns
     image = _places(file, columns["image_id"], image_ids, "image_id", "images")
@@ -227,22 +186,14 @@ def _assemble(file: Path, lists: _Lists) -> _Annotations:
         mask = segmentations[row]
         areas[row] = mask_library().area(encoded_mask(mask, height, width)) if mask else boxes[row, 2:].prod()
     order = np.argsort(image, kind="stable")
-    return _Annotations(
-        content=lists.content,
-        image_ids=np.array(image_ids, dtype=np.int64),
-        image_names=PackedNames(image.file_name.replace("\\", "/") for image in images),
-        image_sizes=sizes,
-        classes=classes,
-        ids=ids[order],
-        image=image[order],
-        label=label[order],
-        boxes=boxes[order],
-        areas=areas[order],
-        crowd=np.array(columns["iscrowd"], dtype=bool)[order],
-        ignored=np.array(columns["ignore"], dtype=bool)[order],
-        segmentations=segmentations.select(order),
-        counts={"short_polygons": lists.short, "left_without_polygon": lists.bare, "computed_area": len(computed)},
-    )
+    rows = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas}
+    rows |= {"crowd": np.array(columns["iscrowd"], dtype=bool), "ignored": np.array(columns["ignore"], dtype=bool)}
+    names, ends = PackedNames(image.file_name.replace("\\", "/") for image in images).arrays()
+    arrays = {name: column[order] for name, column in rows.items()} | segmentations.select(order).arrays()
+    arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names, "image_ends": ends}
+    counts = {"short_polygons": lists.short, "left_without_polygon": lists.bare, "computed_area": len(computed)}
+    facts = {"content": lists.content, "classes": list(classes.items()), "counts": counts}
+    return Index(arrays | {"image_sizes": sizes}, facts)
 
 
 def _places(file: Path, references: Sequence[int], known: list[int], name: str, table: str) -> NDArray[Any]:
