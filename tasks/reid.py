@@ -172,14 +172,7 @@ class Reid(ReidFacts):
             features = ranked_features(learner, dataset.files(samples), options, context, f"{split} features")
             check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
             found.append((features, {sample.path: row for row, sample in enumerate(samples)}))
-        rankings = None
-        if context.ranks.first:
-            rankings = []
-            for lists in dataset.tests:
-                vectors = [
-                    features[[rows[sample.path] for sample in part]] for (features, rows), part in zip(found, lists)
-                ]
-                rankings.append(_rank_split(vectors, lists, options))
+        rankings = [_rank_split(found, lists, options) for lists in dataset.tests] if context.ranks.first else None
         shared: list[Ranking] = broadcast_object(rankings)
         return shared
 
@@ -188,8 +181,11 @@ class Reid(ReidFacts):
         return Ranking.from_outcomes(outcomes).scores()
 
 
-def _rank_split(vectors: list[Tensor], lists: tuple[list[Sample], list[Sample]], options: ReidOptions) -> Ranking:
-    """Rank the gallery for the queries; `vectors` are the features [Q, D] and [G, D] of the two lists."""
+def _rank_split(
+    found: list[tuple[Tensor, dict[str, int]]], lists: tuple[list[Sample], list[Sample]], options: ReidOptions
+) -> Ranking:
+    """Rank the gallery for the queries; `found` are features of all queries, of the gallery, and their rows by path."""
+    vectors = [features[[rows[sample.path] for sample in part]] for (features, rows), part in zip(found, lists)]
     labels = [
         np.array([getattr(sample, kind) for sample in samples]) for kind in ("identity", "camera") for samples in lists
     ]

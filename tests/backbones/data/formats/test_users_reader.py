@@ -78,6 +78,11 @@ def test_people_are_read(folder: Path) -> None:
     assert [(sample.identity, sample.camera) for sample in data.train[:2]] == [(0, 0), (0, 1)]
     assert data.counts["query"] == {"images": 2, "identities": 1, "cameras": 2}
     assert data.name_of(data.train[0]) == "red_0000.png"
+    reads(folder, repr({"query": [row[:2] for row in rows], "gallery": [row[:2] for row in rows]}))
+    data = open_reid(resolve_dataset("my_data.yaml"), None)
+    assert data.counts["query"] == data.counts["gallery"] == {"images": 16, "identities": 2, "cameras": 0}
+    assert [sample.camera for sample in data.query] == [sample.camera for sample in data.gallery]
+    assert data.train == []
 
 
 def test_objects_are_read(folder: Path) -> None:
