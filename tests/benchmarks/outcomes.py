@@ -1,6 +1,6 @@
 """How often the rule for outcomes is wrong, on histories of short trainings of which it is known whether they live.
 
-python -m tests.benchmarks outcomes [--each]            the table, from `outcomes.npz` beside this file, in seconds
+python -m tests.benchmarks outcomes            the table, from `outcomes.npz` beside this file, in seconds
 python -m tests.benchmarks outcomes --train DATA --out FILE.npz      the trainings again, an hour or two of one core
 A training is one of three methods in one setting (stem, attention, optimiser, warm-up, length, seed) at one of ten
 rates. Whether it lives is told by images that it has not seen: the test images of CIFAR-10 (top-1; k-NN for DINO), for
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from backbones.engine.outcome import SCORED, Signs, judge, window_steps
+from backbones.engine.outcome import Signs, judge, window_steps
 from transfer.statistics.intervals import wilson
 
 LENGTHS = (20, 40, 100, 1300)
@@ -165,7 +165,6 @@ def _share(found: Counter[tuple[str, str]], truth: str, call: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--each", action="store_true", help="a line for each training that is called wrong")
     parser.add_argument("--train", type=Path, metavar="DATA", help="a folder with cifar10/*.parquet and omniglot/")
     parser.add_argument("--out", type=Path, help="the file that --train writes")
     options = parser.parse_args(argv)
@@ -174,9 +173,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         train(options.train, options.out)
     trainings = read(options.out if options.train else DATA)
-    if options.each:
-        for one in trainings:
-            if one.alive != (one.verdict in SCORED):
-                print(one.values | {"verdict": one.verdict, "alive": one.alive})
     print("\n".join(table(trainings)))
     return 0

@@ -1,4 +1,4 @@
-"""Images per second from JPEG bytes to views, beside decoding alone and the pipelines of timm, torchvision and DINO.
+"""Images per second from JPEG bytes to views, beside decoding alone and the pipelines of timm and of DINO.
 
     python -m tests.benchmarks feed [--dino CHECKOUT] [--processes 1 2] [--rounds 5] [--images 32]
 
@@ -65,9 +65,6 @@ def contestants(dino: str | None) -> dict[str, View]:
     # with its prefetcher timm leaves erasing and normalising to the device, as our fast operations do
     in_bytes = timm(is_training=True, auto_augment=RANDAUGMENT, re_prob=0.25, color_jitter=None, use_prefetcher=True)
     resized = v2.RandomResizedCrop(SIZE, AREA, RATIO, v2.InterpolationMode.BICUBIC)
-    preset = [v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip(), v2.TrivialAugmentWide()]
-    floats = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    scored = [v2.Resize(256), v2.CenterCrop(SIZE), *floats]
     slow, fast = (train_transform(SIZE, AugmentOptions(image_ops=ops, **DEIT), MEAN, STD) for ops in ("pil", "fast"))  # type: ignore[arg-type]
     crops = partial(MultiCrop, SIZE, (0.4, 1.0), 96, (0.05, 0.4), 8)
     views = {
@@ -76,11 +73,9 @@ def contestants(dino: str | None) -> dict[str, View]:
         "crops": after(by_torchvision, FastCrop(resized)),
         "timm, training": after(by_pil, training),
         "timm, training, bytes": after(by_pil, in_bytes),
-        "torchvision's preset, training": after(by_pil, v2.Compose([*preset, *floats, v2.RandomErasing(0.1)])),
         "ours, training, pil": after(by_pil, slow),
         "ours, training, fast": after(by_torchvision, fast),
         "timm, scored": after(by_pil, timm(is_training=False, crop_pct=0.875)),
-        "torchvision's preset, scored": after(by_pil, v2.Compose(scored)),
         "ours, scored, bicubic": after(by_pil, eval_transform(SIZE)),
         "ours, scored, fast": after(by_torchvision, eval_transform(SIZE, view="fast")),
         "ours, multi-crop, pil": after(by_pil, crops()),

@@ -7,7 +7,6 @@ The sizes are those of Market-1501 and MSMT17, the features drawn: "trained" one
 
 import argparse
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from torch.nn.functional import normalize
 
 from tasks.ranking.metrics import rank, rank_distances
 from tasks.ranking.reranking import rerank
+from tests.benchmarks.speed.timing import measure
 
 MARKET = {"queries": 3_368, "gallery": 15_913, "identities": 750, "distractors": 2_798, "cameras": 6, "dim": 768}
 MSMT17 = {"queries": 11_659, "gallery": 82_161, "identities": 3_060, "distractors": 0, "cameras": 15, "dim": 384}
@@ -55,17 +55,11 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def side_by_side(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, run in turns."""
-    times = [{name: seconds(function) for name, function in functions.items()} for _ in range(repeats + 1)]
-    return {name: statistics.median(time[name] for time in times[1:]) for name in functions}
-
-
 def rank_beside_product(kind: str, noise: float | None, repeats: int) -> None:
     names = draw_labels(MARKET)
     query, gallery = draw_features(MARKET, names[:2], noise)
     functions = {"product": lambda: query @ gallery.T, "rank": lambda: rank(query, gallery, *names)}
-    times = side_by_side(functions, repeats)
+    times = {name: 1 / rate for name, rate in measure(functions, repeats, 1, 1, torch.device("cpu")).items()}
     score = rank(query, gallery, *names).mAP
     print(
         f"Market-1501, {kind} features (mAP {score:.3f}): "

@@ -8,8 +8,7 @@ model with a linear head in the plain loop, in fp32 and under bf16 autocast. Pri
 interleaved rounds) and ratios.
 """
 
-import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import timm
@@ -18,15 +17,15 @@ from torch import Tensor, nn
 
 from backbones import create
 from backbones.data.spec import resolve_dataset
-from backbones.engine.context import Context, auto_workers, usable_cores
+from backbones.engine.context import Context, auto_workers
 from backbones.engine.step import Stepper
-from backbones.runtime.device import choose_device
 from backbones.runtime.precision import choose_precision
 from backbones.runtime.ranks import ALONE
 from tasks.data.reid import open_reid
 from tasks.facts.reid import ReidOptions
 from tasks.reid import TASK, ReidLearner, train_loader
 from tests.benchmarks.speed.timing import measure
+from tests.benchmarks.speed.training_steps import arguments, show
 from transfer.cli.command import read_command, task_recipe
 
 Batch = tuple[Tensor, Tensor]
@@ -66,13 +65,7 @@ def ours(options: ReidOptions, classes: int, context: Context, stem: str) -> Cal
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4, help="steps per round")
-    parser.add_argument("--stem", default="patchify")
-    given = parser.parse_args(argv)
-    device = choose_device("auto", ALONE)
-    torch.set_num_threads(usable_cores())
+    given, device = arguments(argv, __doc__, steps=4)
     context = Context(device, choose_precision("auto", device), workers=auto_workers(device, ALONE))
     options = read_command(task_recipe(TASK.name), TASK.options, ["--backbone", "vit_s"]).options
     data = open_reid(resolve_dataset("toy_market"), None)
@@ -80,11 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     spec_of_pixels = create("vit_s", weights="random", img_size=SIZE)
     loader = train_loader(data.files(data.train), spec_of_pixels, options, context)
 
-    def feed() -> Iterator[Batch]:
-        for _, batch in loader.stream(0, 0, 10**6):
-            yield batch
-
-    stream = feed()
+    stream = (batch for _, batch in loader.stream(0, 0, 10**6))
     ready = next(stream)
     mine = ours(options, classes, context, given.stem)
     contestants: dict[str, Callable[[], None]] = {
@@ -95,7 +84,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     rates = measure(contestants, given.rounds, given.steps, len(ready[0]), device)
     print(f"{torch.get_num_threads()} threads, {context.workers} workers, {context.precision}, batch {len(ready[0])}")
-    for name, rate in rates.items():
-        against = " ".join(f"{rate / rates[other]:.2f} x {other};" for other in list(rates)[:2] if other != name)
-        print(f"{name:22} {rate:7.1f} images/s  {against}")
+    show(rates)
     return 0

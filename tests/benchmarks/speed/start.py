@@ -7,12 +7,15 @@ not counted. The record that is printed again is made first, of embedded data.
 """
 
 import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from tests.benchmarks.speed.timing import Step, measure
 
 KNN = "-m transfer.run knn --backbone tiny --smoke --threads 1 --device cpu --out {out}"
 PYTHON = (
@@ -31,11 +34,9 @@ COMMANDS = {
 }
 
 
-def seconds(arguments: Sequence[str]) -> float:
-    """Run Python with the arguments, and return the seconds that it took."""
-    start = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    return time.perf_counter() - start
+def run(words: Sequence[str]) -> None:
+    """Run Python with these words, and wait for its end."""
+    subprocess.run([sys.executable, *words], capture_output=True, check=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,10 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as out:
         commands = {name: [word.format(out=out) for word in words] for name, words in COMMANDS.items()}
         subprocess.run([sys.executable, *commands["a finished record, by command"]], capture_output=True, check=True)
-        times: dict[str, list[float]] = {name: [] for name in commands}
-        for _ in range(rounds + 1):
-            for name, words in commands.items():
-                times[name].append(seconds(words))
-    for name, taken in times.items():
-        print(f"{name:32} {statistics.median(taken[1:]):5.2f} s")
+        steps: dict[str, Step] = {name: partial(run, words) for name, words in commands.items()}
+        rates = measure(steps, rounds, 1, 1, torch.device("cpu"))
+    for name, rate in rates.items():
+        print(f"{name:32} {1 / rate:5.2f} s")
     return 0

@@ -51,10 +51,15 @@ def contest(peer: Peer, ours: Ours, given: argparse.Namespace) -> int:
     rates = measure(contestants, given.rounds, given.steps, given.batch, context.device, clock)
     peak = matrix_throughput(context.device, DTYPES[context.precision], clock)
     print(f"{context.device.type}, {given.threads} threads, {context.precision}, batch {given.batch}")
-    for name, rate in rates.items():
-        against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
-        print(f"{name:26} {rate:8.2f} images/s  {against}")
+    show(rates)
     for name in (name for name in rates if name.startswith("ours")):
         achieved = rates[name] * operations
         print(f"{name}: {achieved / 1e12:.2f} TFLOP/s, {achieved / peak:.0%} of a matrix product's")
     return 0
+
+
+def show(rates: dict[str, float]) -> None:
+    """Print images per second, and ratios to all others."""
+    for name, rate in rates.items():
+        against = " ".join(f"{rate / other:5.2f} x {title};" for title, other in rates.items() if title != name)
+        print(f"{name:26} {rate:8.2f} images/s  {against}")
