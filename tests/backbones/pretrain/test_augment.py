@@ -17,19 +17,10 @@ from backbones.runtime.seeding import seeded
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DEIT = "rand-m9-mstd0.5-inc1"
 PLAIN = {
-    "augment": "timm",
-    "crop_area": (0.08, 1.0),
-    "crop_ratio": (3 / 4, 4 / 3),
-    "interpolation": "bicubic",
-    "flip": 0.5,
-    "auto_augment": None,
-    "color_jitter": 0.0,
-    "erase": 0.0,
-    "pad": 0,
-    "randaug": None,
-    "resize": None,
+    "augment": "timm", "crop_area": (0.08, 1.0), "crop_ratio": (3 / 4, 4 / 3), "interpolation": "bicubic", "flip": 0.5,
+    "auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 0, "randaug": None, "resize": None,
     "image_ops": "pil",
-}
+}  # fmt: skip
 KINDS = {
     "timm": {"auto_augment": DEIT, "color_jitter": 0.3, "erase": 0.25},
     "pad": {"auto_augment": DEIT, "erase": 0.25, "pad": 4},

@@ -31,26 +31,14 @@ CONTENT = {
 
 def record(run_key: RunKey, **given: Any) -> Record:
     values: dict[str, Any] = {
-        "run_id": run_key.run_id("reid", "toy_market", "tiny"),
-        "run_key": run_key.digest,
-        "config_digest": run_key.without("seed").digest,
-        "task": "reid",
-        "task_version": 1,
+        "run_id": run_key.run_id("reid", "toy_market", "tiny"), "run_key": run_key.digest,
+        "config_digest": run_key.without("seed").digest, "task": "reid", "task_version": 1,
         "dataset": {"name": "toy_market", "version": None, "counts": {}, "digest": "0" * 64},
-        "backbone": {"name": "tiny"},
-        "weights_id": "random",
-        "untrained": [],
-        "options": {"lr": 0.05},
-        "seed": 0,
-        "smoke": False,
-        "subset": None,
-        "outcome": ended("completed", 9),
-        "scores": {"mAP": 0.5, "rank1": 0.75},
-        "primary": "mAP",
-        "metrics": {"mAP": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}},
-        "cost": {"train_seconds": 1.0},
-        "environment": {},
-    }
+        "backbone": {"name": "tiny"}, "weights_id": "random", "untrained": [], "options": {"lr": 0.05}, "seed": 0,
+        "smoke": False, "subset": None, "outcome": ended("completed", 9), "scores": {"mAP": 0.5, "rank1": 0.75},
+        "primary": "mAP", "metrics": {"mAP": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}},
+        "cost": {"train_seconds": 1.0}, "environment": {},
+    }  # fmt: skip
     return Record(**{**values, **given})
 
 

@@ -22,18 +22,10 @@ from transfer.verify.__main__ import main as verify
 
 HOME = "/home/me/some place"
 OPTIONS = {
-    "lr": 0.05,
-    "size": [64, 32],
-    "margin": None,
-    "rerank": False,
-    "data": f"{HOME}/data",
-    "out": f"{HOME}/runs",
-    "features": "features",
-    "weights": f"{HOME}/weights/mine",
-    "stem": f"{HOME}/my_stem.py:Mine",
-    "dataset": [f"{HOME}/people.yaml"],
-    "backbone": "hf-hub:owner/name",
-}
+    "lr": 0.05, "size": [64, 32], "margin": None, "rerank": False, "backbone": "hf-hub:owner/name",
+    "data": f"{HOME}/data", "out": f"{HOME}/runs", "features": "features", "weights": f"{HOME}/weights/mine",
+    "stem": f"{HOME}/my_stem.py:Mine", "dataset": [f"{HOME}/people.yaml"],
+}  # fmt: skip
 
 
 def made(
@@ -108,15 +100,9 @@ def test_no_path_of_the_machine_gets_into_a_bundle(file: Path) -> None:
             assert part not in text
     shared = json.loads(next(text for name, text in texts.items() if name.endswith("record.json")))
     assert shared["options"] == {
-        "lr": 0.05,
-        "size": [64, 32],
-        "margin": None,
-        "rerank": False,
-        "weights": "mine",
-        "stem": "my_stem.py:Mine",
-        "dataset": ["people.yaml"],
-        "backbone": "hf-hub:owner/name",
-    }
+        "lr": 0.05, "size": [64, 32], "margin": None, "rerank": False, "backbone": "hf-hub:owner/name",
+        "weights": "mine", "stem": "my_stem.py:Mine", "dataset": ["people.yaml"],
+    }  # fmt: skip
     assert shared["backbone"]["files"] == {"stem": 64 * "a"}
     assert shared["notes"] == ["the weights in mine were pretrained with --smoke", "see y, or a/b and 1 / 2"]
     options = next(text for name, text in texts.items() if name.endswith("options.yaml"))
