@@ -6,6 +6,7 @@ Shapes: B images, H x W pixels, D channels, N tokens, h x w token grid.
 import hashlib
 import json
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,8 +45,12 @@ def create(
         UsageError: an unknown name, key or value, or a size that the patch does not divide.
         UserError: weights that are missing, damaged, of another model, or without the classifier asked for.
     """
-    spec = resolve(name_or_spec, **overrides) if isinstance(name_or_spec, str) else override(name_or_spec, **overrides)
-    return Backbone(build(spec, find_weights(spec), img_size, classes))
+    named = isinstance(name_or_spec, str)
+    spec = resolve(name_or_spec, **overrides) if named else override(name_or_spec, **overrides)  # type: ignore[arg-type]
+    backbone = Backbone(build(spec, find_weights(spec), img_size, classes))
+    if named and (said := str(backbone.loaded or "")):  # of a specification a run says it
+        warnings.warn(said, stacklevel=2)
+    return backbone
 
 
 def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
