@@ -74,7 +74,10 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         passed_over = _NOT_EVALUATED | {"ema"} if "message_hub" in content else _NOT_EVALUATED  # mmengine swaps them
         chosen = _choose(names, weights_key, passed_over, tensors, shortened(list(content)))
         layout = layout if chosen in names else LAYOUTS[-1]
-        inside = {name.removeprefix(chosen): tensor for name, tensor in tensors.items() if name.startswith(chosen)}
+        nested = tuple(prefix for prefix in names if prefix != chosen and prefix.startswith(chosen))
+        inside = {
+            n.removeprefix(chosen): t for n, t in tensors.items() if n.startswith(chosen) and not n.startswith(nested)
+        }
         state = layout.to_timm(inside, known)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

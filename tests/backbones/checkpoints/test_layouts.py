@@ -337,6 +337,12 @@ def test_a_key_takes_any_prefix(key, tmp_path):
     assert read_network(tmp_path / "a.pth", None, ["w"], weights_key="mine.net.blocks.0").state.keys() >= {"norm1.bias"}
 
 
+def test_a_network_around_another_is_that_without_it(tmp_path):
+    torch.save(STATE | below("ema.", STATE), tmp_path / "a.pth")
+    assert read_network(tmp_path / "a.pth", None, STATE).name == "ema"
+    assert read_network(tmp_path / "a.pth", None, STATE, weights_key="top level").state.keys() == STATE.keys()
+
+
 @pytest.mark.parametrize("way", ["old", "safetensors", "named so", "half", "bfloat16"])
 def test_files_are_told_by_what_they_hold(way, tmp_path):
     file = tmp_path / ("a.safetensors" if way == "named so" else "a.pth")
