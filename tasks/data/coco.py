@@ -35,6 +35,7 @@ NOTED = {
     "ignored": "have `ignore: 1`: not trained on, as in mmdetection, and scored as any other, as by pycocotools",
     "computed_area": "have no `area`: it is that of the mask, or of the box without one",
 }
+"""What is noted of counts in `CocoData.dropped`."""
 FEW = 0.01
 """Share of the objects that may lack a mask in a set with masks: these are background in training, as in mmdetection,
 and neither right nor wrong in scores of masks."""
