@@ -17,10 +17,7 @@ from transfer.sweep.model_check import Built, operations_at, recipe_of, side_of,
 if TYPE_CHECKING:
     from transfer.sweep.lr_search import Searches
 
-COLUMNS = (
-    Column("PFLOP", "10^15 operations", "lower", significant_digits=3),
-    Column("device hours", "hours", "lower", significant_digits=3),
-)
+COLUMNS = (Column("PFLOP", significant_digits=3), Column("device hours", significant_digits=3))
 
 
 def plan(

@@ -22,9 +22,8 @@ def differing_samples(row: ComparedScore) -> Table:
     score's own unit; `difference`. Samples without a difference are left out, and so are those that count in the runs
     of one arm alone. The table is empty where samples do not add up to the score, or outcomes cannot be read.
     """
-    columns = [Column(name, "percent" if row.percent else "", digits=1) for name in ("a", "b", "difference")]
-    if not row.percent:
-        columns = [Column(column.name, significant_digits=SIGNIFICANT) for column in columns]
+    digits = None if row.percent else SIGNIFICANT
+    columns = [Column(name, digits=1, significant_digits=digits) for name in ("a", "b", "difference")]
     try:
         a, b = (_means(runs, row.score) for runs in row.matched.arms)
     except (UserError, per_sample.UnusableOutcomes):

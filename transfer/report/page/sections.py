@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from backbones.errors import UsageError, UserError
 from transfer.comparison.paired_intervals import Settings
@@ -22,9 +21,6 @@ from transfer.report.page.section_types import Section
 from transfer.report.render.text import note_text
 from transfer.report.tables.cost_ratios import CostRatios
 from transfer.report.tables.table import Note, is_missing
-
-if TYPE_CHECKING:
-    pass
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")

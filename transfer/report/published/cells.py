@@ -25,22 +25,10 @@ FEW = {
 }
 """Note on an interval over few seeds, by their number."""
 COLUMNS = (
-    Column("row"),
-    Column("dataset"),
-    Column("metric"),
-    Column("published", "percent"),
-    Column("reading"),
-    Column("configuration"),
-    Column("own", "percent"),
-    Column("difference", "percent points"),
-    Column("interval", "percent points"),
-    Column("verdict"),
-    Column("gmacs", "GMACs", significant_digits=SIGNIFICANT),
-    Column("device_hours", "hours"),
-    Column("pretraining_hours", "hours"),
-    Column(REASONS),
-    Column("others"),
-    Column("runs"),
+    *map(Column, ("row", "dataset", "metric", "published", "reading", "configuration", "own")),
+    *map(Column, ("difference", "interval", "verdict")),
+    Column("gmacs", significant_digits=SIGNIFICANT),
+    *map(Column, ("device_hours", "pretraining_hours", REASONS, "others", "runs")),
 )
 """Columns: `metric` is the name of the score, `published` the printed number, `own` the mean over seeds, `difference`
 own - published, `interval` its 95 % interval, `gmacs` 10^9 multiply-adds of an image, as papers count operations,

@@ -21,7 +21,7 @@ def run_table(records: Sequence[Record]) -> str:
     rows = each_run(runs)
     primary = {f"{record.primary} se" for record in records}
     hidden = [name for name in rows.names if name.endswith(" se") and name not in primary]
-    tables = [rows.without(TRAIN_SECONDS.name, *hidden)]
+    tables = [rows.without(TRAIN_SECONDS, *hidden)]
     if len({record.seed for record in records}) > 1 and any(map(is_seeded, records)):
         tables.append(summary(runs).without(RUN))
     tables.append(over_datasets(runs).without(RUN))

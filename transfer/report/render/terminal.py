@@ -6,6 +6,7 @@ out, which is said below the table. On a pipe the same text comes without colour
 
 import os
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -199,11 +200,5 @@ def _row(
 
 def broken_lines(text: str, width: int, indent: str = "") -> list[str]:
     """Return a text in lines of at most `width` characters; a longer word is a line of its own."""
-    lines: list[str] = []
-    for word in text.split():
-        start = indent if lines else ""
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(f"{start}{word}")
-    return lines or [""]
+    words = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return words.wrap(" ".join(text.split())) or [""]

@@ -43,11 +43,9 @@ def score_columns(records: Sequence[Record]) -> list[Column]:
     columns = []
     for record in records:
         for name in record.scores:
-            unit, detail = score_unit([record], name), _detail(name, record.primary)
-            direction = record.metrics.get(name, {}).get("direction", "higher")
-            columns.append(Column(name, unit, direction, detail=detail))
-            columns += [Column(f"{name} {ending}", unit, detail=detail + 2) for ending in ("sd", "se")]
-            columns.append(Column(f"{name} {WITH_BREAKDOWNS}", unit, direction, detail=detail + 1))
+            detail = _detail(name, record.primary)
+            columns += [Column(name, detail=detail), Column(f"{name} {WITH_BREAKDOWNS}", detail=detail + 1)]
+            columns += [Column(f"{name} {ending}", detail=detail + 2) for ending in ("sd", "se")]
     return columns
 
 
@@ -56,13 +54,6 @@ def _detail(name: str, primary: str) -> int:
     if name in (primary, "mask_AP"):
         return int(name != primary)
     return 5 if _OF_SIZES.search(name) else 4
-
-
-def score_unit(records: Iterable[Record], name: str | None = None) -> str:
-    """Return the unit in which tables show a score, by default the primary one; empty where records differ in it."""
-    units = {record.metrics.get(name or record.primary, {}).get("unit", "fraction") for record in records}
-    unit = str(units.pop()) if len(units) == 1 else ""
-    return "percent" if unit == "fraction" else unit
 
 
 def significant(names: Iterable[str]) -> list[Column]:

@@ -182,10 +182,9 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
 
 def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
     """Return the columns that hold numbers, and those that a narrow terminal does without."""
-    unit, digits = ("percent", None) if in_percent else ("", SIGNIFICANT)
+    digits = None if in_percent else SIGNIFICANT
     columns = [Column(name, significant_digits=OF_OPTIONS) for name in settings]
-    columns += [Column(name, unit, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS)]
-    columns += [Column(name, significant_digits=digits) for name in COUNTS]
+    columns += [Column(name, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS, *COUNTS)]
     columns += [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
     columns += [Column(name) for name in ("seeds", "means")]
     columns += [Column(f"{BROKE_DOWN}{arm}") for arm in ("", " a", " b")]

@@ -13,7 +13,7 @@ from backbones.errors import UserError
 from backbones.runtime.files import parse_json, write_atomic
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.record import Record
-from transfer.report.tables.table import Column, Note, Table
+from transfer.report.tables.table import Note, Table
 
 KEPT = "costs.json"
 """File of a sweep with what was measured for its report."""
@@ -148,5 +148,4 @@ def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
             part: Ratio | None = getattr(ratio, name)
             row |= {name: part and part.median, f"{name} low": part and part.low, f"{name} high": part and part.high}
         rows.append(row | {"rounds": ratio.forward.rounds, "measured": ratio.clock, "device": ratio.device})
-    columns = [Column(f"{name}{end}", "times") for name in RATIOS for end in ("", " low", " high")]
-    return Table.from_rows(rows, columns, notes)
+    return Table.from_rows(rows, notes=notes)

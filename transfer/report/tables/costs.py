@@ -15,19 +15,18 @@ from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit
-from transfer.report.tables.table import SIGNIFICANT, Column, Note, Table
+from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, significant
+from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
-COSTS = {"gflops": "GFLOPs", "params_million": "millions"}
-"""Columns, with units, in which rows are compared; less is better in each. Hours are not, see `cost_table`."""
+COSTS = ("gflops", "params_million")
+"""Columns in which rows are compared; less is better in each. Hours are not, see `cost_table`."""
 TIE = 1e-9
 """Largest difference at which two scores, in points, or two costs, relative to their size, count as equal: means that
 are equal in exact arithmetic differ by some 1e-15 as floating-point numbers."""
 HOURS = ("run_hours", "run_hours_sd", "pretrain_hours", "total_hours")
 RATES = ("images_per_second", "images_per_second_sd")
-TIMES = dict.fromkeys(HOURS, "hours") | dict.fromkeys(RATES, "images per second")
-"""Columns, with units, of wall times."""
+"""Columns of wall times."""
 
 
 def cost_table(runs: RunSet) -> Table:
@@ -58,10 +57,8 @@ def cost_table(runs: RunSet) -> Table:
     for cost in COSTS:
         _mark_front(grouping.groups, rows, cost)
     rows = [row | run_ids(group.records) for row, group in zip(rows, grouping.groups, strict=True)]
-    columns = [Column(name, score_unit(runs.records)) for name in ("score", "score_sd")]
-    columns += [Column(name, unit, "lower", significant_digits=SIGNIFICANT) for name, unit in COSTS.items()]
-    columns += [Column(name, unit, significant_digits=SIGNIFICANT) for name, unit in TIMES.items()]
-    return Table.from_rows(rows, columns, grouping_notes(grouping) + _feature_notes(runs.records))
+    notes = grouping_notes(grouping) + _feature_notes(runs.records)
+    return Table.from_rows(rows, significant([*COSTS, *HOURS, *RATES]), notes)
 
 
 def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: str) -> None:

@@ -7,9 +7,9 @@ from transfer.records.grouping import dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, unjudged_note, without_unused
-from transfer.report.tables.table import Column, Note, Table
+from transfer.report.tables.table import Note, Table
 
-TRAIN_SECONDS = Column("train_seconds", "seconds", "lower")
+TRAIN_SECONDS = "train_seconds"
 
 
 def each_run(runs: RunSet) -> Table:
@@ -33,14 +33,13 @@ def each_run(runs: RunSet) -> Table:
                 "seed": record.seed,
                 "outcome": record.status,
                 **{name: values.get(name) for name in scores},
-                TRAIN_SECONDS.name: record.cost.get("train_seconds"),
+                TRAIN_SECONDS: record.cost.get("train_seconds"),
                 **run_ids([record]),
             }
         )
-    columns = [*score_columns(runs.records), TRAIN_SECONDS]
     notes = grouping_notes(grouping) + unjudged_note(runs.records)
     notes += few_image_notes([[record] for record in runs.records])
-    return without_unused(Table.from_rows(rows, columns, notes))
+    return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
 
 
 def _scores(record: Record) -> dict[str, float]:

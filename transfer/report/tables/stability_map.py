@@ -21,7 +21,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import history
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import BreakdownRate, Endings
-from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, score_unit, unjudged_note
+from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -113,7 +113,7 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
             endings[rows[-1][RUN]] = ended
     rows.sort(key=lambda row: [order(_sortable(row[name])) for name in (*PANEL, *by, y, x)])
     notes = grouping_notes(grouping) + _notes(rows, len(runs) - len(placed), (x, y)) + unjudged_note(placed)
-    table = Table.from_rows(rows, _columns(names, placed), notes)
+    table = Table.from_rows(rows, _columns(names), notes)
     return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings)
 
 
@@ -121,11 +121,9 @@ def _sortable(value: Any) -> Any:
     return value.letter if isinstance(value, Comparability) else value
 
 
-def _columns(names: Sequence[str], records: Sequence[Record]) -> list[Column]:
-    columns = [Column(name, significant_digits=SIGNIFICANT) for name in names]
-    columns += [Column("last_loss", significant_digits=SIGNIFICANT, detail=1), Column("outcomes", detail=2)]
-    columns += [Column("broke down", detail=3), Column("score_sd", score_unit(records), detail=2)]
-    return columns + [Column(name, score_unit(records)) for name in ("score", "chance")]
+def _columns(names: Sequence[str]) -> list[Column]:
+    details = [Column("outcomes", detail=2), Column("broke down", detail=3), Column("score_sd", detail=2)]
+    return [*significant(names), Column("last_loss", significant_digits=SIGNIFICANT, detail=1), *details]
 
 
 def _notes(rows: Sequence[Row], left_out: int, axes: tuple[str, str]) -> list[Note]:

@@ -1,4 +1,4 @@
-"""`Table`: rows of typed values, columns with their units, and notes with the rows and columns they belong to.
+"""`Table`: rows of typed values, columns with their digits, and notes with the rows and columns they belong to.
 
 Every table of a report is a `Table`. The functions that make tables fill in values; renderers (`report/render` and
 `report/page/html.py`) choose sentences, digits and letters. Imports neither torch nor pandas.
@@ -7,7 +7,7 @@ Every table of a report is a `Table`. The functions that make tables fill in val
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from transfer.records.comparability import Comparability
 from transfer.report.tables.cell_text import full_text
@@ -31,20 +31,16 @@ SIGNIFICANT = 4
 
 @dataclass(frozen=True)
 class Column:
-    """Name, unit and number format of a column.
+    """Name and number format of a column.
 
     Attributes:
         name: heading, and key of the column in each row.
-        unit: "percent", "seconds", "hours", "GFLOPs", "millions"; empty for texts and counts.
-        direction: whether higher or lower values are better; empty for neither.
         digits: number of decimals of a float; None shows the value as it is.
         significant_digits: number of significant digits of a float; None rounds to `digits` decimals instead.
         detail: 0 for a column that readers look for, more for one that a narrow terminal does without earlier.
     """
 
     name: str
-    unit: str = ""
-    direction: Literal["higher", "lower", ""] = ""
     digits: int | None = 2
     significant_digits: int | None = None
     detail: int = 0
@@ -82,7 +78,7 @@ class Table:
         """Return the table of some rows, its columns in order of appearance.
 
         Args:
-            columns: unit, direction and digits of columns; any other column has those of `Column` by default.
+            columns: digits and detail of columns; any other column has those of `Column` by default.
         """
         rows = list(rows)
         described = {column.name: column for column in columns}

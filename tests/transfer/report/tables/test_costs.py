@@ -83,7 +83,6 @@ def test_wall_times_put_no_row_before_another() -> None:
     table = cost_table_of([run(0.5, name="a", cost=beside_other_work), run(0.5, name="b", cost=alone)])
     assert {name for name in table.names if name.startswith("pareto")} == {"pareto_gflops", "pareto_params_million"}
     assert table["pareto_gflops"] == [True, True]
-    assert not any(column.direction for column in table.columns if "hours" in column.name or "second" in column.name)
 
 
 def test_features_that_were_found_cost_what_they_took_where_that_is_known() -> None:
