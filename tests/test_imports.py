@@ -185,13 +185,6 @@ def test_what_is_printed_shows_control_characters() -> None:
     assert printing == {"backbones.errors", "transfer.report.__main__"} | plain
 
 
-def test_one_module_writes_csv() -> None:
-    """The one that neutralises formulas."""
-    writers = {name for name in MODULES if "csv" in imported(name) and "csv.writer" in MODULES[name].read_text()}
-    assert writers == {"backbones.runtime.csv_text"}
-    assert "from csv import writer" not in "".join(path.read_text(encoding="utf-8") for path in MODULES.values())
-
-
 def test_oracles_know_nothing_of_the_suite() -> None:
     ours = re.compile(r"^ *(from|import) (backbones|tasks|transfer)", re.MULTILINE)
     assert not [path for path in (ROOT / "tests" / "oracles").glob("*.py") if ours.search(path.read_text())]

@@ -12,8 +12,8 @@ from transfer.cli.command import exit_on_user_error
 if TYPE_CHECKING:
     from tasks.probing.feature_store import Entry
 
-USAGE = """usage: python -m transfer.features list   [--features FOLDER] [--backbone NAME] [--images NAME]
-       python -m transfer.features free   ENTRY ... | --stale | --all | --backbone NAME | --images NAME
+USAGE = """usage: python -m transfer.features list   [ENTRY ...] [--features FOLDER] [--stale]
+       python -m transfer.features free   ENTRY ... | --stale | --all
 
 An entry holds the features of one backbone for one split; `stale` are those of another version of the code, which
 nothing reads any more. Exit status: 0; 2 wrong arguments."""
@@ -28,10 +28,6 @@ class FeaturesOptions:
     """The entries, by their names or the beginnings of names; by default all that the other options select."""
     features: Path = Path("features")
     """The folder of the store."""
-    backbone: str | None = None
-    """Select only entries of this backbone."""
-    images: str | None = None
-    """Select only entries of this data set, or of one of its splits ("dtd test")."""
     stale: bool = False
     """Select only entries that another version of the code made."""
     all: bool = False
@@ -61,23 +57,16 @@ def _chosen(options: FeaturesOptions) -> "list[Entry]":
     for name in options.entries:
         if not any(entry.folder.name.startswith(name) for entry in stored):
             raise UserError(f"--features {options.features}: no entry {name}; `list` shows those there are")
-    chosen = []
-    for entry in stored:
-        facts = entry.about
-        images = str(facts.get("images", ""))
-        selected = not options.entries or any(entry.folder.name.startswith(name) for name in options.entries)
-        selected &= options.backbone in (None, facts.get("backbone"))
-        selected &= options.images in (None, images, images.rpartition(" ")[0])
-        selected &= not options.stale or facts.get("key", {}).get("code") != code_version()
-        if selected:
-            chosen.append(entry)
+    chosen = [entry for entry in stored if not options.entries or entry.folder.name.startswith(options.entries)]
+    if options.stale:
+        chosen = [entry for entry in chosen if entry.about.get("key", {}).get("code") != code_version()]
     return chosen
 
 
 def _list(chosen: "list[Entry]") -> int:
     from tasks.probing.features import code_version
     from transfer.report.render.text import markdown
-    from transfer.report.tables.table import Column, Table
+    from transfer.report.tables.table import Table
 
     if not chosen:
         tell("no entries")
@@ -101,16 +90,15 @@ def _list(chosen: "list[Entry]") -> int:
                 "stale": "" if key.get("code") == code_version() else "stale",
             }
         )
-    tell(markdown(Table.from_rows(rows, [Column("MiB", "MiB")])))
+    tell(markdown(Table.from_rows(rows)))
     return 0
 
 
 def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
-    if not (options.entries or options.stale or options.all or options.backbone or options.images):
-        raise UsageError("free: name entries, or give --stale, --backbone, --images or --all")
-    freed = 0
+    if not (options.entries or options.stale or options.all):
+        raise UsageError("free: name entries, or give --stale or --all")
+    freed = sum(entry.bytes() for entry in chosen)
     for entry in chosen:
-        freed += entry.bytes()
         entry.remove()
     tell(f"{len(chosen)} entries freed, {freed / 2**20:.1f} MiB")
     return 0

@@ -1,12 +1,10 @@
 """Files that are whole or absent, and JSON that others may have written."""
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -14,14 +12,13 @@ import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, TypeGuard
+from typing import IO, TYPE_CHECKING, Any
 
 from backbones.errors import UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 _SCRAP = re.compile(r"\..+(\.\d+|-[a-z0-9_]{8})\.tmp|\..+\.\d+\.old|\.probe\.\d+")
 """Names of what takes its own name once it is whole, and of what it replaces."""
 
@@ -53,11 +50,6 @@ def listed_path(folder: Path | str, name: str) -> str:
         forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
         parts.append(next((form for form in forms if os.path.lexists("/".join([str(folder), *parts, form]))), part))
     return "/".join(parts)
-
-
-def is_finite_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value of `parse_json` is a number, neither NaN nor infinite; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
@@ -130,23 +122,16 @@ def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
 
 
 def replace_folder(new: Path, target: Path) -> None:
-    """Put folder `new` in the place of `target`: readers, and a power cut, find the old folder or the new one, whole.
+    """Put folder `new`, on the same file system, in the place of `target`: a power cut leaves one of them, whole.
 
-    `new` must lie on the same file system. Where the system cannot exchange two names, the target is absent for a
-    moment, its content kept beside it.
+    The target is absent for a moment, its content kept beside it.
     """
     flush_folder(new)
+    old = target.with_name(f".{target.name}.{os.getpid()}.old")
     if target.exists():
-        if _swap_names(new, target):
-            _flush_to_disk(target.parent)
-            shutil.rmtree(new)
-            return
-        old = target.with_name(f".{target.name}.{os.getpid()}.old")
         target.rename(old)
-        new.rename(target)
-        shutil.rmtree(old)
-    else:
-        new.rename(target)
+    new.rename(target)
+    remove(old)
     _flush_to_disk(target.parent)
 
 
@@ -155,12 +140,6 @@ def flush_folder(folder: Path) -> None:
     for path in sorted(folder.rglob("*"), reverse=True):
         _flush_to_disk(path)
     _flush_to_disk(folder)
-
-
-def _swap_names(one: Path, other: Path) -> bool:
-    """Swap two names in one step (renameat2, on Linux only) and return whether that worked."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    return call is not None and call(_HERE, bytes(one), _HERE, bytes(other), _EXCHANGE) == 0
 
 
 def scraps_in(folder: Path) -> list[Path]:

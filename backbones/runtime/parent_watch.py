@@ -8,17 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 PARENT = "TRANSFER_END_WITH"
-"""Variable of the environment with the process that this one ends with, as PID:START."""
+"""Variable of the environment with the number of the process that this one ends with."""
 SECONDS = 1.0
 """Seconds between two looks."""
-
-ENDED = "ended"
-"""In place of its start, of a process that has ended and that nobody has asked for its status."""
-
-
-def this_process() -> str:
-    """Return this process as a value of `PARENT`."""
-    return f"{os.getpid()}:{_started(os.getpid())}"
 
 
 def end_with_parent() -> None:
@@ -26,46 +18,32 @@ def end_with_parent() -> None:
 
     It need not be the direct parent: torchrun may stand between. Without the variable nothing is done.
     """
-    watched = os.environ.pop(PARENT, "")
-    number, _, started = watched.partition(":")
+    number = os.environ.pop(PARENT, "")
     if number.isdigit():
-        _watch_for(int(number), started, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        _watch_for(int(number), lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def exit_with(process: str) -> None:
-    """End this process, which keeps nothing, as soon as another one has ended, given as `this_process` names it."""
-    number, _, started = process.partition(":")
-    _watch_for(int(number), started, lambda: os._exit(1))
+def exit_with(process: int) -> None:
+    """End this process, which keeps nothing, as soon as the one of this number has ended."""
+    _watch_for(process, lambda: os._exit(1))
 
 
-def _watch_for(number: int, started: str, end: Callable[[], None]) -> None:
+def _watch_for(number: int, end: Callable[[], None]) -> None:
     def watch() -> None:
-        while _is_alive(number, started):
+        while _is_alive(number):
             time.sleep(SECONDS)
         end()
 
     threading.Thread(target=watch, daemon=True, name="parent watch").start()
 
 
-def _is_alive(number: int, started: str) -> bool:
+def _is_alive(number: int) -> bool:
+    """Return whether a process runs; one that has ended and that nobody has asked for its status does not."""
     try:
         os.kill(number, 0)
+        stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's: the number was given to a new process
-        return False
-    now = _started(number)
-    return now != ENDED and (now == started or not now or not started)
-
-
-def _started(number: int) -> str:
-    """Return when a process was started, in the system's ticks, or `ENDED`.
-
-    Empty where the system does not say: it has no /proc, or this process has no file descriptor left to read it by.
-    """
-    try:
-        stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    fields = stat.rpartition(")")[2].split()  # the name before may hold anything
-    return ENDED if fields[0] == "Z" else fields[19]
+    except OSError:  # there is no /proc, or this process has no file descriptor left to read it by
+        return True
+    return stat.rpartition(")")[2].split()[0] != "Z"  # the name before may hold anything

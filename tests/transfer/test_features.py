@@ -49,7 +49,7 @@ def test_entries_are_listed(folders, capsys) -> None:
     text = capsys.readouterr().out
     assert "toy_digits train" in text
     assert "300 of 300" in text
-    assert features.main(["list", "--features", str(folders["features"]), "--backbone", "other"]) == 0
+    assert features.main(["list", "--features", str(folders["features"]), "--stale"]) == 0
     assert capsys.readouterr().out == "no entries\n"
 
 

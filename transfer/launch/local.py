@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from backbones.errors import UserError
 from backbones.runtime.files import write_error
-from backbones.runtime.parent_watch import PARENT, this_process
+from backbones.runtime.parent_watch import PARENT
 from backbones.runtime.threads import SIDE_BY_SIDE, usable_cores
 from transfer.launch.base import ProcessSpec, python_command
 
@@ -97,7 +97,7 @@ class LocalLauncher:
         gpus = tuple(self._free_gpus()[: self._wanted_gpus(spec)])
         command = python_command(spec, len(gpus))
         environment = dict(os.environ) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self.gpus else {})
-        environment[PARENT] = this_process()
+        environment[PARENT] = str(os.getpid())
         environment[SIDE_BY_SIDE] = str(max(1, self.shared_by // max(1, len(gpus))))
         try:
             with spec.log.open("ab") as log:

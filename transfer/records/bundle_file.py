@@ -17,9 +17,6 @@ SUPPORT = "support.csv"
 SHARED = (RECORD, HISTORY, OPTIONS, OUTCOMES, SUPPORT)
 """The files of a run that bundles hold; the record has the sizes and digests of the others."""
 _RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
-MOST_SHRUNK, SMALL = 100, 2**24
-"""How many times larger than its file an unpacked bundle may be, and bytes up to which it may be larger; histories, the
-files that shrink most, shrink to a tenth."""
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
@@ -37,7 +34,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     with scratch_folder(beside, "bundle") if beside else tempfile.TemporaryDirectory() as scratch:
         try:
             with zipfile.ZipFile(file) as archive:
-                if reason := _refusal(archive, file.stat().st_size):
+                if reason := _refusal(archive):
                     raise UserError(f"{file}: {reason}; nothing is taken")
                 archive.extractall(scratch)
         except _DAMAGED as error:
@@ -45,8 +42,8 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
         yield Path(scratch)
 
 
-def _refusal(archive: zipfile.ZipFile, size: int) -> str:
-    """Return why an archive of so many bytes is no bundle of runs; empty if it is one."""
+def _refusal(archive: zipfile.ZipFile) -> str:
+    """Return why an archive is no bundle of runs; empty if it is one."""
     entries, runs = archive.infolist(), set[str]()
     for entry in entries:
         run, _, name = entry.filename.partition("/")
@@ -56,6 +53,4 @@ def _refusal(archive: zipfile.ZipFile, size: int) -> str:
     names = {entry.filename for entry in entries}
     if bare := [run for run in sorted(runs) if f"{run}/{RECORD}" not in names]:
         return f"its run {bare[0]!r} has no {RECORD}"
-    if (total := sum(entry.file_size for entry in entries)) > max(MOST_SHRUNK * size, SMALL):
-        return f"would unpack to {total} bytes, which no bundle of its size does"
     return "" if runs else "not a bundle of runs: it has none"

@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from backbones.errors import UserError
-from backbones.runtime.parent_watch import exit_with, this_process
+from backbones.runtime.parent_watch import exit_with
 from backbones.runtime.ranks import ALONE, Ranks, part_of_rank
 from backbones.runtime.seeding import restored_generators
 
@@ -136,10 +136,10 @@ def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:
 
 def worker_setup() -> Callable[[int], None]:
     """Return what prepares a worker process of a loader that this process makes."""
-    return partial(_prepare_worker, this_process(), Image.MAX_IMAGE_PIXELS)
+    return partial(_prepare_worker, os.getpid(), Image.MAX_IMAGE_PIXELS)
 
 
-def _prepare_worker(parent: str, pixels: int | None, worker: int) -> None:
+def _prepare_worker(parent: int, pixels: int | None, worker: int) -> None:
     """Ignore signals, which the parent answers, end with the parent, use one thread, and have its limit of pixels."""
     Image.MAX_IMAGE_PIXELS = pixels
     # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from backbones.runtime import parent_watch
-from backbones.runtime.parent_watch import PARENT, _is_alive, _started, end_with_parent, exit_with, this_process
+from backbones.runtime.parent_watch import PARENT, _is_alive, end_with_parent, exit_with
 from tests.processes import SERVER, wait_for
 
 
@@ -22,16 +22,12 @@ def other() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_process_is_alive_until_it_ends(other: subprocess.Popen[bytes]) -> None:
-    number, started = this_process().split(":")
-    assert int(number) == os.getpid()
-    start = _started(other.pid)
-    assert started
-    assert _is_alive(other.pid, start)
-    assert not _is_alive(other.pid, "1"), "the number of a process that ended may be another's now"
+    assert _is_alive(os.getpid())
+    assert _is_alive(other.pid)
     other.kill()
-    wait_for(lambda: not _is_alive(other.pid, start))  # before its status is asked for
+    wait_for(lambda: not _is_alive(other.pid))  # before its status is asked for
     other.wait()
-    assert not _is_alive(other.pid, start)
+    assert not _is_alive(other.pid)
 
 
 def test_sigterm_comes_when_the_process_has_ended(
@@ -40,7 +36,7 @@ def test_sigterm_comes_when_the_process_has_ended(
     got: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     monkeypatch.setattr(parent_watch, "SECONDS", 0.01)
-    monkeypatch.setenv(PARENT, f"{other.pid}:{_started(other.pid)}")
+    monkeypatch.setenv(PARENT, str(other.pid))
     try:
         end_with_parent()
         assert PARENT not in os.environ, "what this process starts has its own to end with"
@@ -54,7 +50,7 @@ def test_sigterm_comes_when_the_process_has_ended(
     assert got == [signal.SIGTERM]
 
 
-def wait_with(process: str) -> None:
+def wait_with(process: int) -> None:
     exit_with(process)
     time.sleep(60)
 
@@ -62,7 +58,7 @@ def wait_with(process: str) -> None:
 @pytest.mark.nightly
 def test_a_process_ends_with_another_that_is_not_its_parent() -> None:
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    child = SERVER.Process(target=wait_with, args=(f"{other.pid}:{_started(other.pid)}",))
+    child = SERVER.Process(target=wait_with, args=(other.pid,))
     child.start()
     child.join(2)
     assert child.exitcode is None

@@ -175,10 +175,6 @@ BAD: dict[str, tuple[Callable[[Files], object], str]] = {
         lambda files: forged(files, lambda r: replace(r, scores=r.scores | {"mAP": 0.99})),
         "mAP: 0.99 in the record",
     ),
-    "a bomb": (
-        lambda files: files.update({named(files, "history.jsonl"): bytes(60_000_000)}),
-        "bytes, which no bundle of its size does",
-    ),
 }
 
 
