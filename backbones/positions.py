@@ -96,7 +96,7 @@ def source_grid(
         return count, state["pos_embed"].shape[2]
     # before the patches' there are none, or the class token's (registers have none in DINOv2), or the registers' too
     first = [state[name].shape[1] for name in _PREFIX if name in state]
-    numbers = {count - sum(first[:some]) for some in range(len(first) + 1)} - {0}
+    numbers = {number for some in range(len(first) + 1) if (number := count - sum(first[:some])) > 0}
     grids = [grid] * (here in numbers)
     if size is not None:
         patch = model.patch_embed.patch_size[0]

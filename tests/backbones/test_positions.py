@@ -77,6 +77,7 @@ GRIDS_OF_STATES = [
     (16 * 8, "class", (256, 128), None, (16, 8)),
     (1 + 256, "registers", (64, 64), None, (16, 16)),  # DINOv2
     (5 + 256, "registers", (64, 64), None, (16, 16)),
+    (4, "registers", (32, 32), None, (2, 2)),  # fewer than the tokens before those of patches
     (256, "none", (64, 64), None, (16, 16)),
     (1 + 16 * 8, "class", (64, 64), None, None),
     (1 + 210, "class", (64, 64), None, None),
