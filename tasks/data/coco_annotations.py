@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from backbones.data.array_index import Index, file_stamp, is_settled, keep_index, load_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
+from backbones.runtime.files import listed_path
 from tasks.data.coco_checks import FIELDS, OPTIONAL, check_entries, check_unique, rle_fault
 from tasks.data.coco_json import HINT, Unsure, fast_tables, whole_tables
 from tasks.data.coco_split import CocoImage, CocoSplit
@@ -55,6 +56,7 @@ def read_split(
     names = PackedNames.from_arrays(arrays["image_names"], arrays["image_ends"])
     if names and not (folder / names[0]).exists() and (folder.parent / names[0]).exists():
         folder = folder.parent  # names with the folder in front
+    paths = (listed_path(folder, image) for image in names)
     segmentations = Segmentations.from_arrays(arrays)
     columns: dict[str, Any] = {column: arrays[column] for column in _COLUMNS}
     split = CocoSplit(
@@ -62,7 +64,7 @@ def read_split(
         folder=folder,
         file=file,
         content=facts["content"],
-        images=list(map(CocoImage, arrays["image_ids"].tolist(), names, *arrays["image_sizes"].T.tolist())),
+        images=list(map(CocoImage, arrays["image_ids"].tolist(), paths, *arrays["image_sizes"].T.tolist())),
         segmentations=segmentations,
         masked=segmentations.present,
         trained=~arrays["crowd"],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from backbones.data.spec import DatasetSpec, text_option
 from backbones.errors import MissingInput, UsageError, UserError
+from backbones.runtime.files import listed_path, read_lines
 from tasks.data.reid_layouts import ONE_EACH, PARTS, Sample, Splits, without_cameras
 
 DRAWS = 10
@@ -103,7 +104,7 @@ def _rows(
 ) -> Iterator[_Row]:
     """Yield the rows of a list; `camera` is the pattern that finds the camera in the name of an image."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_lines(path)
     except (OSError, ValueError) as error:
         raise MissingInput(f"{path}: cannot be read as a list of images: {error}") from None
     for number, line in enumerate(lines[header:], start=header + 1):
@@ -117,7 +118,7 @@ def _rows(
             expected = f"`{' '.join(columns)}`" if not camera else "0000/0000_000_01_0303morning_0008_0.jpg 0"
             raise UserError(f"{path}:{number}: {line!r} does not parse (expected e.g. {expected})")
         if cells.get("part", part) == part:
-            yield f"{root}/{name}", cells["identity"], int(seen_by)
+            yield f"{root}/{listed_path(root, name)}", cells["identity"], int(seen_by)
 
 
 def _splits(rows: dict[str, list[_Row]]) -> Splits:

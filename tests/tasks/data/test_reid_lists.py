@@ -7,7 +7,8 @@ import pytest
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
 from tasks.data.reid import open_reid
-from tests.tasks.data.layouts import draw, spec
+from tests.tasks.data.coco_tree import opened, written
+from tests.tasks.data.layouts import draw, msmt17, spec
 
 
 def shipped(name, root, **options):
@@ -94,3 +95,22 @@ def test_what_a_list_cannot_say(tmp_path, options, said):
     keys = {"query": "query.txt", "gallery": "query.txt", **options}
     with pytest.raises(UserError, match=said):
         open_reid(spec(tmp_path, "reid_lists", options=keys), None)
+
+
+def test_lists_and_annotations_write_accents_in_another_form_than_the_disk(tmp_path):
+    listed, stored = "caf\u00e9", "cafe\u0301"
+    root = msmt17(tmp_path / "people")
+    before = open_reid(spec(root, "msmt17"), None)
+    for path in root.glob("list_*.txt"):
+        lines = [f"{listed}_{line}".replace("/", "\\") for line in path.read_text().splitlines()]
+        path.write_text("\n".join(lines), encoding="utf-8-sig")
+    for folder in [path for path in root.glob("*/*") if path.is_dir()]:
+        folder.rename(folder.with_name(f"{stored}_{folder.name}"))
+    after = open_reid(spec(root, "msmt17"), None)
+    assert after.counts == before.counts
+    assert [(one.identity, one.camera) for one in after.train] == [(one.identity, one.camera) for one in before.train]
+    written(tmp_path / "things")
+    (tmp_path / "things" / "val2017" / "val1.jpg").rename(tmp_path / "things" / "val2017" / f"{stored}.jpg")
+    annotations = tmp_path / "things" / "annotations" / "instances_val2017.json"
+    annotations.write_text(annotations.read_text().replace("val1.jpg", f"{listed}.jpg"), encoding="utf-8-sig")
+    assert opened(tmp_path / "things").val.images[0].file_name == f"{stored}.jpg"
