@@ -55,7 +55,7 @@ BENCHMARKS = {
         speed("start", gpu="not used"),
         parity("views", "--weights FOLDER: an export; --images FILE: a data set that its classifier knows"),
         Benchmark("evidence", "evidence", gpu="not used"),
-        Benchmark("outcomes", "outcomes", "--train DATA: cifar10/*.parquet, Omniglot as omniglot_market/", "not used"),
+        Benchmark("outcomes", "outcomes", gpu="not used"),
         parity("bigvision", f"{CLONE}google-research/big_vision; jax"),
         parity("deit", f"{CLONE}facebookresearch/deit"),
         parity("dino", f"{CLONE}facebookresearch/dino"),
