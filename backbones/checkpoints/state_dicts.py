@@ -72,6 +72,8 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
             tensors = rename(tensors, (_WRAPPER, ""))
         layout, names = _find_networks(tensors, {*known})
         passed_over = _NOT_EVALUATED | {"ema"} if "message_hub" in content else _NOT_EVALUATED  # mmengine swaps them
+        if any(name.endswith("momentum_head.last_layer.weight_v") for name in tensors):
+            passed_over = passed_over - {"momentum"}  # DINO's paper evaluates the teacher, solo-learn the student
         chosen = _choose(names, weights_key, passed_over, tensors, shortened(list(content)))
         layout = layout if chosen in names else LAYOUTS[-1]
         nested = tuple(prefix for prefix in names if prefix != chosen and prefix.startswith(chosen))

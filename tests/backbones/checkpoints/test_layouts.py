@@ -314,6 +314,11 @@ STATE = dict(model_of("plain", 1).state_dict())
     ("content", "key", "said"),
     [
         ({"a": STATE, "b": STATE}, None, "which network is meant.*its networks: a, b.*--weights-key"),
+        (
+            beside("backbone.", STATE, "momentum_backbone.", STATE) | zeros("momentum_head.last_layer.weight_v"),
+            None,
+            "which network is meant.*its networks: backbone, momentum_backbone",
+        ),
         ({"cls_token": STATE["cls_token"]} | STATE | below("module.", STATE), None, "its networks: top level, module"),
         ({"teacher": STATE, "student": STATE}, "techer", "no network techer; its networks: teacher, student"),
         ({"encoder": zeros("a.0.w", "a.1.w"), "epoch": 3}, None, r"holds encoder, epoch; tensors such as encoder.a.0"),
