@@ -19,7 +19,7 @@ class RunOptions:
     backbone: str = ""
     """Backbone to run. A name of configs/backbones, a timm model, a YAML file, file.py:Name, or an exported folder."""
     dataset: tuple[str, ...] = ()
-    """Data sets by name, as YAML files or folders, or torchreid:NAME."""
+    """Data sets: names, YAML files, folders, torchreid:NAME."""
     data: Path | None = None
     """Folder with the data sets; by default $TRANSFER_DATA."""
     seeds: tuple[int, ...] = (0,)
