@@ -5,7 +5,7 @@ import math
 import shlex
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
 
@@ -38,30 +38,6 @@ class Metric:
         return asdict(self) | {"bounds": self.bounds if all(map(math.isfinite, self.bounds)) else None}
 
 
-class Data(Protocol):
-    """Attributes of every task's data set; the rest is between the task and its reader."""
-
-    @property
-    def name(self) -> str:
-        """Return the name in tables."""
-
-    @property
-    def version(self) -> str | None:
-        """Return the release, if there are several."""
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """Return the numbers of images, identities, classes ... by split, as read."""
-
-    @property
-    def skipped(self) -> int:
-        """Return the images that are left out because they cannot be read."""
-
-    @property
-    def digest(self) -> str:
-        """Return the sha256 of the sorted names, sizes and contents of the files."""
-
-
 class Task:
     """Base of tasks.
 
@@ -87,7 +63,12 @@ class Task:
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
     ) -> Any:
-        """Read and check the data set's lists, and return the `dataset` argument of `run` (see `Data`)."""
+        """Read and check the data set's lists, and return the `dataset` argument of `run`.
+
+        It has `name` (that of tables), `version` (the release; None if there is one), `counts` (of images, classes, ...
+        by split, as read), `skipped` (images left out because they cannot be read) and `digest` (sha256 of the sorted
+        names, sizes and contents of the files); the rest is between the task and its reader.
+        """
         raise NotImplementedError
 
     def check_words(self, spec: BackboneSpec, options: Any) -> None:

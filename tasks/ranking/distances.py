@@ -3,6 +3,7 @@
 Letters: Q queries, G gallery images, D channels, U distinct gallery features, b queries of one block.
 """
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -133,27 +134,10 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
     """
     # + 0.0 turns -0.0, an equal number with other bytes, into 0.0
     rows = np.ascontiguousarray(features.cpu().numpy() + 0.0)
-    hashes = _row_hashes(rows)
-    _, candidate, copies = np.unique(hashes, return_index=True, return_inverse=True)
-    candidate = candidate[copies.reshape(-1)]  # the first row of the same hash
-    same = candidate == np.arange(len(rows))
-    others = np.flatnonzero(~same)
-    same[others] = [np.array_equal(rows[index], rows[candidate[index]]) for index in others.tolist()]
-    source = np.where(same, candidate, np.arange(len(rows)))  # a row of another content stays by itself
-    first, copies = np.unique(source, return_inverse=True)
-    copies = torch.from_numpy(copies.reshape(-1)).to(features.device)
-    return torch.from_numpy(first).to(features.device), copies
-
-
-def _row_hashes(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return a hash [G] of the bytes of each row, equal for equal rows."""
-    words = rows.view(np.uint32)
-    factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], dtype=np.uint64)
-    hashes = np.empty(len(rows), dtype=np.uint64)
-    for start in range(0, len(rows), CACHED_ROWS):
-        part = words[start : start + CACHED_ROWS] * factors
-        hashes[start : start + CACHED_ROWS] = part.sum(axis=1)  # modulo 2^64
-    return hashes
+    first_of: dict[bytes, int] = {}
+    sources = [first_of.setdefault(hashlib.blake2b(row).digest(), index) for index, row in enumerate(rows)]
+    first, copies = np.unique(sources, return_inverse=True)
+    return torch.from_numpy(first).to(features.device), torch.from_numpy(copies.reshape(-1)).to(features.device)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backbones.errors import UserError, reason_of
-from backbones.runtime.scratch import scratch_folder
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.store import HISTORY, OPTIONS, RECORD
 
@@ -31,7 +30,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
     Raises:
         UserError: the file is no bundle, is damaged, or holds what no bundle does. Then nothing is unpacked.
     """
-    with scratch_folder(beside, "bundle") if beside else tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(prefix=".bundle-", suffix=".tmp", dir=beside) as scratch:
         try:
             with zipfile.ZipFile(file) as archive:
                 if reason := _refusal(archive):

@@ -5,8 +5,8 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from backbones.errors import UsageError, UserError, did_you_mean
-from backbones.stems import STEMS, StemSpec, find_stem
+from backbones.errors import UsageError, did_you_mean
+from backbones.stems import STEMS
 from backbones.user_code import is_user_part
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
 from transfer.records.labels import value_label
@@ -14,6 +14,7 @@ from transfer.records.protocol import (
     NO_EFFECT,
     PRETRAINING,
     backbone_of,
+    canonical_stem,
     displayed_fields,
     idle,
     in_pretraining,
@@ -75,20 +76,10 @@ def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]
 @lru_cache
 def _stem_name(text: str, patch: int | None) -> str:
     """Return a stem's short name, else its canonical form; a text that is no stem of this patch size stays."""
-    stem = _sized(text, patch)
-    if stem is None:
-        return text
-    return next((name for name in STEMS if _sized(name, patch) == stem), str(stem))
-
-
-@lru_cache
-def _sized(text: str, patch: int | None) -> StemSpec | None:
     if not patch or is_user_part(text):
-        return None
-    try:
-        return find_stem(text).sized(patch)
-    except UserError:  # a stem of another version, or strides of another patch size
-        return None
+        return text
+    stem = canonical_stem(text, patch)
+    return next((name for name in STEMS if canonical_stem(name, patch) == stem), stem)
 
 
 def parts_of(record: Record, without: Collection[str], exports: Mapping[str, Record]) -> dict[str, Any]:

@@ -191,17 +191,18 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
     files: dict[str, str] = record.backbone.get("files") or {}
     stem, patch = values.get("stem"), values.get("patch")
     if stem and patch and "stem" not in files and not is_user_part(stem):
-        values["stem"] = _canonical(stem, patch)
+        values["stem"] = canonical_stem(stem, patch)
     for part, sha in files.items():
         values[part] = f"sha256:{sha}:{str(values.get(part)).rpartition(':')[2]}"
     return values
 
 
 @lru_cache
-def _canonical(stem: str, patch: int) -> str:
+def canonical_stem(stem: str, patch: int) -> str:
+    """Return the canonical form of a stem; as it is if it is none of this patch size."""
     try:
         return str(find_stem(stem).sized(patch))
-    except UserError:  # a stem of another version of the suite
+    except UserError:  # of another version of the suite, or strides of another patch size
         return stem
 
 

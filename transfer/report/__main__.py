@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from backbones.errors import UserError, tell, visible_lines
 from backbones.runtime.files import check_writable, write_atomic
-from backbones.runtime.scratch import remove_left
 from backbones.settings import parse
 from transfer.cli.command import exit_on_user_error
 from transfer.comparison.selection import has_value
@@ -160,7 +159,6 @@ def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
         text = content.decode().removesuffix("\n")
         (tell if escape else print)(text)
     else:
-        remove_left(output)
         write_atomic(output, content, flag="--output")
 
 

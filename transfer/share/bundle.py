@@ -12,7 +12,6 @@ from pathlib import Path
 
 from backbones.errors import UserError
 from backbones.runtime.files import atomic_replacement, check_writable, flush_folder, write_error
-from backbones.runtime.scratch import remove_left
 from backbones.settings import read_yaml, write_yaml
 from transfer.records.bundle_file import SHARED, SUPPORT, unpacked
 from transfer.records.checksums import size_and_sha256, with_checksum
@@ -50,7 +49,6 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
         raise UserError("\n".join(disputes) or "there are no finished runs to bundle")
     runs = sorted(runs, key=lambda run: run.record.run_id)
     check_writable(file.parent, "--bundle")
-    remove_left(file)
     try:
         with atomic_replacement(file, "--bundle") as temporary, zipfile.ZipFile(temporary, "w") as archive:
             for run in runs:

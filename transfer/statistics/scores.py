@@ -4,7 +4,7 @@ Letters: B resamples, C clusters, S seeds.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,29 +79,22 @@ class Scores:
 
     def merged(self, groups: Sequence[Sequence[int]]) -> "Scores":
         """Return a seed for each group of indices of seeds: the mean of these."""
-        rows = [list(group) for group in groups]
-        values, influence = (
-            np.stack([array[of].mean(axis=0) for of in rows]) for array in (self.values, self.influence)
-        )
-        sums, resampled = (
-            None if array is None else np.stack([array[of].mean(axis=0) for of in rows])
-            for array in (self.sums, self.resampled)
-        )
-        return Scores(values, influence, sums, self.shares, self.single, resampled)
+        arrays = {name: getattr(self, name) for name in ("values", "influence", "sums", "resampled")}
+        merged = {
+            name: np.stack([array[list(group)].mean(axis=0) for group in groups])
+            for name, array in arrays.items()
+            if array is not None
+        }
+        return replace(self, **merged)
 
     def with_constant(self, value: float, seeds: int) -> "Scores":
         """Return the scores with as many seeds more, whose samples all have this value."""
-        constant = np.tile(value * self.shares, (seeds, 1))
-        return Scores(
-            np.concatenate([self.values, np.full(seeds, value)]),
-            np.concatenate([self.influence, np.zeros((seeds, self.influence.shape[1]))]),
-            None if self.sums is None else np.concatenate([self.sums, constant]),
-            self.shares,
-            self.single,
-            None
-            if self.resampled is None
-            else np.concatenate([self.resampled, np.full((seeds, self.resampled.shape[1]), value)]),
-        )
+        rows = {"values": np.full(seeds, value), "influence": np.zeros((seeds, self.influence.shape[1]))}
+        if self.sums is not None:
+            rows["sums"] = np.tile(value * self.shares, (seeds, 1))
+        if self.resampled is not None:
+            rows["resampled"] = np.full((seeds, self.resampled.shape[1]), value)
+        return replace(self, **{name: np.concatenate([getattr(self, name), more]) for name, more in rows.items()})
 
 
 def _check(clusters: int, *arrays: NDArray[Any]) -> None:

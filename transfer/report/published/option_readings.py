@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from backbones.archs import VOLOS
-from backbones.errors import UserError
 from backbones.spec import FIELDS
-from backbones.stems import find_stem
 from transfer.published.rows import used_values
 from transfer.records.labels import value_label
+from transfer.records.protocol import canonical_stem
 from transfer.records.record import Record
 
 Reading = tuple[str, ...]
@@ -46,10 +45,7 @@ def same_stem(record: Record, text: str) -> bool:
     stem, patch = record.backbone.get("stem"), record.backbone.get("patch")
     if not stem or not patch or "stem" in (record.backbone.get("files") or {}):
         return False
-    try:
-        return find_stem(stem).sized(patch) == find_stem(text).sized(patch)
-    except UserError:  # its strides do not fit this patch size
-        return False
+    return canonical_stem(stem, patch) == canonical_stem(text, patch)
 
 
 def equal(left: Any, right: Any) -> bool:
