@@ -53,6 +53,15 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def unknown(kind: str, name: str, known: Collection[str], more: str = "") -> UsageError:
+    """Return the error for a name of a kind ("task") that is none of those known, with the nearest.
+
+    Args:
+        more: what else can be given, "; or a YAML file".
+    """
+    return UsageError(f"unknown {kind} {name!r}{did_you_mean(name, known)} ({kind}s: {', '.join(known)}{more})")
+
+
 def reason_of(error: BaseException) -> str:
     """Return the type and message of an error, in short; the representation of some errors holds a whole file."""
     text = f"{type(error).__name__}: {error}"

@@ -99,15 +99,11 @@ class FitOptions:
         return self.min_lr_factor * self.lr if self.min_lr is None else self.min_lr
 
     def __post_init__(self) -> None:
-        parent = getattr(super(), "__post_init__", None)
-        if parent is not None:  # whatever options it is combined with are checked too
-            parent()
-        check_ranges(self, 0, None, "epochs")
+        getattr(super(), "__post_init__", lambda: None)()  # whatever options it is combined with are checked too
         check_ranges(self, 1, None, "grad_accum_steps")
-        check_ranges(self, 0, None, "lr", "weight_decay", "weight_decay_end", "bias_lr_factor")
+        check_ranges(self, 0, None, "epochs", "lr", "weight_decay", "weight_decay_end", "bias_lr_factor", "sam_rho")
         check_ranges(self, 0, None, "warmup_epochs", "warmup_lr", "warmup_lr_factor", "cooldown_epochs")
-        check_ranges(self, 0, None, "min_lr", "min_lr_factor")
-        check_ranges(self, 0, None, "clip_grad", "sam_rho")
+        check_ranges(self, 0, None, "min_lr", "min_lr_factor", "clip_grad")
         check_ranges(self, 0, 1, "momentum", "layer_decay")
         if not self.trainable:
             raise UsageError("--trainable: name at least one pattern ('*' trains everything)")
@@ -174,28 +170,22 @@ def _epochs(count: int) -> str:
     return "epoch" if count == 1 else f"{count} epochs"
 
 
-LARGEST = dict.fromkeys(("size", "local_size", "resize"), 20_000) | dict.fromkeys(
-    ("epochs", "warmup_epochs"), 1_000_000
-)
-LARGEST_NUMBER = 2**63 - 1
-LARGEST_FRACTION = 1e38  # within float32
-"""Limits of options that have none of their own."""
-
-
 def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
-    """Raise UsageError for the first field outside [low, high] or not a number. A value of None is not checked.
-
-    Without a limit above it is that of `LARGEST`: no machine has room or time for more.
-    """
+    """Raise UsageError for the first field outside [low, high] or not a number. A value of None is not checked."""
     for name in names:
         value = getattr(options, name)
         for number in value if isinstance(value, tuple) else (value,):
-            unlimited = LARGEST_FRACTION if isinstance(number, float) else LARGEST_NUMBER
-            largest = LARGEST.get(name, unlimited) if high is None else high
-            if number is not None and not (low <= number <= largest):
-                above = high is not None or number > largest
-                limits = f"between {low:g} and {largest:g}" if above else f"at least {low:g}"
+            if number is not None and not (low <= number <= (math.inf if high is None else high)):
+                limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
                 raise UsageError(f"--{name.replace('_', '-')} {value}: must be {limits}")
+
+
+def check_rising(options: object, *names: str) -> None:
+    """Raise UsageError for the first field that is no pair of positive values, the smaller first."""
+    for name in names:
+        low, high = getattr(options, name)
+        if not 0 < low <= high:
+            raise UsageError(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
 
 
 def check_pad(pad: int, *size: int) -> None:

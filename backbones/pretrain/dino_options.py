@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from backbones.engine.options import check_ranges
+from backbones.engine.options import check_ranges, check_rising
 from backbones.errors import UsageError
 from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import ImageOpsOptions, PretrainOptions
@@ -70,23 +70,14 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
         check_ranges(self, 2, None, "out_dim")
         check_ranges(self, 0, None, "local_crops", "freeze_last_layer", "warmup_teacher_temp_epochs", "blur")
         check_ranges(self, 0, 1, "drop_path", "teacher_momentum", "center_momentum", "global_area", "local_area")
-        for name in ("student_temp", "teacher_temp", "warmup_teacher_temp", "knn_temperature"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be above 0")
-        for name in ("global_area", "local_area"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} {low} {high}: shares of an image's area, the smaller first"
-                )
+        check_ranges(self, 1e-9, None, "student_temp", "teacher_temp", "warmup_teacher_temp", "knn_temperature")
+        check_rising(self, "global_area", "local_area")
         if self.drop_path == 1:
             raise UsageError("--drop-path must be below 1")
         if self.resize is not None and self.resize < self.size:
             raise UsageError(f"--resize {self.resize}: must be at least --size {self.size}")
         if self.local_size == self.size and self.local_crops and not self.local_bn:
             raise UsageError("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
-        if self.batch % self.grad_accum_steps:
-            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
 
 
 class DinoFacts(MethodFacts):

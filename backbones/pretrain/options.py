@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from backbones.engine.options import FitOptions, check_ranges
+from backbones.engine.options import FitOptions, check_ranges, check_rising
 from backbones.errors import UsageError
 from backbones.runtime.needs import Needs, Other
 
@@ -58,16 +58,11 @@ class AugmentOptions(ImageOpsOptions):
     """Shorter side of an evaluated image before its crop. None is floor(size / 0.875)."""
 
     def __post_init__(self) -> None:
-        parent = getattr(super(), "__post_init__", None)
-        if parent is not None:
-            parent()
+        getattr(super(), "__post_init__", lambda: None)()
         check_ranges(self, 0, 1, "flip", "erase", "crop_area")
         check_ranges(self, 0, None, "color_jitter", "pad", "randaug", "crop_ratio")
         check_ranges(self, 1, None, "resize")
-        for name in ("crop_area", "crop_ratio"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high:
-                raise UsageError(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
+        check_rising(self, "crop_area", "crop_ratio")
         for name in ("auto_augment", "color_jitter", "erase", "pad", "randaug"):
             if getattr(self, name) and name not in FIELDS_USED[self.augment]:
                 off = "None" if name in ("auto_augment", "randaug") else "0"
@@ -105,9 +100,7 @@ class MixOptions:
     """Label smoothing, spread evenly over all classes."""
 
     def __post_init__(self) -> None:
-        parent = getattr(super(), "__post_init__", None)
-        if parent is not None:
-            parent()
+        getattr(super(), "__post_init__", lambda: None)()
         check_ranges(self, 0, None, "mixup", "cutmix")
         check_ranges(self, 0, 1, "mix_prob", "switch_prob", "smoothing")
         if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):

@@ -51,8 +51,6 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
             raise UsageError("--drop-path and --ema must be below 1")
         if self.export == "ema" and self.ema is None:
             raise UsageError("--export ema: there is no average; give --ema its decay, for instance 0.9999")
-        if self.batch % self.grad_accum_steps:
-            raise UsageError(f"--grad-accum-steps {self.grad_accum_steps} must divide --batch {self.batch}")
         if self.resize is not None and self.resize < self.size:
             raise UsageError(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
         self._check_tokens()

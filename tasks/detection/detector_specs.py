@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean
+from backbones.errors import UsageError, did_you_mean, unknown
 from backbones.settings import CONFIGS, config_names, read_yaml
 
 
@@ -35,10 +35,7 @@ def resolve_detector(name: str) -> DetectorSpec:
     path = Path(name).expanduser()
     if path.suffix not in (".yaml", ".yml"):
         if name not in detector_names():
-            known = ", ".join(detector_names())
-            raise UsageError(
-                f"unknown detector {name!r}{did_you_mean(name, detector_names())} (detectors: {known}; or a YAML)"
-            )
+            raise unknown("detector", name, detector_names(), "; or a YAML")
         path = CONFIGS / "detectors" / f"{name}.yaml"
     content = {"name": path.stem, "model": {}, **read_yaml(path)}
     known_keys = {item.name: {"masks": bool, "model": dict}.get(item.name, str) for item in fields(DetectorSpec)}

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from backbones.runtime.finite import NotFinite
 from tasks.detection.operator_dtype import operator_dtype
@@ -31,7 +32,7 @@ class FullPrecision(nn.Module):
 def widen_heads(detector: nn.Module) -> None:
     """Make every head return its outputs in float32 at least."""
     for head in heads(detector):
-        head.register_forward_hook(_widened_output)
+        head.register_forward_hook(lambda head, inputs, output: widened(output))
 
 
 def heads(detector: nn.Module) -> list[nn.Module]:
@@ -43,19 +44,13 @@ def heads(detector: nn.Module) -> list[nn.Module]:
     return modules
 
 
-def _widened_output(head: nn.Module, inputs: Any, output: Any) -> Any:
-    return widened(output)
-
-
 def widened(value: Any) -> Any:
     """Return floating-point tensors, within containers too, in float32 at least; all else unchanged."""
-    if isinstance(value, Tensor):
-        return value.to(operator_dtype(value)) if value.is_floating_point() else value
-    if isinstance(value, dict):
-        return {name: widened(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(widened(item) for item in value)
-    return value
+    return tree_map(lambda x: x.to(operator_dtype(x)) if _is_float(x) else x, value)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 @contextmanager
@@ -66,7 +61,7 @@ def finite_outputs(detector: Any) -> Iterator[None]:
     """
 
     def check(module: nn.Module, inputs: Any, output: Any) -> None:
-        if not all(bool(tensor.isfinite().all()) for tensor in _tensors(output)):
+        if not all(bool(leaf.isfinite().all()) for leaf in tree_leaves(output) if _is_float(leaf)):
             raise NotFinite
 
     handles = [module.register_forward_hook(check) for module in (detector.neck, *heads(detector))]
@@ -75,11 +70,3 @@ def finite_outputs(detector: Any) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor) and value.is_floating_point():
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)

@@ -163,8 +163,8 @@ def _cells(found: Counter[tuple[str, str]]) -> str:
 
 def _share(found: Counter[tuple[str, str]], truth: str, call: str) -> str:
     wrong, of = found[truth, call], sum(count for (is_true, _), count in found.items() if is_true == truth)
-    interval = wilson(wrong, of)
-    return f"{wrong} of {of}, {100 * wrong / max(of, 1):.1f} % [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+    low, high = wilson(wrong, of)
+    return f"{wrong} of {of}, {100 * wrong / max(of, 1):.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
-from backbones.errors import UsageError, did_you_mean, tell
+from backbones.errors import UsageError, did_you_mean, tell, unknown
 from backbones.runtime.files import with_home
 from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.needs import conditions, idle_options, with_value
@@ -148,8 +148,7 @@ def task_recipe(name: str) -> Recipe:
     if name.endswith(".py"):
         raise UsageError(f"{name}: name the task in this file, as in {name}:TASK")
     if name not in task_names():
-        near, known = did_you_mean(name, task_names()), ", ".join(task_names())
-        raise UsageError(f"unknown task {name!r}{near} (tasks: {known}; or path/to/file.py:NAME)")
+        raise unknown("task", name, task_names(), "; or path/to/file.py:NAME")
     path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("tasks", "smoke"))
     return Recipe(name, f"python -m transfer.run {name}", path, smoke)
 
@@ -189,10 +188,8 @@ def pretraining_recipe(name: str) -> Recipe:
         raise UsageError(f"{name}: name the method in this file, as in {name}:METHOD")
     if Path(name).suffix in (".yaml", ".yml"):
         return _with_base(Recipe(Path(name).stem, program, Path(name), CONFIGS / "smoke" / Path(name).name), "pretrain")
-    known = pretraining_names()
-    if name not in known:
-        near = did_you_mean(name, known)
-        raise UsageError(f"unknown recipe {name!r}{near} (recipes: {', '.join(known)}; a YAML file, or file.py:NAME)")
+    if name not in pretraining_names():
+        raise unknown("recipe", name, pretraining_names(), "; a YAML file, or file.py:NAME")
     path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("pretrain", "smoke"))
     return Recipe(name, program, path, smoke)
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from backbones.errors import UsageError, tell
+from backbones.engine.options import check_ranges
+from backbones.errors import tell
 from backbones.settings import Positional, parse
 from transfer.testing import Result, check_backbone
 
@@ -35,10 +36,7 @@ class BackboneCheckOptions:
     """Seed of weights and images."""
 
     def __post_init__(self) -> None:
-        for name in ("size", "divisor", "patch", "depth"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} {value}: must be 1 or more")
+        check_ranges(self, 1, None, "size", "divisor", "patch", "depth")
 
 
 def main(argv: list[str]) -> int:

@@ -19,7 +19,8 @@ from backbones.data.spec import resolve_dataset
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.data.toy.jpegs import draw_jpegs
-from backbones.errors import UsageError, tell
+from backbones.engine.options import check_ranges
+from backbones.errors import tell
 from backbones.pretrain.method import Method, load_method
 from backbones.runtime.threads import usable_cores
 from backbones.settings import parse
@@ -63,10 +64,9 @@ class SpeedOptions:
     """Seconds of each of the measurements."""
 
     def __post_init__(self) -> None:
-        for name, least in (("seconds", 1e-3), ("batch", 1), ("workers", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"--{name} {value}: must be at least {least}")
+        check_ranges(self, 1e-3, None, "seconds")
+        check_ranges(self, 1, None, "batch")
+        check_ranges(self, 0, None, "workers")
 
 
 def main(argv: list[str]) -> int:

@@ -37,10 +37,7 @@ def remember_speed(device: str, backbone: str, images_per_second: float, gflops:
 def recall_speed(device: str) -> MeasuredSpeed | None:
     """Return the speed of a device; None if it was not measured here."""
     content = recall(_name(device))
-    try:
-        return None if content is None else MeasuredSpeed(**parse_json(content))
-    except (ValueError, TypeError):
-        return None
+    return None if content is None else MeasuredSpeed(**parse_json(content))
 
 
 def _name(device: str) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from backbones.checkpoints.exports import EXPORT, WEIGHTS, pretraining_facts
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, lock, replace_folder, write_error
-from backbones.settings import differences, read_yaml
+from backbones.settings import differences
 from transfer.cli.options import EXECUTION, PretrainRunOptions
-from transfer.records.store import LOCK, OPTIONS, RECORD, Record, has_state, is_locked
+from transfer.records.store import Record
 
 if TYPE_CHECKING:
     from transfer.evaluation.planned_run import PlannedRun
@@ -27,7 +27,7 @@ def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None
         return
     check_writable(run.weights_to, "--weights-to")
     if not run.replace:
-        check_target(target, planned.run_key.digest, run.out, planned.options)
+        check_target(target, planned.run_key.digest, planned.options)
 
 
 def publish_export(record: Record, run: PretrainRunOptions) -> Path:
@@ -48,7 +48,7 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
         with (target.parent / LOCK_FILE).open("a") as file:  # another run may end at the same moment
             lock(file, target.parent / LOCK_FILE, flag="--weights-to", wait=True)
             if not run.replace:
-                check_target(target, record.run_key, None, record.options)
+                check_target(target, record.run_key, record.options)
             publish(source, target)
     return target
 
@@ -57,47 +57,22 @@ def _target(run: PretrainRunOptions, backbone: str) -> Path:
     return run.weights_to / (run.name or backbone)
 
 
-def check_target(target: Path, run_key: str, runs: Path | None, options: dict[str, Any]) -> None:
-    """Check that no other run has put its weights into a folder, or will when it is finished.
+def check_target(target: Path, run_key: str, options: dict[str, Any]) -> None:
+    """Check that no other run has put its weights into a folder.
 
     Args:
         target: WEIGHTS/NAME.
         run_key: the key of the run whose export is to go there.
-        runs: the folder in which unfinished runs are looked for; None checks only what is in `target`.
         options: the options of the run.
 
     Raises:
         UserError: the target belongs to another run; the message says in which options they differ if that is known.
     """
-    fix = "give this one another --name, or --replace to let it take the place"
-    if target.exists():
-        facts = pretraining_facts(target)
-        if facts.get("identity") != run_key:
-            owner = f"those of {facts['run']}{_differing(facts.get('options', {}), options)}" if facts else "no export"
-            raise UserError(f"{target}: there are other weights ({owner}); {fix}")
-    for path in sorted(runs.glob(f"pretrain-*/{OPTIONS}")) if runs else ():
-        folder = path.parent
-        if run_key.startswith(folder.name.rpartition("-")[2]) or not _unfinished(folder):
-            continue
-        theirs = read_yaml(path)
-        name = theirs.get("name") or Path(str(theirs.get("backbone", ""))).name
-        if name and (Path(theirs.get("weights_to", "")) / name).resolve() == target.resolve():
-            raise UserError(
-                f"{folder}: unfinished, and its weights would go to {target} too{_differing(theirs, options)}; "
-                f"give that run's options to finish it, or {fix}"
-            )
-
-
-def _unfinished(folder: Path) -> bool:
-    """Return whether a run is executing or has a state from which it can resume."""
-    if (folder / RECORD).exists():
-        return False
-    return has_state(folder) or is_locked(folder / LOCK)
-
-
-def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
-    text = differences(theirs, ours, _NOT_COMPARED)
-    return f": {text}" if text else ""
+    if target.exists() and (facts := pretraining_facts(target)).get("identity") != run_key:
+        text = differences(facts.get("options", {}), options, _NOT_COMPARED)
+        owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export"
+        fix = "give this one another --name, or --replace to let it take the place"
+        raise UserError(f"{target}: there are other weights ({owner}); {fix}")
 
 
 def publish(source: Path, target: Path) -> None:

@@ -208,10 +208,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _arguments_in(path: Path) -> tuple[str, ...]:
-    """Return the command arguments of a submitted job; a job that is requeued rewrites the file meanwhile."""
-    with contextlib.suppress(EOFError):
-        return tuple(pickle.loads(path.read_bytes()).function.arguments)
-    time.sleep(1.0)
+    """Return the command arguments of a submitted job."""
     return tuple(pickle.loads(path.read_bytes()).function.arguments)
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UsageError, did_you_mean
+from backbones.errors import UsageError, did_you_mean, unknown
 from backbones.settings import CONFIGS, config_names, read_yaml
 from transfer.published.checks import check_keys
 from transfer.published.schema import CRASH, Cost, Paper, PublishedTable, Row, Value, called
@@ -54,10 +54,7 @@ def read_paper(name: str) -> Paper:
         UsageError: the paper is unknown, or a key is unknown or missing; the message names file and row.
     """
     if name not in paper_names():
-        raise UsageError(
-            f"unknown paper {name!r}{did_you_mean(name, paper_names())} (there are numbers of "
-            f"{', '.join(paper_names())})"
-        )
+        raise unknown("paper", name, paper_names())
     path = CONFIGS / "published" / f"{name}.yaml"
     return parse_paper(name, read_yaml(path), str(path))
 

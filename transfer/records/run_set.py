@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from transfer.records.evidence import Evidence
-from transfer.records.grouping import Grouping, grouped, marks
+from transfer.records.grouping import Grouping, grouped
 from transfer.records.record import Record
 from transfer.records.store import Run
 
@@ -104,7 +104,3 @@ class RunSet:
     def backbone_names(self) -> dict[str, str]:
         """The label of each run's backbone among the others, by the run's id."""
         return {record.run_id: group.backbone for group in self.grouping.groups for record in group.records}
-
-    def marks(self, records: Sequence[Record]) -> list[str]:
-        """Return the marks of some of the records: "smoke", "dirty", "pretraining smoke" and so on."""
-        return marks(records, self.exports)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
@@ -92,22 +92,18 @@ class Store:
     def lock(self, run_id: str, waiting: Callable[[], None]) -> Iterator[Path]:
         """Lock a run's folder; call `waiting` first if another process holds it. POSIX locks end with their process."""
         folder = self.folder(run_id)
-        while True:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                file = (folder / LOCK).open("a")
-            except OSError as error:
-                raise write_error(folder / LOCK, error) from None
-            with file:
-                if not lock(file, folder / LOCK):
-                    waiting()
-                    lock(file, folder / LOCK, wait=True)
-                if _was_repaired(folder, file):
-                    continue
-                for scrap in scraps_in(folder):
-                    remove(scrap)
-                yield folder
-                return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = (folder / LOCK).open("a")
+        except OSError as error:
+            raise write_error(folder / LOCK, error) from None
+        with file:
+            if not lock(file, folder / LOCK):
+                waiting()
+                lock(file, folder / LOCK, wait=True)
+            for scrap in scraps_in(folder):
+                remove(scrap)
+            yield folder
 
     def write(self, record: Record, options: str, outcomes: dict[str, NDArray[Any]]) -> Record:
         """Write a finished run, the record last, so that a folder with a record is complete.
@@ -222,16 +218,6 @@ def _dispute(first: Run, other: Run) -> str:
 def has_state(folder: Path) -> bool:
     """Return whether a run's folder holds a saved state, or the one before it, as after a kill between two renames."""
     return (folder / STATE).exists() or (folder / PREVIOUS).exists()
-
-
-def _was_repaired(folder: Path, file: IO[Any]) -> bool:
-    """Return whether a repair moved or removed an unfinished run's folder before its lock, `file`, was taken."""
-    if (folder / RECORD).exists():  # written by the process that held the lock, which then removed it
-        return False
-    try:
-        return not os.path.samestat(os.fstat(file.fileno()), (folder / LOCK).stat())
-    except FileNotFoundError:
-        return True
 
 
 def unfinished_in(folder: Path) -> Unfinished | None:

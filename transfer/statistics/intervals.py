@@ -22,19 +22,13 @@ nothing varies."""
 
 
 @dataclass(frozen=True)
-class Interval:
-    """An estimate and where it may lie."""
+class Estimate:
+    """A linear contrast of mean scores; in their unit, as are its interval, `low` to `high`, and the errors."""
 
     estimate: float
     low: float
     high: float
     level: float = LEVEL
-
-
-@dataclass(frozen=True)
-class Estimate(Interval):
-    """A linear contrast of mean scores; in their unit, as are `low`, `high` and the errors."""
-
     p: float = 1.0
     """Two-sided p value of no difference, by the method of the interval: below 1 - level where that excludes 0, and
     only there."""
@@ -91,19 +85,18 @@ class Estimate(Interval):
         return math.inf if self.few else quantiles * self.error
 
 
-def wilson(successes: int, of: int, level: float = LEVEL) -> Interval:
+def wilson(successes: int, of: int, level: float = LEVEL) -> tuple[float, float]:
     """Return the interval of a rate (Wilson 1927), good for few runs and for rates of 0 and 1; without runs [0, 1]."""
     from scipy.special import ndtri
 
     if not 0 <= successes <= of:
         raise ValueError(f"{successes} of {of} is no rate")
     if not of:
-        return Interval(math.nan, 0.0, 1.0, level)
+        return 0.0, 1.0
     z, rate = float(ndtri((1 + level) / 2)), successes / of
     middle = (rate + z**2 / (2 * of)) / (1 + z**2 / of)
     half = z * math.sqrt(rate * (1 - rate) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
-    low, high = (0.0 if not successes else middle - half), (1.0 if successes == of else middle + half)
-    return Interval(rate, low, high, level)
+    return (0.0 if not successes else middle - half), (1.0 if successes == of else middle + half)
 
 
 def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]:

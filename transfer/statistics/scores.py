@@ -80,7 +80,7 @@ class Scores:
     def merged(self, groups: Sequence[Sequence[int]]) -> "Scores":
         """Return a seed for each group of indices of seeds: the mean of these."""
         arrays = {name: getattr(self, name) for name in ("values", "influence", "sums", "resampled")}
-        merged = {
+        merged: dict[str, Any] = {
             name: np.stack([array[list(group)].mean(axis=0) for group in groups])
             for name, array in arrays.items()
             if array is not None
@@ -94,7 +94,8 @@ class Scores:
             rows["sums"] = np.tile(value * self.shares, (seeds, 1))
         if self.resampled is not None:
             rows["resampled"] = np.full((seeds, self.resampled.shape[1]), value)
-        return replace(self, **{name: np.concatenate([getattr(self, name), more]) for name, more in rows.items()})
+        longer: dict[str, Any] = {name: np.concatenate([getattr(self, name), more]) for name, more in rows.items()}
+        return replace(self, **longer)
 
 
 def _check(clusters: int, *arrays: NDArray[Any]) -> None:

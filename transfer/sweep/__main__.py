@@ -7,6 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
+from backbones.engine.options import check_ranges
 from backbones.errors import UsageError, tell
 
 if TYPE_CHECKING:
@@ -75,10 +76,9 @@ class SweepOptions:
     on this machine."""
 
     def __post_init__(self) -> None:
-        for name, minimum in (("workers", 1), ("gpus", 0), ("speed", 1e-3)):
-            value = getattr(self, name)
-            if value is not None and value < minimum:
-                raise UsageError(f"--{name} {value}: must be at least {minimum}")
+        check_ranges(self, 1, None, "workers")
+        check_ranges(self, 0, None, "gpus")
+        check_ranges(self, 1e-3, None, "speed")
 
 
 def main(argv: list[str]) -> int:

@@ -147,7 +147,6 @@ def _effect(row: ComparedScore, tests: int) -> str:
             return f"{said}, shown by itself but not among {tests} tests"
         if verdict.equal:
             return f"{said}, no difference on any sample"
-        return said
     return said
 
 

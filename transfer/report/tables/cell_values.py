@@ -41,8 +41,7 @@ class BreakdownRate:
     @classmethod
     def from_counts(cls, broken: int, total: int, not_judged: int = 0) -> "BreakdownRate":
         """Return the rate with its interval."""
-        interval = wilson(broken, total)
-        return cls(broken, total, not_judged, interval.low, interval.high)
+        return cls(broken, total, not_judged, *wilson(broken, total))
 
 
 @dataclass(frozen=True)

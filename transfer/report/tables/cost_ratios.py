@@ -66,16 +66,11 @@ class CostRatios:
     known: dict[str, CostRatio | str] = field(default_factory=dict)
 
     def read(self, folder: Path) -> None:
-        """Take up what was measured for the report of the sweep in a folder. Raises UserError for a damaged file."""
-        file = folder / KEPT
-        if not file.is_file():
-            return
-        try:
-            for key, values in parse_json(file.read_bytes()).items():
-                ratios = {name: values[name] and Ratio(**values[name]) for name in RATIOS}
-                self.known[key] = CostRatio(**values | ratios)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{file}: not readable ({error}); delete it to measure again") from None
+        """Take up what was measured for the report of the sweep in a folder."""
+        kept = parse_json((folder / KEPT).read_bytes()) if (folder / KEPT).is_file() else {}
+        for key, values in kept.items():
+            ratios = {name: values[name] and Ratio(**values[name]) for name in RATIOS}
+            self.known[key] = CostRatio(**values | ratios)
 
     def write(self, folder: Path) -> None:
         """Keep what was measured, for further reports of the sweep in a folder."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transfer.records.evidence import is_seeded
-from transfer.records.grouping import Group
+from transfer.records.grouping import Group, marks
 from transfer.records.protocol import OF_DATA, backbone_of, digest_of, pretraining, protocol
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -90,8 +90,8 @@ def _row(members: Sequence[Record], first: Record, group: Group, runs: RunSet, n
     row |= {"protocol": group.protocol, "pretraining seed": parent.seed if parent else None, "seed": first.seed}
     if len(members) < 2:
         return row | {"data sets": DatasetMean(len(members), names=tuple(names))}
-    marks = tuple(runs.marks(members))
-    row["data sets"] = DatasetMean(len(members), marks, broken, lost, tuple(names))
+    own_marks = tuple(marks(members, runs.exports))
+    row["data sets"] = DatasetMean(len(members), own_marks, broken, lost, tuple(names))
     for name in first.scores if not broken else ():
         if all(name in record.scores for record in members):
             row[name] = 100 * sum(record.scores[name] for record in members) / len(members)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean
+from backbones.errors import UsageError, did_you_mean, unknown
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import default_qk_norm
 from backbones.user_code import is_user_part
@@ -200,10 +200,7 @@ def _path(name: str) -> Path:
     if Path(name).suffix in (".yaml", ".yml"):
         return Path(name)
     if name not in sweep_names():
-        known = sweep_names()
-        raise UsageError(
-            f"unknown sweep {name!r}{did_you_mean(name, known)} (sweeps: {', '.join(known)}; or a YAML file)"
-        )
+        raise unknown("sweep", name, sweep_names(), "; or a YAML file")
     return CONFIGS / "sweeps" / f"{name}.yaml"
 
 
