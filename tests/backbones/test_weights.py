@@ -56,15 +56,6 @@ def test_a_distillation_token_is_dropped_where_that_is_allowed(tmp_path):
     assert backbone.weights_id == f"sha256:{digest}"
 
 
-def test_transreid_ssl_checkpoint(tmp_path):
-    """A full stem with instance norms, pretrained on person crops twice as high as wide."""
-    model = source(stem="conv_ibn", img_size=(128, 64))
-    torch.save({"teacher": {f"backbone.{n}": t for n, t in model.state_dict().items()}}, tmp_path / "lup.pth")
-    backbone = create("tiny", stem="conv_ibn", weights=str(tmp_path / "lup.pth"), img_size=(128, 64)).eval()
-    images = torch.rand(2, 3, 128, 64)
-    torch.testing.assert_close(backbone.pooled(images), features(model, images))
-
-
 def test_safetensors_and_square_positions(tmp_path):
     model = source(img_size=(96, 96))
     save_file(model.state_dict(), tmp_path / "model.safetensors")
@@ -90,16 +81,6 @@ def test_strict_lists_what_does_not_fit(tmp_path):
     assert "unexpected: extra" in said
     assert "of another shape: patch_embed.proj.weight (64, 3, 16, 16) for (64, 64, 8, 8)" in said
     assert "--load partial" in said
-
-
-def test_partial_takes_what_fits_and_names_the_rest(tmp_path):
-    model = source()
-    torch.save(model.state_dict(), tmp_path / "a.pth")
-    options = {"weights": str(tmp_path / "a.pth"), "load": "partial", "img_size": SIZE}
-    backbone = create("tiny", stem="conv", attention="relu", **options)
-    assert backbone.untrained == ["blocks.*.attn.k_norm (2)", "blocks.*.attn.q_norm (2)", "patch_embed"]
-    assert torch.equal(backbone.model.blocks[1].mlp.fc1.weight, model.blocks[1].mlp.fc1.weight)
-    assert create("tiny", **options).untrained == []
 
 
 def test_what_the_name_leaves_open_comes_from_the_export(tmp_path, monkeypatch):
@@ -180,12 +161,6 @@ def test_damaged_and_dangerous_files(content, tmp_path, monkeypatch):
         create("tiny", weights=str(file))
     assert "weights_only" not in str(caught.value), "torch's advice is to run what the file holds"
     assert not (tmp_path / "made-by-a-pickle").exists()
-
-
-def test_a_checkpoint_without_a_model(tmp_path):
-    torch.save({"optimizer": {}, "epoch": 3}, tmp_path / "a.pth")
-    with pytest.raises(UserError, match=r"holds optimizer, epoch; no tensors.*torch.save"):
-        create("tiny", weights=str(tmp_path / "a.pth"))
 
 
 def hub(tmp_path, monkeypatch, repository, state, files=()):
