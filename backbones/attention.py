@@ -74,11 +74,7 @@ class HeadNorm(nn.Module):
             return F.layer_norm(x, self.weight.shape, self.weight if mixed else self.weight.to(x.dtype), None, 1e-6)
 
 
-GATES: dict[str, Callable[[Tensor], Tensor]] = {
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "linear": nn.Identity(),
-}
+GATES: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "silu": F.silu, "linear": nn.Identity()}
 """sigmoid is timm's (`Attention(gated=True)`); silu that of gated attention units (Hua et al. 2022, arXiv 2202.10447);
 linear has no activation, the product of two projections."""
 

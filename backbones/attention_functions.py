@@ -153,13 +153,7 @@ def normalised_pointwise(
 
 
 def weighted_sums_and_totals(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    h: str,
-    factor: float,
-    key_mask: Tensor | None = None,
-    scale: float | None = None,
+    q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, key_mask: Tensor | None = None, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = scale q k^T.
 

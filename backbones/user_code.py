@@ -21,15 +21,7 @@ from typing import Any, TypeVar
 
 from backbones.errors import Replaced, UsageError, UserError, did_you_mean
 from backbones.runtime import live_modules
-from backbones.runtime.user_modules import (
-    MODULES,
-    execute,
-    file_shas,
-    forget_changed,
-    is_known,
-    joint_digest,
-    remember,
-)
+from backbones.runtime.user_modules import MODULES, execute, file_shas, forget_changed, is_known, joint_digest, remember
 
 T = TypeVar("T")
 _loaded: dict[str, str] = {}

@@ -27,11 +27,7 @@ __all__ = ["VOLO"]
 Box = tuple[int, int, int, int]
 "(top, left, bottom, right) on the h x w grid, the last two excluded"
 
-_KINDS: dict[str, type[nn.Module]] = {
-    "outlooker": Outlooker,
-    "transformer": Transformer,
-    "class attention": ClassBlock,
-}
+_KINDS: dict[str, type[nn.Module]] = {"outlooker": Outlooker, "transformer": Transformer, "class attention": ClassBlock}
 FFN_REPLACED = ("outlooker", "transformer")
 """The kinds of blocks (those of `_KINDS`) whose FFN `ffn` chooses. "Scaled ReLU Matters" (arXiv
 2109.03810, Table 5) does not say which it replaced."""

@@ -80,13 +80,7 @@ def _with_contiguous_rows(x: Tensor) -> Tensor:
 
 
 def _launch(
-    kernel: Any,
-    tensors: Sequence[Tensor],
-    rows: int,
-    columns: int,
-    h: str,
-    factor: float,
-    scale: float | None = None,
+    kernel: Any, tensors: Sequence[Tensor], rows: int, columns: int, h: str, factor: float, scale: float | None = None
 ) -> None:
     """Run a kernel with the first of its tiles that this GPU has room for."""
     q, k, E = tensors[0], tensors[1], tensors[2 if len(tensors) > 2 else 1].shape[3]

@@ -83,11 +83,7 @@ class Extractor:
     def facts(self) -> dict[str, Any]:
         """Return plain values for a record; images computed are summed over the ranks, which all call this."""
         computed = sum(gather_objects(self.computed))
-        return {
-            "images": self.images,
-            "computed": computed,
-            "entries": self.entries,
-        }
+        return {"images": self.images, "computed": computed, "entries": self.entries}
 
     def features(self, split: Split, indices: NDArray[Any], contents: Sequence[bytes], name: str) -> Tensor:
         """Return features [len(indices), F], float32 on the CPU, of images of a split; the same on every rank.

@@ -8,15 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TOKEN_FIELDS = (
-    "similarity",
-    "operator_norm",
-    "smallest_norm",
-    "bound",
-    "norm",
-    "effective_rank",
-    "zero_rows",
-)
+TOKEN_FIELDS = ("similarity", "operator_norm", "smallest_norm", "bound", "norm", "effective_rank", "zero_rows")
 ATTENTION_FIELDS = ("row_sum", "row_sum_smallest", "row_sum_largest", "entropy", "zero_rows")
 
 

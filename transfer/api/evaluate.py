@@ -58,12 +58,7 @@ def evaluate(
 
 
 def pretrain(
-    recipe: str | Path,
-    *,
-    backbone: "BackboneArgument",
-    name: str | None = None,
-    progress: bool = True,
-    **options: Any,
+    recipe: str | Path, *, backbone: "BackboneArgument", name: str | None = None, progress: bool = True, **options: Any
 ) -> RunSet:
     """Pretrain a backbone, as `python -m transfer.pretrain RECIPE` does, and return its run.
 

@@ -148,11 +148,7 @@ def estimates(
 
 
 def _estimates(
-    units: Sequence[Units],
-    arms: Sequence[Scores],
-    contrasts: Mapping[str, Sequence[int]],
-    record: Record,
-    name: str,
+    units: Sequence[Units], arms: Sequence[Scores], contrasts: Mapping[str, Sequence[int]], record: Record, name: str
 ) -> Estimates:
     """Return the estimates of a score.
 

@@ -102,12 +102,7 @@ class LocalLauncher:
         try:
             with spec.log.open("ab") as log:
                 process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
-                    start_new_session=True,
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
                 )
         except OSError as error:
             raise write_error(spec.log, error) from None

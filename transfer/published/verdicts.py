@@ -92,12 +92,7 @@ class PublishedVerdict:
 
 
 def judged(
-    value: Value,
-    counts: Counts,
-    estimate: "Estimate | None",
-    *,
-    reasons: Sequence[Reason] = (),
-    margin: float = MARGIN,
+    value: Value, counts: Counts, estimate: "Estimate | None", *, reasons: Sequence[Reason] = (), margin: float = MARGIN
 ) -> PublishedVerdict:
     """Return the verdict on the runs of one configuration compared with a published cell.
 

@@ -13,30 +13,12 @@ from numpy.typing import NDArray
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
-from backbones.runtime.files import (
-    lock,
-    parse_json,
-    remove,
-    scraps_in,
-    write_arrays,
-    write_atomic,
-    write_error,
-)
+from backbones.runtime.files import lock, parse_json, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.records.checksums import file_checksums, with_checksum
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record, RunKey, unreadable
 
-__all__ = [
-    "Record",
-    "Run",
-    "RunKey",
-    "Store",
-    "Unfinished",
-    "difference_text",
-    "is_locked",
-    "merged",
-    "same_result",
-]
+__all__ = ["Record", "Run", "RunKey", "Store", "Unfinished", "difference_text", "is_locked", "merged", "same_result"]
 
 RECORD, OPTIONS, ERROR, LOCK, STATE = "record.json", "options.yaml", "error.txt", "lock", "state.pt"
 PREVIOUS = "state.previous.pt"

@@ -10,12 +10,7 @@ from torch.utils._pytree import tree_leaves
 from backbones.build import pooled_features
 from backbones.errors import first_line
 from transfer.testing.results import CheckFailed, CheckSkipped
-from transfer.testing.subject import (
-    Subject,
-    check_equal,
-    difference,
-    train_without_noise,
-)
+from transfer.testing.subject import Subject, check_equal, difference, train_without_noise
 
 ROUNDING = 1e-3
 """Largest difference of two ways to compute the same in float32, as a share of the largest feature."""

@@ -30,8 +30,7 @@ def table_notes(table: PublishedTable) -> list[Note]:
             notes.append(Note(f"for reference only: {row.reference}", row.label))
         notes += [
             Note(
-                f"printed {value.printed}, never compared: {value.doubt}",
-                f"{row.label}, {value.dataset}, {value.name}",
+                f"printed {value.printed}, never compared: {value.doubt}", f"{row.label}, {value.dataset}, {value.name}"
             )
             for value in row.values
             if value.doubt
@@ -69,11 +68,7 @@ def lettered(rows: Sequence[Row]) -> list[Note]:
             places.setdefault(name, []).append(place)
             row[REASONS] = replace(reasons, letter=name)
     return [
-        Note(
-            f"{reason_texts(options)} (in brackets the table's)",
-            name,
-            tuple(places[name]),
-        )
+        Note(f"{reason_texts(options)} (in brackets the table's)", name, tuple(places[name]))
         for options, name in letters.items()
     ]
 
