@@ -90,11 +90,6 @@ def window_steps(steps: int) -> int:
     return max(FEWEST, steps // 10) if steps >= 2 * FEWEST else steps // 2
 
 
-def _windows(column: Sequence[float]) -> tuple[_Window, _Window]:
-    steps = window_steps(len(column))
-    return _window(column[:steps]), _window(column[-steps:])
-
-
 def _window(values: Sequence[float]) -> _Window:
     squares = math.fsum((after - before) ** 2 for before, after in itertools.pairwise(values))
     return _Window(math.fsum(values) / len(values), math.sqrt(squares / 2 / (len(values) - 1) / len(values)))
@@ -121,7 +116,9 @@ def judge(
     windows = {}
     if made >= FEWEST:
         seen = ("loss", signs.statistic, "spread", "accuracy", *signs.bounds)
-        windows = {name: _windows(columns[name]) for name in seen if len(columns.get(name, ())) == made}
+        measured = {name: columns[name] for name in seen if len(columns.get(name, ())) == made}
+        steps = window_steps(made)
+        windows = {name: (_window(column[:steps]), _window(column[-steps:])) for name, column in measured.items()}
     status, reason = _verdict(made, windows, signs, score, errors)
     if status == "at_chance" and signs.chance is not None and not signs.moving_targets:
         begun, ended = columns[signs.statistic][0], windows[signs.statistic][1].mean

@@ -25,7 +25,6 @@ from backbones.pretrain.dino_loss import (
     entropy,
     teacher_log_probabilities,
     teacher_temperature,
-    updated_center,
 )
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.runtime import dist
@@ -152,7 +151,7 @@ class DinoLearner(Learner):
         if self.options.teacher_bn != "own":
             average_running_statistics(self.teacher, self.student, share)
         mean = dist.mean_over_ranks(torch.stack(self.batch_means).mean(0))
-        self.center.copy_(updated_center(self.center, mean, self.options.center_momentum))
+        self.center.lerp_(mean, 1 - self.options.center_momentum)
         self.batch_means.clear()
 
     def after_skip(self, step: int) -> None:

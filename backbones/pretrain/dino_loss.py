@@ -48,11 +48,6 @@ def entropy(log_probabilities: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
 
 
-def updated_center(center: Tensor, batch_mean: Tensor, momentum: float) -> Tensor:
-    """Return the center [K] after a batch whose teacher outputs have this mean [K]: c <- m c + (1 - m) mean."""
-    return center.lerp(batch_mean, 1 - momentum)
-
-
 def teacher_temperature(epoch: int, *, start: float, end: float, warmup_epochs: int) -> float:
     """Return an epoch's temperature (epochs from 0), linear from `start` in the first warm-up epoch to `end` in the
     last.

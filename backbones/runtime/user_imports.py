@@ -36,23 +36,20 @@ def or_its_imports(file: Path) -> str:
 
 
 @lru_cache
-def _imported_names(content: bytes) -> tuple[str, ...]:
+def _imported_names(content: bytes) -> list[str]:
     """Return the dotted names that a file of this content imports; none of one that is no Python."""
-    return tuple(_names(content))
-
-
-def _names(content: bytes) -> Iterator[str]:
+    names: list[str] = []
     try:
         tree = ast.parse(content)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return  # what runs it says what is wrong with it
+        return names  # what runs it says what is wrong with it
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            yield from ([module] if module else [])
-            yield from (f"{module}.{alias.name}".lstrip(".") for alias in node.names)
+            names += [module] * bool(module) + [f"{module}.{alias.name}".lstrip(".") for alias in node.names]
+    return names
 
 
 def _files_of(name: str, folders: tuple[Path, ...]) -> Iterator[Path]:

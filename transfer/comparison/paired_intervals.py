@@ -33,7 +33,7 @@ class Settings:
     margin: float | None = None
 
 
-def mean_score(runs: Sequence[Run], score: str, *, known: Sequence[Record] | None = None) -> Estimate | None:
+def mean_score(runs: Sequence[Run], score: str, evidence: Evidence) -> Estimate | None:
     """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
 
     Returns None if no run has the score, or if samples do not add up to it.
@@ -41,7 +41,7 @@ def mean_score(runs: Sequence[Run], score: str, *, known: Sequence[Record] | Non
     Args:
         runs: runs of one configuration.
         score: name of the score.
-        known: records among which pretrainings are looked for; by default those of the runs.
+        evidence: the records among which pretrainings are looked for.
 
     Raises:
         UserError: per-sample outcomes are missing, damaged or of other samples.
@@ -49,8 +49,7 @@ def mean_score(runs: Sequence[Run], score: str, *, known: Sequence[Record] | Non
     scored = [run for run in runs if score in run.record.scores]
     if not scored:
         return None
-    units = [Units.of(scored, Evidence([run.record for run in runs] if known is None else known))]
-    by_score = estimates(units, {"": (1,)}, Settings(scores=(score,)))
+    by_score = estimates([Units.of(scored, evidence)], {"": (1,)}, Settings(scores=(score,)))
     return by_score[score].contrasts[""] if score in by_score else None
 
 

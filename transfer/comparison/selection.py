@@ -43,7 +43,8 @@ def select(text: str, runs: RunSet) -> Selection:
     Raises:
         UsageError: the selector names no run.
     """
-    if named := [run for run in runs if has_value(run.record, "run", text, {}) or _is_folder(text, run.folder)]:
+    place = Path(text).resolve()
+    if named := [run for run in runs if has_value(run.record, "run", text, {}) or run.folder.resolve() == place]:
         return Selection(text, named)
     if "=" in text:
         return _by_fields(text, runs)
@@ -66,10 +67,6 @@ def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
             if both := [run.record.run_id for run in other.runs if run.record.run_id in ids]:
                 raise UsageError(f"'{other.text}' and '{arm.text}' both mean {shortened(both, 3)}")
     return arms
-
-
-def _is_folder(text: str, folder: Path) -> bool:
-    return Path(text).is_dir() and Path(text).resolve() == folder.resolve()
 
 
 def _by_fields(text: str, runs: RunSet) -> Selection:

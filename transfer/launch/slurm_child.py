@@ -107,7 +107,7 @@ class Child:
 
         When the child is stopped this does not return: the job is requeued or ends without a result.
         """
-        node = _node()
+        node = int(os.environ.get("SLURM_PROCID", 0))
         signal.signal(signal.SIGTERM, self._on_notice)
         if node:  # on the first node submitit has a handler, which calls `checkpoint`
             signal.signal(_notice(), self._on_notice)
@@ -198,10 +198,6 @@ def _wait_for_the_first_node(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end and job_state() == "RUNNING":
         time.sleep(5)
-
-
-def _node() -> int:
-    return int(os.environ.get("SLURM_PROCID", 0))
 
 
 def _notice() -> signal.Signals:

@@ -65,7 +65,8 @@ class EarlierResults:
 
     def _file_states(self, job: SweepJob) -> list[str]:
         """Return the states of a job's data sets, and of files that its options name, such as that of token labels."""
-        folder = str(job.options.get("data", _value_of("--data", self.extra)) or "")
+        given = self.extra[self.extra.index("--data") + 1] if "--data" in self.extra else None
+        folder = str(job.options.get("data", given) or "")
         names = map(str, (job.dataset, *as_list(job.options.get("test_dataset"))))
         values = (value for name, value in job.options.items() if name not in ("weights", "data"))
         paths = (value for value in values if isinstance(value, str) and "/" in value)
@@ -84,8 +85,3 @@ def read_record(out: Path, runs: Sequence[str]) -> Record | None:
         with contextlib.suppress(UserError):
             return Record.read(store.folder(name) / "record.json")
     return None
-
-
-def _value_of(flag: str, argv: Sequence[str]) -> str | None:
-    """Return the word after a flag, None without it."""
-    return argv[argv.index(flag) + 1] if flag in argv else None

@@ -10,7 +10,6 @@ from backbones.pretrain.dino_loss import (
     entropy,
     teacher_log_probabilities,
     teacher_temperature,
-    updated_center,
 )
 
 
@@ -81,14 +80,6 @@ def test_the_entropy_is_the_definitions_mean() -> None:
     p = torch.tensor([[0.5, 0.25, 0.25], [1 - 2e-6, 1e-6, 1e-6]])
     expected = [-sum(float(x) * math.log(float(x)) for x in row) for row in p]
     assert float(entropy(p.log())) == pytest.approx(sum(expected) / 2, rel=1e-4)
-
-
-def test_the_center_is_an_exponential_mean() -> None:
-    center, plain = torch.zeros(3), np.zeros(3)
-    for step in range(5):
-        mean = torch.tensor([1.0, 2.0, -step])
-        center, plain = updated_center(center, mean, 0.9), 0.9 * plain + 0.1 * mean.numpy()
-    assert np.allclose(center.numpy(), plain, atol=1e-6)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 2, 30])

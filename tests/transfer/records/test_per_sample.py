@@ -13,6 +13,7 @@ from tests.transfer.comparison.test_paired_scores import Outcomes, images, outco
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.paired_intervals import mean_score
 from transfer.comparison.paired_scores import paired_scores
+from transfer.records.evidence import Evidence
 from transfer.records.record import Record
 from transfer.records.store import Run, RunKey, Store
 from transfer.verify.checks import check_scores
@@ -108,4 +109,4 @@ def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
     assert str(error.value) == says
     also = measured(tmp_path, "c", missing / 2)
     assert paired_scores([b, also], ["cosine_similarity"])["cosine_similarity"].shares.tolist() == [1 / 48] * 48
-    assert mean_score([b], "cosine_similarity") is not None
+    assert mean_score([b], "cosine_similarity", Evidence([b.record])) is not None

@@ -133,8 +133,7 @@ def _estimate(runs: OwnRuns, value: Value, inputs: OwnRunInputs) -> tuple[Estima
     try:
         if value.epoch is not None:
             return mean_at(completed, value), ""
-        known = inputs.evidence.known
-        estimate = mean_score(completed, value.metric, known=known)
+        estimate = mean_score(completed, value.metric, inputs.evidence)
     except UserError as error:
         return None, str(error)
     return estimate, "" if estimate else "outcomes do not add up to the score"

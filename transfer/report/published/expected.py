@@ -43,12 +43,7 @@ def expects_volo(sweep: SweepFile, step: Step) -> bool:
 
 
 def _recipe(step: Step) -> dict[str, Any]:
-    return _recipe_values(step.kind, step.recipe)
-
-
-@lru_cache
-def _recipe_values(kind: str, name: str) -> dict[str, Any]:
-    return read_yaml((pretraining_recipe if kind == "pretrain" else task_recipe)(name).path)
+    return read_yaml((pretraining_recipe if step.kind == "pretrain" else task_recipe)(step.recipe).path)
 
 
 @lru_cache

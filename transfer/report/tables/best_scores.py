@@ -10,7 +10,6 @@ from transfer.comparison.pairing import MatchedRuns
 from transfer.records.comparability import comparable_with
 from transfer.records.grouping import Group
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run
 from transfer.report.tables.table import Table, is_missing
 from transfer.statistics.verdicts import Kind
 
@@ -45,7 +44,8 @@ def _tests(table: Table, runs: RunSet, options: Settings) -> Iterator[tuple[int,
             if len(ranked) > 1:
                 pairs.setdefault((ranked[0], ranked[1]), []).append(name)
         for (best, second), names in pairs.items():
-            arms = [_runs_of(runs.grouping.groups[place], runs) for place in (best, second)]
+            ids = [{record.run_id for record in runs.grouping.groups[place].records} for place in (best, second)]
+            arms = [[run for run in runs if run.record.run_id in of_arm] for of_arm in ids]
             match = compared_arms(MatchedRuns(arms), runs.evidence, replace(options, scores=tuple(names)))
             yield from ((best, row) for row in match.rows if row.score in names)
 
@@ -57,8 +57,3 @@ def _ranked(table: Table, groups: Sequence[Group], places: Sequence[int], name: 
     scored = [place for place in places if not is_missing(table.rows[place][name])]
     lower = groups[places[0]].first.metrics[name].get("direction") == "lower"
     return sorted(scored, key=lambda place: table.rows[place][name], reverse=not lower)
-
-
-def _runs_of(group: Group, runs: RunSet) -> list[Run]:
-    ids = {record.run_id for record in group.records}
-    return [run for run in runs if run.record.run_id in ids]

@@ -145,12 +145,7 @@ def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Seq
     for name, arm, places in zip(names, units, paired, strict=True):
         for place, label in enumerate(arm.seeds):
             if place not in places:
-                yield f"left out is {_unit_text(label)} of {name}, {_why(label, names, units)}"
-
-
-def _unit_text(label: Unit) -> str:
-    kind, value = label
-    return f"{kind} {value}"
+                yield f"left out is {' '.join(map(str, label))} of {name}, {_why(label, names, units)}"
 
 
 def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:

@@ -68,16 +68,13 @@ def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: s
     for place, (key, group) in enumerate(zip(keys, groups, strict=True)):
         fronts.setdefault((group.first.primary, key), []).append(place)
     for places in fronts.values():
-        signs = [-1 if _lower_is_better(groups[place]) else 1 for place in places]
+        of_primary = (groups[place].first.metrics.get(groups[place].first.primary, {}) for place in places)
+        signs = [-1 if metric.get("direction") == "lower" else 1 for metric in of_primary]
         scores = [sign * rows[place]["score"] for sign, place in zip(signs, places, strict=True)]
         flags = pareto(scores, [rows[place][cost] for place in places])
         alone = sum(not math.isnan(score) for score in scores) < 2  # a single point is no front
         for place, flag in zip(places, flags, strict=True):
             rows[place][f"pareto_{cost}"] = flag and not alone
-
-
-def _lower_is_better(group: Group) -> bool:
-    return group.first.metrics.get(group.first.primary, {}).get("direction") == "lower"
 
 
 def _feature_notes(records: Sequence[Record]) -> list[Note]:

@@ -11,6 +11,7 @@ from tests.runs import ended
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
 from transfer.comparison.paired_intervals import Settings, mean_score
+from transfer.records.evidence import Evidence
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
 from transfer.report.render.text import note_texts
@@ -257,7 +258,7 @@ def test_a_few_images_all_one_way_are_no_verdict(tmp_path: Path, wrong: list[int
     assert line.verdict.kind is Kind.CANNOT_TELL
     assert verdict_text(line.verdict) == "cannot tell; too few clusters disagree"
     assert column(compare(runs, "stem=conv", "stem=patchify", scores=["top1"]), "method") == ["exact"]
-    alone = mean_score(runs[:1], "top1")
+    alone = mean_score(runs[:1], "top1", Evidence([runs[0].record]))
     assert alone is not None
     assert (alone.high, alone.low) == (1.0, pytest.approx(0.025 ** (1 / IMAGES), abs=1e-3))
 
