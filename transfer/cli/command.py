@@ -143,21 +143,26 @@ def task_names() -> list[str]:
 
 def task_recipe(name: str) -> Recipe:
     """Return the recipe of a task, or of a user's task `file.py:NAME`. Raises UsageError for an unknown task."""
+    return _named_recipe(name, "tasks", "python -m transfer.run", ("task", "task"), "or path/to/file.py:NAME")
+
+
+def _named_recipe(name: str, room: str, program: str, kinds: tuple[str, str], more: str) -> Recipe:
+    """Return a shipped recipe, or that of a user's task or method: `my_task.yaml`, `my_task.smoke.yaml` beside it.
+
+    Args:
+        kinds: what the words are that name a shipped recipe, and a part of a user's file.
+        more: what else can be named.
+    """
     if is_in_file(name):
-        return _users_recipe(locate(name), "python -m transfer.run", "tasks")
+        part = locate(name)
+        file = Path(part.rpartition(":")[0])
+        path = file.with_suffix(".yaml") if file.with_suffix(".yaml").is_file() else file
+        return _with_base(Recipe(part, f"{program} {part}", path, file.with_suffix(".smoke.yaml")), room)
     if name.endswith(".py"):
-        raise UsageError(f"{name}: name the task in this file, as in {name}:TASK")
-    if name not in task_names():
-        raise unknown("task", name, task_names(), "; or path/to/file.py:NAME")
-    path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("tasks", "smoke"))
-    return Recipe(name, f"python -m transfer.run {name}", path, smoke)
-
-
-def _users_recipe(part: str, program: str, room: str) -> Recipe:
-    """Return the YAML files beside the file of a user's task or method: `my_task.yaml` and `my_task.smoke.yaml`."""
-    file = Path(part.rpartition(":")[0])
-    path = file.with_suffix(".yaml") if file.with_suffix(".yaml").is_file() else file
-    return _with_base(Recipe(part, f"{program} {part}", path, file.with_suffix(".smoke.yaml")), room)
+        raise UsageError(f"{name}: name the {kinds[1]} in this file, as in {name}:{kinds[1].upper()}")
+    if name not in config_names(room):
+        raise unknown(kinds[0], name, config_names(room), f"; {more}")
+    return Recipe(name, f"{program} {name}", CONFIGS / room / f"{name}.yaml", CONFIGS / "smoke" / f"{name}.yaml")
 
 
 def _with_base(recipe: Recipe, room: str) -> Recipe:
@@ -181,17 +186,10 @@ def pretraining_recipe(name: str) -> Recipe:
     """Return a shipped recipe, that of a YAML file, such as a run's options.yaml, or of a user's method
     `file.py:NAME`. Raises UsageError.
     """
-    program = f"python -m transfer.pretrain {name}"
-    if is_in_file(name):
-        return _users_recipe(locate(name), "python -m transfer.pretrain", "pretrain")
-    if name.endswith(".py"):
-        raise UsageError(f"{name}: name the method in this file, as in {name}:METHOD")
-    if Path(name).suffix in (".yaml", ".yml"):
-        return _with_base(Recipe(Path(name).stem, program, Path(name), CONFIGS / "smoke" / Path(name).name), "pretrain")
-    if name not in pretraining_names():
-        raise unknown("recipe", name, pretraining_names(), "; a YAML file, or file.py:NAME")
-    path, smoke = (CONFIGS / room / f"{name}.yaml" for room in ("pretrain", "smoke"))
-    return Recipe(name, program, path, smoke)
+    program, path = "python -m transfer.pretrain", Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return _with_base(Recipe(path.stem, f"{program} {name}", path, CONFIGS / "smoke" / path.name), "pretrain")
+    return _named_recipe(name, "pretrain", program, ("recipe", "method"), "a YAML file, or file.py:NAME")
 
 
 def read_command(

@@ -43,13 +43,12 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
 
 def _refusal(archive: zipfile.ZipFile) -> str:
     """Return why an archive is no bundle of runs; empty if it is one."""
-    entries, runs = archive.infolist(), set[str]()
-    for entry in entries:
-        run, _, name = entry.filename.partition("/")
+    names, runs = archive.namelist(), set[str]()
+    for entry in names:
+        run, _, name = entry.partition("/")
         if not _RUN.fullmatch(run) or name not in SHARED:
-            return f"{entry.filename!r} has no place in a bundle"
+            return f"{entry!r} has no place in a bundle"
         runs.add(run)
-    names = {entry.filename for entry in entries}
     if bare := [run for run in sorted(runs) if f"{run}/{RECORD}" not in names]:
         return f"its run {bare[0]!r} has no {RECORD}"
     return "" if runs else "not a bundle of runs: it has none"

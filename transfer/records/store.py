@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -229,12 +229,9 @@ def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
         return []
     entries = []
     for line in lines:
-        if key and f'"{key}"' not in line:
-            continue
-        try:
-            entries.append(parse_json(line))
-        except ValueError:  # a line that a killed process left incomplete
-            continue
+        if not key or f'"{key}"' in line:
+            with suppress(ValueError):  # a line that a killed process left incomplete
+                entries.append(parse_json(line))
     return [entry for entry in entries if not key or key in entry]
 
 

@@ -123,10 +123,9 @@ class Sweeper:
         if parent is not None and parent.ended and parent.status not in SCORED:
             ending = f"broke down ({parent.status})" if parent.training_failed else parent.status
             self._end(progress, "blocked", f"{parent.job.name} {ending}")
-        elif parent is None or parent.ended:
-            looked = progress.searched
-            record = None if looked else self._earlier.find(progress.job, self._parent_record(progress))
+        elif not progress.searched and (parent is None or parent.ended):
             progress.searched = True
+            record = self._earlier.find(progress.job, self._parent_record(progress))
             if record is not None:
                 progress.reused = True
                 self._record(progress, record)
