@@ -23,7 +23,8 @@ def folder_of(tmp_path, sizes: dict[str, int], test: int = 2):
 
 
 def opened(folder) -> ClassificationData:
-    return open_classification(DatasetSpec(name="noise", format="image_folder", root=(str(folder),)), None)
+    spec = DatasetSpec(name="noise", format="image_folder", root=(str(folder),), overlap="allow")
+    return open_classification(spec, None)
 
 
 def contents(sets: SupportSets, draw: int, shots: int) -> set[bytes]:
