@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -17,7 +16,6 @@ from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.options import FitOptions
 from backbones.engine.step import Stepper
-from tests.faults.small_disk import SmallDisk
 
 PLAIN = {
     "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_lr_factor": 1.0,
@@ -107,11 +105,3 @@ def tensors(state: Any) -> Iterator[Tensor]:
     elif isinstance(state, list | tuple):
         for value in state:
             yield from tensors(value)
-
-
-def disk_or_skip(folder: Path, mib: float) -> SmallDisk:
-    """Return a disk of memory; skip the test where none can be mounted."""
-    try:
-        return SmallDisk(folder, mib)
-    except PermissionError:
-        pytest.skip("no disk can be mounted here")

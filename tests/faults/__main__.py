@@ -3,8 +3,8 @@
 python -m tests.faults [KIND ...] [--seconds N] [--seed N]     for so long in all, shared by the kinds
 python -m tests.faults KIND --seed N --only K                  the K-th trial alone, as a failure's line names it
 
-Kinds: bytes (a file is cut or changed, then read), disk (it is full), kill (a command is killed or stopped at a random
-moment, then given again).
+Kinds: bytes (a file is cut or changed, then read), kill (a command is killed or stopped at a random moment, then given
+again).
 """
 
 import os
@@ -22,12 +22,11 @@ from pathlib import Path
 from backbones.errors import UsageError
 from backbones.settings import Positional, parse
 from tests.faults.damaged import DamagedFiles
-from tests.faults.full_disk import FullDisk
 from tests.faults.killed import Killed
 from tests.faults.trial import Kind, NotHeldError
 
-KINDS = {"bytes": DamagedFiles, "disk": FullDisk, "kill": Killed}
-SHARES = {"bytes": 1.0, "disk": 2.0, "kill": 3.0}
+KINDS = {"bytes": DamagedFiles, "kill": Killed}
+SHARES = {"bytes": 1.0, "kill": 3.0}
 """How the kinds share the time: a trial takes milliseconds in one, a minute in another."""
 
 
