@@ -56,13 +56,6 @@ def test_a_distillation_token_is_dropped_where_that_is_allowed(tmp_path):
     assert backbone.weights_id == f"sha256:{digest}"
 
 
-def test_safetensors_and_square_positions(tmp_path):
-    model = source(img_size=(96, 96))
-    save_file(model.state_dict(), tmp_path / "model.safetensors")
-    check(tmp_path / "model.safetensors", model)
-    check(tmp_path, model)
-
-
 def test_positions_of_an_exported_folder_keep_their_grid(tmp_path):
     model = source(img_size=(64, 256))  # 64 tokens, which without the configuration would be taken for 8 x 8
     export(model, tmp_path / "out")
