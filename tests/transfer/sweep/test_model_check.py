@@ -85,7 +85,6 @@ def test_what_cannot_be_built_is_named_with_its_cell(detecting: list[str], capsy
             "options: {epochs: 1e20}",
             "sweep mine: 1 cells cannot be built:\n.*steps.one: Error parsing --epochs",
         ),
-        ("grid: {size: [[10000000, 10000000]]}", "sweep mine: .*steps.one: --size .*: must be between 1 and"),
         ("seeds: [0, 1e23]", "mine.yaml: steps.one: `seeds` is a list of different numbers"),
     ],
 )
