@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from backbones.data.loading.read_image import LEAVE_OUT, open_image, orientation, read_image
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits.integrity import raise_if_damaged, read_once
+from backbones.data.splits.integrity import orientation_notes, raise_if_damaged, read_once
 from backbones.data.splits.subsets import content_digests
 from backbones.errors import UserError
 from tasks.data.coco_split import WORDS, CocoSplit
@@ -39,9 +39,9 @@ def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Spli
     }
     for name, split in splits.items():
         _check_sizes(split, [header for header in headers[name] if not isinstance(header, str)])
-    turned = sum(header[2] != 1 for header in found if not isinstance(header, str))
     read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
-    return splits, len(bad), [f"{turned} images have an EXIF orientation; they are {read}"] * (turned > 0)
+    turns = [header[2] for header in found if not isinstance(header, str)]
+    return splits, len(bad), orientation_notes(turns, read)
 
 
 def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
@@ -91,7 +91,7 @@ def _first(split: CocoSplit, n: int, *, skip: bool) -> NDArray[Any]:
 
 
 def read_headers(split: CocoSplit, *, name: str) -> list[Header | str]:
-    """Return width and height in pixels as stored, and EXIF orientation, of every image; of an unreadable one, why.
+    """Return width and height in pixels (of TIFF: as turned) and `orientation` of every image, or why there are none.
 
     A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found. Each state of a
     data set is read once, see `read_once`.
@@ -100,15 +100,15 @@ def read_headers(split: CocoSplit, *, name: str) -> list[Header | str]:
         split: the images.
         name: name of the data set, for messages.
     """
-    listing = ["size and orientation, or fault", *split.files().stamps(range(len(split.images)))]
+    listing = ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
     return read_once(lambda index: _header(split.path(index)), listing, f"checking {name}")
 
 
 def _header(path: str) -> Header | str:
     try:
-        with open_image(path) as image:
+        with open_image(path) as file:
             if _ends_as_jpeg(path):
-                return [*image.size, orientation(image)]
+                return [*file.size, orientation(file)]
         image = read_image(path)
     except UserError as error:
         return str(error).removesuffix(LEAVE_OUT)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, BinaryIO
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from backbones.errors import UsageError, UserError
 
@@ -26,8 +26,12 @@ OF_PIL = (1, 3)
 and with other numbers, images are tensors [C, H, W], of which each channel is resized by itself."""
 BITS, PHOTOMETRIC, SAMPLES, PLANES, SAMPLE_FORMAT = 258, 262, 277, 284, 339
 """Tags of TIFF (TIFF 6.0, sections 8 and 19)."""
+TURNED = "turned"
+"""In `Image.info` of a TIFF image that PIL has turned by its orientation tag, which is gone then."""
 
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # of half the limit, which is no fault
+# of half the limit of pixels, of palettes with transparency, of damaged metadata: none is a fault of the pixels
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 
 def allow_pixels(most: int | None) -> None:
@@ -50,7 +54,7 @@ def is_image(name: str) -> bool:
 
 
 @contextmanager
-def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[Image.Image]:
+def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[ImageFile.ImageFile]:
     """Open an image, of which only the header is read yet.
 
     Raises:
@@ -58,6 +62,7 @@ def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[I
     """
     try:
         with Image.open(source) as file:
+            file.filename = ""  # by its name PIL would map a raw TIFF into memory, in the size of the turned image
             yield file
         return
     except UnidentifiedImageError:  # PIL's own words would name the stream's address
@@ -101,7 +106,12 @@ def read_image(
 
 
 def orientation(image: Any) -> int:
-    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if it states none, as an array."""
+    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if it states none, as an array.
+
+    0 stands for a decoded TIFF image that was turned.
+    """
+    if TURNED in getattr(image, "info", {}):
+        return 0
     try:
         stated: Any = image.getexif().get(ExifTags.Base.Orientation) if isinstance(image, Image.Image) else 1
     except DAMAGED:
@@ -109,9 +119,11 @@ def orientation(image: Any) -> int:
     return int(stated) if stated in range(1, 9) else 1
 
 
-def _in_8_bits(file: Image.Image) -> Image.Image:
+def _in_8_bits(file: ImageFile.ImageFile) -> Image.Image:
     """Return an image with 8 bits a channel: 16 bits of grey are scaled by 257. Raises ValueError for other pixels."""
     tags = getattr(file, "tag_v2", {})
+    if tags.get(ExifTags.Base.Orientation) in range(2, 9):
+        file.info[TURNED] = True
     if file.mode.startswith("I;16") or (file.mode == "I" and file.format in ("PNG", "PPM")):
         white = 2 ** tags.get(BITS, (16,))[0] - 1  # 12-bit TIFF has this mode, too
         grey = np.asarray(file).astype(np.uint32)
@@ -132,6 +144,11 @@ def _in_8_bits(file: Image.Image) -> Image.Image:
         fault = "signed integers"
     elif tags.get(PLANES) == 2 and tags.get(BITS, (1,))[0] > 8:
         fault = "16 bits in separate planes, which PIL misreads"
+    elif file.format == "JPEG2000" and file.fp:
+        file.fp.seek(0)
+        size = file.fp.read().partition(b"\xff\x4f\xff\x51")[2]  # its main header, ISO 15444-1 A.5.1
+        if max(size[38 : 38 + 3 * len(file.getbands()) : 3], default=0) % 128 > 7:
+            fault = "JPEG 2000 in color of more than 8 bits, which PIL misreads"
     if fault:
         raise ValueError(f"{fault}; save it with 8 bits, or 16 bits of grey")
     return file

@@ -49,18 +49,24 @@ def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray
     """
 
     def verdict(index: int) -> int | str:
-        """Return the orientation, or why it cannot be read."""
+        """Return `orientation`, or why it cannot be read."""
         try:
             return orientation(split.decoded(index))
         except UserError as error:
             return str(error).removesuffix(LEAVE_OUT)
 
-    verdicts = read_once(verdict, ["orientation or fault", *split.stamps(range(len(split)))], f"checking {name}")
+    verdicts = read_once(verdict, ["turn or fault", *split.stamps(range(len(split)))], f"checking {name}")
     bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
     raise_if_damaged([*bad.values()], len(split), name, skip=skip)
-    turned = sum(found != 1 for found in verdicts) - len(bad)
-    notes = [f"{turned} images have an EXIF orientation; they are read as stored"] * (turned > 0)
+    notes = orientation_notes([found for found in verdicts if not isinstance(found, str)], "read as stored")
     return np.array([*bad], dtype=np.int64), notes
+
+
+def orientation_notes(found: Sequence[int], read: str) -> list[str]:
+    """Return notes on images that are not stored upright by their `orientation`; `read` says how EXIF's is taken."""
+    by_exif, by_tag = sum(turn > 1 for turn in found), found.count(0)
+    notes = [f"{by_exif} images have an EXIF orientation; they are {read}"] * (by_exif > 0)
+    return notes + [f"{by_tag} TIFF images are turned by their orientation tag"] * (by_tag > 0)
 
 
 def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:

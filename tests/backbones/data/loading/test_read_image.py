@@ -1,13 +1,16 @@
-"""Every mode and depth that PIL and tifffile write, by both image paths: the picture in 8 bits, or a refusal."""
+"""Every mode and depth that PIL and tifffile write, by all image paths: the picture in 8 bits, or a refusal."""
 
 import contextlib
 import io
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
-from PIL import Image, ImageOps
+from PIL import Image
 
 from backbones.data.loading.images import read_pixels
 from backbones.data.loading.read_image import is_image, orientation, read_image
@@ -18,9 +21,16 @@ COLOUR = np.stack([8 * X, 10 * Y, 5 * X + 3 * Y], axis=2).astype(np.uint8)
 GREY = COLOUR[..., 2]
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def check(content, expected, case):
-    """Whether a file is read; both paths agree on that, and read what is expected (None: nothing may be read)."""
+    """Whether a file is read; all paths agree on that, and read what is expected (None: nothing may be read)."""
+    Path("cat.tif").write_bytes(content)
     reads = (
+        lambda: np.asarray(read_image("cat.tif")),
         lambda: np.asarray(read_image(io.BytesIO(content), name="cat.tif")),
         lambda: read_pixels(content, name="cat.tif").numpy().transpose(1, 2, 0),
     )
@@ -153,20 +163,45 @@ def test_modes_and_pages(tmp_path):
     assert np.array_equal(read_image(str(tmp_path / "pages.tif"), mode="L"), GREY)
 
 
-@pytest.mark.parametrize("mode", ["RGB", "I;16"])
+@pytest.mark.parametrize("mode", ["RGB", "I;16", "L", "RGBA", "CMYK"])
 @pytest.mark.parametrize("turn", range(1, 9))
 def test_images_are_as_stored_or_upright(mode, turn):
-    """Upright is what PIL's `exif_transpose` makes of it; both paths read as stored."""
+    """Upright is what the numbers of EXIF say; all paths read as stored, but for TIFF."""
     (image, stored), exif = pil_image(mode), Image.Exif()
     exif[0x0112] = turn
-    for kind in ("PNG", "WEBP", "JPEG")[: 3 if mode == "RGB" else 1]:
+    turned = stored.swapaxes(0, 1) if turn > 4 else stored  # the first row is the left side, from the top
+    turned = turned[:: -1 if turn in (3, 4, 7, 8) else 1, :: -1 if turn in (2, 3, 6, 7) else 1]
+    for kind in ("PNG", "WEBP", "JPEG")[: {"RGB": 3, "CMYK": 0}.get(mode, 1)]:
         content = saved(image, kind, exif=exif, **STORED[kind][2])
         assert check(content, stored, kind)
         assert orientation(read_image(io.BytesIO(content))) == turn
-        plain = Image.fromarray(stored)
-        plain.getexif()[0x0112] = turn
         upright = read_image(io.BytesIO(content), upright=True)
-        assert np.abs(np.asarray(upright, int) - np.asarray(ImageOps.exif_transpose(plain))).max() <= 2
+        assert np.abs(np.asarray(upright, int) - turned).max() <= 2
+    for packing in ("raw", "tiff_adobe_deflate"):
+        assert check(saved(image, "TIFF", tiffinfo={0x0112: turn}, compression=packing), turned, packing)
+        read = read_image("cat.tif", upright=True)
+        assert (read.height, orientation(read)) == (len(turned), int(turn == 1))
+
+
+@pytest.mark.parametrize("bits", [8, 10, 16])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_color_of_more_than_8_bits_in_jpeg_2000(bits, channels):
+    """PIL reads the white of these as black; the bits are those that the header states."""
+    content = bytearray(saved(Image.new("RGBA"[:channels], (32, 24)), "JPEG2000"))
+    depths = content.index(b"\xff\x4f\xff\x51") + 42
+    content[depths : depths + 3 * channels : 3] = [bits - 1] * channels
+    black = np.zeros((24, 32, 3)) if bits == 8 else None
+    assert check(bytes(content), black, bits) == (bits == 8)
+
+
+def test_pil_does_not_warn():
+    """Of a palette whose transparency is bytes, and of an EXIF block that was cut."""
+    palette = Image.fromarray(GREY).convert("P")
+    Path("a.png").write_bytes(saved(palette, "PNG", transparency=bytes(range(256))))
+    Path("b.jpg").write_bytes(saved(palette.convert("RGB"), "JPEG", exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x0f\x01"))
+    lines = "from backbones.data.loading.read_image import *; [orientation(read_image(f)) for f in ('a.png', 'b.jpg')]"
+    said = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
+    assert said.stderr == ""
 
 
 def test_images_are_told_by_what_the_decoder_opens(tmp_path):

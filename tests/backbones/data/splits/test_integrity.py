@@ -37,11 +37,13 @@ def test_orientations_are_counted_and_reasons_remembered(split):
     for name in NAMES[:3]:
         Image.effect_noise((32, 32), 60).convert("RGB").save(split.folder / name, exif=exif)
     Image.effect_noise((32, 32), 60).convert("F").save(split.folder / NAMES[0], "TIFF")
+    Image.effect_noise((32, 32), 60).save(split.folder / NAMES[3], "TIFF", tiffinfo=exif)
     for _ in range(2):
         with pytest.raises(UserError, match=r"1 of 7 images cannot be read:\n.*0\.jpg: .* \(mode F, values from "):
             check_split(split, name="set")
         assert check_split(split, name="set", skip=True)[1] == [
-            "2 images have an EXIF orientation; they are read as stored"
+            "2 images have an EXIF orientation; they are read as stored",
+            "1 TIFF images are turned by their orientation tag",
         ]
 
 
