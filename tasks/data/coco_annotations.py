@@ -19,7 +19,7 @@ from backbones.data.array_index import Index, file_stamp, is_settled, keep_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
 from backbones.runtime.files import listed_path
-from tasks.data.coco_checks import FIELDS, OPTIONAL, check_entries, check_unique, rle_fault
+from tasks.data.coco_checks import FIELDS, OPTIONAL, check_entries, check_unique, rle_extents, rle_fault
 from tasks.data.coco_json import HINT, Unsure, fast_tables, whole_tables
 from tasks.data.coco_split import CocoImage, CocoSplit
 from tasks.data.segmentations import Collector, Segmentations, encoded_mask, mask_library
@@ -174,14 +174,15 @@ def _assemble(file: Path, lists: _Lists) -> Index:
     image = _places(file, columns["image_id"], image_ids, "image_id", "images")
     label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
     segmentations = Segmentations(**lists.segmentations.fields())
-    ids = np.array(columns["id"], dtype=np.int64)
+    ids, extents = np.array(columns["id"], dtype=np.int64), segmentations.polygon_extents()
     for row in np.flatnonzero(segmentations.encoding >= 0):
         described = images[image[row]]
         if fault := rle_fault(segmentations[int(row)], described.height, described.width):
             raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask anew")
+        extents[row] = rle_extents(segmentations[int(row)])
     boxes, areas = np.array(columns["bbox"]).reshape(-1, 4), np.array(columns["area"])
     sizes = np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2)
-    _check_boxes(file, boxes, areas, sizes[image])
+    _check_boxes(file, boxes, areas, sizes[image], extents)
     computed = np.flatnonzero(np.isnan(areas)).tolist()
     for row in computed:
         width, height = sizes[image[row]].tolist()
@@ -210,16 +211,29 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
     return np.searchsorted(ids, values)
 
 
-def _check_boxes(file: Path, boxes: NDArray[Any], areas: NDArray[Any], limits: NDArray[Any]) -> None:
-    """Raise UserError if most boxes [M, 4] are corners, by their areas [M] or the sizes [M, 2] of their images."""
+def _check_boxes(
+    file: Path, boxes: NDArray[Any], areas: NDArray[Any], limits: NDArray[Any], extents: NDArray[Any]
+) -> None:
+    """Raise UserError if most boxes [M, 4] are corners.
+
+    The `extents` [M, 4] of masks and the areas [M] say so, or that nearly all fit their images, of sizes [M, 2], as
+    corners, and many do not as x, y, width, height.
+    """
     start, sides = boxes[:, :2], boxes[:, 2:]
     across = sides - start
-    by_area = _spans(across, areas) & (across > 0).all(axis=1)
-    beyond = (start + sides > limits + 1).any(axis=1) & ((across > 0) & (sides <= limits + 1)).all()
-    if (telling := int(((by_area | beyond) & ~_spans(sides, areas)).sum())) > len(boxes) / 2:
+    off, off_as_given = (np.abs(np.hstack([start, end]) - extents).max(axis=1) for end in (sides, start + sides))
+    near = off < 2 + (extents[:, 2:] - extents[:, :2]).max(axis=1) / 20  # masks may be coarse
+    sound = off_as_given < off
+    told = (near & (2 * off + 1 < off_as_given)) | (_spans(across, areas) & ~_spans(sides, areas) & ~sound)
+    most = int((told & (across > 0).all(axis=1)).sum())
+    slack = limits / 20 + 1
+    fit = ((across > 0) & (start > -slack) & (sides < limits + slack)).all(axis=1)
+    fit &= ~(areas > 1.05 * across.prod(axis=1)) & ~sound
+    beyond = int((fit & (start + sides > limits + 1).any(axis=1)).sum())
+    if most > max(len(boxes) / 2, 4 * int(sound.sum())) or beyond > max(2, len(boxes) / 4, 4 * int((~fit).sum())):
         raise UserError(
-            f"{file}: {telling} of {len(boxes)} boxes are corners (x1, y1, x2, y2), as their `area` or the size of the "
-            "image says; COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
+            f"{file}: {max(most, int(fit.sum()))} of {len(boxes)} boxes are corners (x1, y1, x2, y2), as their masks, "
+            "`area` or the sizes of images say; COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
         )
 
 

@@ -133,15 +133,37 @@ def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
     assert few.label.tolist() == [0, 1, 1]
 
 
-@pytest.mark.parametrize("change", [{}, {"segmentation": SQUARE}, {"area": ...}])
-def test_boxes_given_by_their_corners_are_an_error(change: dict[str, Any], tmp_path: Path) -> None:
+def masked(given: dict[str, Any]) -> None:
+    for one in given["annotations"]:
+        x, y, w, h = one["bbox"] = [*one["bbox"][:2], 5, 4]  # as corners or not, they end inside the image
+        one |= {"segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h / 2]], "area": 0.75 * w * h}
+
+
+def encoded(given: dict[str, Any]) -> None:
+    from pycocotools import mask as masks
+
+    masked(given)
+    for one in given["annotations"]:
+        (rle,) = masks.frPyObjects(one["segmentation"], 30, 40)
+        one["segmentation"] = rle | {"counts": rle["counts"].decode()}
+
+
+def one_beyond(given: dict[str, Any]) -> None:
+    given["annotations"][0]["bbox"] = [30, 5, 12.5, 9]
+    each("annotations", area=...)(given)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [each("annotations", segmentation=SQUARE), each("annotations", area=...), masked, encoded, one_beyond],
+)
+def test_boxes_given_by_their_corners_are_an_error(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     sides = rng.integers(10, 20, (12, 2))
     boxes = np.concatenate([rng.integers(8, [20, 10], (12, 2)), sides], axis=1)
     right = objects(*((101, 2, box, {"area": float(box[2] * box[3])}) for box in boxes.tolist()))
+    change({"annotations": right})
     wrong = [one | {"bbox": [*one["bbox"][:2], *np.add(one["bbox"][:2], one["bbox"][2:]).tolist()]} for one in right]
-    for entries in (right, wrong):
-        each("annotations", **change)({"annotations": entries})
     data = opened(written(tmp_path / "right", train=content("train") | {"annotations": right}))
     assert data.train is not None
     assert data.train.trained.all()
