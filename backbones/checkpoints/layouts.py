@@ -4,7 +4,7 @@ timm's own `checkpoint_filter_fn` converts where it can; position embeddings sta
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from types import SimpleNamespace
@@ -68,14 +68,14 @@ class Layout:
     """Attention heads by width, where timm's model of that width has others."""
 
 
-def rename(state: State, *rules: tuple[str, str]) -> State:
-    """Return a state dict with rules (regular expression, replacement) applied to its names in turn.
+def rename(tensors: State | Iterable[tuple[str, Tensor]], *rules: tuple[str, str]) -> State:
+    """Return a state dict of tensors with rules (regular expression, replacement) applied to their names in turn.
 
     Raises:
         UserError: two tensors would have one name.
     """
     renamed: State = {}
-    for name, tensor in state.items():
+    for name, tensor in tensors.items() if isinstance(tensors, dict) else tensors:
         new = reduce(lambda text, rule: re.sub(rule[0], rule[1], text), rules, name)
         if new in renamed:
             raise UserError(f"two tensors would be `{new}`: `{name}` and one before it")

@@ -67,7 +67,7 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         raise Replaced(path)
     try:
         content = _load(read)
-        tensors = dict(_flattened(content, ""))
+        tensors = rename(_flattened(content, ""))
         if not any(re.search(_WRAPPER, name) for name in known):
             tensors = rename(tensors, (_WRAPPER, ""))
         layout, names = _find_networks(tensors, {*known})
@@ -81,6 +81,8 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
             n.removeprefix(chosen): t for n, t in tensors.items() if n.startswith(chosen) and not n.startswith(nested)
         }
         state = layout.to_timm(inside, known)
+        if len(inside.keys() & {*known}) > len(state.keys() & {*known}):  # the names are the model's, as EVA's `gamma_1`
+            state, layout = inside, LAYOUTS[-1]
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # what a damaged file raises depends on where the damage is
@@ -123,7 +125,7 @@ def _load(read: bytes) -> Mapping[str, Any]:
         return load(read)
     if zipfile.is_zipfile(io.BytesIO(read)) and zipfile.ZipFile(io.BytesIO(read)).namelist()[0].endswith(".npy"):
         with np.load(io.BytesIO(read)) as arrays:
-            return {name.replace("/", "."): torch.from_numpy(arrays[name]) for name in arrays.files}
+            return rename({name: torch.from_numpy(arrays[name]) for name in arrays.files}, ("/", "."))
     names, mappings = set[str](), set[str]()
     with contextlib.suppress(Exception):  # files older than torch 1.6 tell theirs one by one
         names = {*torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(read))}

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
@@ -250,6 +251,15 @@ def test_each_layout_gives_the_features_of_the_network_that_is_evaluated(row, tm
         torch.testing.assert_close(backbone.pooled(IMAGES), other(2 * IMAGES - 1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["small_patch16_dinov3", "small_patch16_rope_224", "mediumd_patch16_rope_reg1_gap_256"])
+def test_names_that_are_the_models_own_stay(name, tmp_path):
+    """timm's EVA has `gamma_1`, as DeiT III."""
+    state = timm.create_model(f"vit_{name}", depth=2).state_dict()
+    torch.save({"model": state}, tmp_path / "a.pth")
+    network = read_network(tmp_path / "a.pth", None, state)
+    assert (network.layout, network.state.keys()) == ("", state.keys())
+
+
 def test_torchvisions_own_class(tmp_path):
     model = Torchvision(64, 16, 2, 2, 64, 256, num_classes=10).eval()
     torch.save(model.state_dict(), tmp_path / "a.pth")
@@ -323,6 +333,7 @@ STATE = dict(model_of("plain", 1).state_dict())
         ({"teacher": STATE, "student": STATE}, "techer", "no network techer; its networks: teacher, student"),
         ({"encoder": zeros("a.0.w", "a.1.w"), "epoch": 3}, None, r"holds encoder, epoch; tensors such as encoder.a.0"),
         (renamed(STATE, ("blocks.0", "blocks.0._orig_mod")) | STATE, None, "two tensors would be `blocks.0"),
+        ({"model": STATE} | below("model.", STATE), None, "two tensors would be `model.cls_token"),
         (model_of("plain", 1), None, r"whole object.*torch.save\(model.state_dict"),
         ({"model": model_of("plain", 1), "epoch": 1}, None, r"no tensors.*torch.save\(model.state_dict"),
     ],
