@@ -91,6 +91,8 @@ def source_grid(
     grid = grid_of(model)
     if grid is None or "pos_embed" not in state:
         return None
+    if state["pos_embed"].ndim < 3:
+        raise ValueError(f"`pos_embed` is {list(state['pos_embed'].shape)}, not [1, positions, width]")
     count, here = state["pos_embed"].shape[1], grid[0] * grid[1]
     if state["pos_embed"].ndim == 4:
         return count, state["pos_embed"].shape[2]
@@ -98,17 +100,18 @@ def source_grid(
     first = [state[name].shape[1] for name in _PREFIX if name in state]
     numbers = {number for some in range(len(first) + 1) if (number := count - sum(first[:some])) > 0}
     grids = [grid] * (here in numbers)
+    sides = [side for side in {*map(math.isqrt, numbers)} if side * side in numbers - {here}]
+    patch = model.patch_embed.patch_size[0]
     if size is not None:
-        patch = model.patch_embed.patch_size[0]
         steps = [tuple((side - patch) // stride + 1 for side in size) for stride in range(patch, 0, -1)]
         grids = [(height, width) for height, width in steps if height > 0 and height * width in numbers][:1]
     elif squares and not (grids and count == model.pos_embed.shape[1]):
-        grids += [(side, side) for side in {*map(math.isqrt, numbers)} if side * side in numbers - {here}]
+        grids += [(side, side) for side in sides]
     if len(grids) != 1:
         why = f"no grid of {size[0]} x {size[1]} pixels" if size else "from which their grid cannot be told"
         raise ValueError(
             f"`pos_embed` has {count} positions, {why}; give --weights-size H W, the pixels of the images that it was "
-            "trained on"
+            "trained on" + "".join(f"; a square would be --weights-size {side * patch} {side * patch}" for side in sides)
         )
     return grids[0]
 
