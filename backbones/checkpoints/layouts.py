@@ -22,7 +22,7 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 HEADS = re.compile(
-    r"(_?classifier\w*|\w*head(s|_dist)?|fc|last_layer|bottleneck\w*|pooler|b2|mask\w+|decoder\w*|local_cls_norm)(\.|$)|proj$"
+    r"(\w*classifier\w*|\w*head(s|_dist)?|fc|last_layer|bottleneck\w*|pooler|b2|mask\w+|decoder\w*|local_cls_norm)(\.|$)|proj$"
 )
 """What a network holds beside its backbone: classifiers, projections, necks, decoders, mask tokens."""
 _RULES = (
@@ -33,6 +33,7 @@ _RULES = (
     ),
     (r"^(?:embeddings\.position_embeddings|(?:.*\.)?pos_embedding)$", "pos_embed"),
     (r"^(?:cls|class_token)$", "cls_token"),
+    (r"^embeddings\.distillation_token$", "dist_token"),
     (r"^embeddings\.", ""),
     (r"^(?:encoder\.|model\.)?layers?\.(?:encoder_layer_)?(\d+)\.|^Transformer\.encoderblock_(\d+)\.", r"blocks.\1\2."),
     (r"\.(?:attention(?:\.attention)?|MultiHead\w+)\.(q|k|v)(?:uery|ey|alue|_proj)\.", r".attn.\1."),
@@ -44,7 +45,8 @@ _RULES = (
     (r"\.(?:output\.dense|mlp\.(?:down_proj|3|linear_2)|ffn\.layers\.1|MlpBlock_\d\.Dense_1)\.", ".mlp.fc2."),
     (r"\.(?:layer_scale|attn\.gamma|ffn\.gamma)(\d)\.(?:lambda1|weight)$", r".ls\1.gamma"),
     (r"^(?:layernorm|encoder\.ln|ln1|Transformer\.encoder_norm)\.", "norm."),
-    (r"^(?:classifier|heads\.head|head\.layers\.head)\.", "head."),
+    (r"^(?:(?:cls_)?classifier|heads\.head|head\.layers\.head)\.", "head."),
+    (r"^distillation_classifier\.", "head_dist."),
     (r"^pre_logits\.", "pre_logits.fc."),
     (r"\.(?:kernel|scale)$", ".weight"),
 )

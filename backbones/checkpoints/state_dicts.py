@@ -80,8 +80,10 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         inside = {
             n.removeprefix(chosen): t for n, t in tensors.items() if n.startswith(chosen) and not n.startswith(nested)
         }
+        if not any(tensor.numel() for tensor in inside.values()):
+            raise UserError("its tensors are empty; if they are in shards of ZeRO-3, DeepSpeed's zero_to_fp32.py joins them")
         state = layout.to_timm(inside, known)
-        if len(inside.keys() & {*known}) > len(state.keys() & {*known}):  # the names are the model's, as EVA's `gamma_1`
+        if len({*known} & inside.keys()) > len({*known} & state.keys()):  # they are the model's own, as EVA's `gamma_1`
             state, layout = inside, LAYOUTS[-1]
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

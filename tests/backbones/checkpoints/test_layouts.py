@@ -25,11 +25,13 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALF = ((0.5,) * 3, (0.5,) * 3)
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 ARCHS = """
+from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 SMALL = {"img_size": (64, 32), "embed_dim": 64, "depth": 2, "num_heads": 2, "num_classes": 0}
 ROPE = {"use_rot_pos_emb": True, "use_abs_pos_emb": False, "rope_type": "dinov3", "rope_rotate_half": True}
 def plain(): return VisionTransformer(**SMALL)
+def distilled(): return VisionTransformerDistilled(**SMALL)
 def scaled(): return VisionTransformer(**SMALL, init_values=1.0)
 def registers(): return VisionTransformer(**SMALL, init_values=1.0, reg_tokens=4, no_embed_class=True)
 def deit3(): return VisionTransformer(**SMALL, init_values=1.0, no_embed_class=True)
@@ -97,13 +99,14 @@ def transformers_names(s):
         (r"^patch_embed\.proj", "embeddings.patch_embeddings.projection"),
         ("^pos_embed", "embeddings.position_embeddings"),
         (r"^cls_token", "embeddings.cls_token"),
+        (r"^dist_token", "embeddings.distillation_token"),
         (r"^norm\.", "layernorm."),
         (r"^blocks\.", "encoder.layer."),
     )
 
 
-def transformers_vit(s):
-    return below("vit.", renamed(
+def transformers_vit(s, prefix="vit."):
+    return below(prefix, renamed(
         transformers_names(s),
         (r"\.norm1\.", ".layernorm_before."),
         (r"\.norm2\.", ".layernorm_after."),
@@ -186,6 +189,9 @@ ROWS = {
     "mae": ("plain", "MAE", "", IMAGENET, lambda s, r: {"model": mae(s), **FACTS}),
     "mae encoder": ("plain", "", "", None, lambda s, r: {"model": s}),
     "transformers": ("plain", "ViT of transformers", "", None, lambda s, r: transformers_vit(s)),
+    "transformers deit": ("distilled", "ViT of transformers", "", None, lambda s, r: renamed(
+        transformers_vit(s, "deit.") | zeros("distillation_classifier.bias"), ("^classifier", "cls_classifier")
+    )),
     "transformers 2": ("scaled", "DINOv2 of transformers", "", IMAGENET, lambda s, r: transformers_dinov2(s)),
     "open_clip timm": ("plain", "open_clip", "", None, lambda s, r: {
         "state_dict": below("module.visual.trunk.", s) | zeros("module.logit_scale", "module.visual.head.proj.weight")
@@ -251,10 +257,10 @@ def test_each_layout_gives_the_features_of_the_network_that_is_evaluated(row, tm
         torch.testing.assert_close(backbone.pooled(IMAGES), other(2 * IMAGES - 1), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["small_patch16_dinov3", "small_patch16_rope_224", "mediumd_patch16_rope_reg1_gap_256"])
-def test_names_that_are_the_models_own_stay(name, tmp_path):
+@pytest.mark.parametrize("arch", ["small_patch16_dinov3", "small_patch16_rope_224", "base_patch16_rope_ape_224"])
+def test_names_that_are_the_models_own_stay(arch, tmp_path):
     """timm's EVA has `gamma_1`, as DeiT III."""
-    state = timm.create_model(f"vit_{name}", depth=2).state_dict()
+    state = timm.create_model(f"vit_{arch}", depth=2).state_dict()
     torch.save({"model": state}, tmp_path / "a.pth")
     network = read_network(tmp_path / "a.pth", None, state)
     assert (network.layout, network.state.keys()) == ("", state.keys())
@@ -334,6 +340,7 @@ STATE = dict(model_of("plain", 1).state_dict())
         ({"encoder": zeros("a.0.w", "a.1.w"), "epoch": 3}, None, r"holds encoder, epoch; tensors such as encoder.a.0"),
         (renamed(STATE, ("blocks.0", "blocks.0._orig_mod")) | STATE, None, "two tensors would be `blocks.0"),
         ({"model": STATE} | below("model.", STATE), None, "two tensors would be `model.cls_token"),
+        ({"module": dict.fromkeys(STATE, torch.zeros(0)), "ds_config": {}}, None, "tensors are empty.*zero_to_fp32.py"),
         (model_of("plain", 1), None, r"whole object.*torch.save\(model.state_dict"),
         ({"model": model_of("plain", 1), "epoch": 1}, None, r"no tensors.*torch.save\(model.state_dict"),
     ],
