@@ -190,9 +190,9 @@ def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
 
 
 def is_export(folder: Path) -> bool:
-    """Return whether a folder has a `config.json`, other than that of a model of transformers."""
+    """Return whether a folder has a `config.json` of timm: one that names an architecture."""
     file = folder / CONFIG
-    return file.is_file() and not _of_transformers(file.read_bytes())
+    return file.is_file() and b'"architecture"' in file.read_bytes()
 
 
 def _of_transformers(config: bytes) -> bool:

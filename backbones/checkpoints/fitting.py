@@ -17,6 +17,8 @@ _CHANGES_FEATURES = re.compile(
     r"(norm|fc_norm|norm_pre|pre_norm|ln_pre|ln_post|pos_embed|sie_embed|\w+_tokens|(reg|dist)_token)\b"
 )
 """Tensors outside the blocks without which a model gives other features."""
+_SMALL = re.compile(r".*(\bls\d\.gamma|\bgamma_\d|norm\w*\.\w+|bias)$")
+"""Tensors of a block beside its matrices."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def check_partial(
 ) -> None:
     """Check that weights fill half of a model's blocks, and that features change by nothing but new parts.
 
-    A block is filled if all its tensors but those of new parts are taken.
+    A block is filled if all its matrices but those of new parts are taken.
 
     Args:
         where: the file and the backbone, for messages.
@@ -74,7 +76,7 @@ def check_partial(
     lost = {name for name in missing if not re.match(new[0], name)}
     blocks = {block for name in (*taken, *missing) if (block := _block(name))} or {""}
     touched = blocks & {*map(_block, taken)}
-    filled = len(touched - {*map(_block, lost)})
+    filled = len(touched - {_block(name) for name in lost if not _SMALL.match(name)})
     if 2 * filled < len(blocks):
         rows = {"missing": missing, "unused": unused}
         said = [f"{title}: {shortened(modules(names, taken))}" for title, names in rows.items()]

@@ -19,6 +19,7 @@ from backbones.errors import UserError
 State = dict[str, Tensor]
 Convert = Callable[[State, Collection[str]], State]
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_SATELLITE = ((0.430, 0.411, 0.296), (0.213, 0.156, 0.143))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 HEADS = re.compile(
@@ -155,12 +156,18 @@ def _big_vision(state: State, known: Collection[str]) -> State:
     return _renamed(flat, known)
 
 
+_SATELLITE_L = r"(?s)\A(?=.*blocks\.23\.)(?!.*blocks\.24\.).*\blocal_cls_norm\."
+_DINOV3 = r"(?s)\A(?!.*position_embeddings).*\.layer_scale1\.lambda1$"
 _TRANSFORMERS = r"(?:vit\.|deit\.|ijepa\.|dinov2\w*\.|dinov3_vit\.)?embeddings\.patch_embeddings\."
 LAYOUTS = (
-    # facebookresearch/dinov3 dinov3/models/vision_transformer.py; the teacher is evaluated
+    # facebookresearch/dinov3 dinov3/models/vision_transformer.py; the teacher is evaluated. dinov3/hub/backbones.py: a
+    # norm for local crops is kept in L (24 blocks) of satellite images, and in both 7B
+    Layout("DINOv3 of satellite images", _SATELLITE_L, _dinov3, _SATELLITE),
+    Layout("DINOv3", r"\blocal_cls_norm\.", _dinov3),
     Layout("DINOv3", r"\bstorage_tokens$|rope_embed\.periods$", _dinov3, _IMAGENET),
     # huggingface/transformers models/{vit,deit,vit_mae,dinov2,dinov2_with_registers,dinov3_vit}/modeling_*.py; of ViT,
     # google's files are for 0.5 and facebook's for ImageNet's mean and std
+    Layout("DINOv3 of transformers", _DINOV3, _renamed, None, _TRANSFORMERS),
     Layout("DINOv2 of transformers", r"\.layer_scale1\.lambda1$", _renamed, _IMAGENET, _TRANSFORMERS),
     Layout("ViT of transformers", r"\bembeddings\.patch_embeddings\.", _renamed, None, _TRANSFORMERS),
     # mlfoundations/open_clip src/open_clip/{timm_model,transformer,constants}.py

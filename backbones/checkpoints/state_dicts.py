@@ -81,7 +81,7 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
             n.removeprefix(chosen): t for n, t in tensors.items() if n.startswith(chosen) and not n.startswith(nested)
         }
         if not any(tensor.numel() for tensor in inside.values()):
-            raise UserError("its tensors are empty; if they are in shards of ZeRO-3, DeepSpeed's zero_to_fp32.py joins them")
+            raise UserError("all tensors are empty; DeepSpeed's zero_to_fp32.py joins the shards of ZeRO-3")
         state = layout.to_timm(inside, known)
         if len({*known} & inside.keys()) > len({*known} & state.keys()):  # they are the model's own, as EVA's `gamma_1`
             state, layout = inside, LAYOUTS[-1]

@@ -174,6 +174,8 @@ REFUSED = {
         {"pool": "mean"}, "missing in the file: norm; without a place in the model: fc_norm", True,
     ),
     "stem not named": ({"stem": "conv"}, dict, {}, "missing in the file: patch_embed", True),
+    "no bias": ({}, without("qkv.bias"), {}, r"missing in the file: blocks.\*.attn.qkv.bias \(2\)", True),
+    "no norm": ({}, without(r"\.norm1"), {}, r"missing in the file: blocks.\*.norm1 \(2\)", True),
     "no class token": ({"pool": "gap"}, dict, {}, "missing in the file: cls_token", True),
     "no positions": ({}, without("pos_embed"), {}, "missing in the file: pos_embed", True),
     "class token alone": ({}, without("^(?!cls)"), {}, "no network that is recognised", False),

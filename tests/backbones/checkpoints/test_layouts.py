@@ -266,6 +266,15 @@ def test_names_that_are_the_models_own_stay(arch, tmp_path):
     assert (network.layout, network.state.keys()) == ("", state.keys())
 
 
+@pytest.mark.parametrize(("depth", "there"), [(24, True), (40, False)])
+def test_dinov3_of_satellite_images(depth, there, tmp_path):
+    """timm's configuration of the tag says mean and std; the 7B of both kinds look alike."""
+    state = zeros("storage_tokens", "local_cls_norm.weight", *(f"blocks.{block}.ls1.gamma" for block in range(depth)))
+    torch.save({"patch_embed.proj.weight": torch.zeros(1, 3, 1, 1)} | state, tmp_path / "a.pth")
+    told = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
+    assert read_network(tmp_path / "a.pth", None, ["w"]).statistics == ((told.mean, told.std) if there else None)
+
+
 def test_torchvisions_own_class(tmp_path):
     model = Torchvision(64, 16, 2, 2, 64, 256, num_classes=10).eval()
     torch.save(model.state_dict(), tmp_path / "a.pth")
