@@ -85,13 +85,8 @@ class Classification(Task):
         trained = self.trains and getattr(options, "epochs", None) != 0
         chosen |= {"subset": subset, "skip_unreadable": skip_unreadable, "trained": trained}
         data = open_classification(spec, root, **chosen)
-        for split, word in (("val", "validation"), ("train", "training"))[: 1 + self.trains]:
-            if getattr(data, split) is None:
-                found = f" ({'; '.join(data.notes)})" if data.notes else ""
-                raise UserError(
-                    f"{data.name}: there is no {word} split{found}, and {self.name} needs one; give the data set one "
-                    f"(a folder {split}/, or the key `{split}` of its YAML), or name another --dataset"
-                )
+        for split in ("val", "train")[: 1 + self.trains]:
+            data.needed(split, self.name)
         return data
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:

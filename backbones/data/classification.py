@@ -78,6 +78,17 @@ class ClassificationData:
     notes: tuple[str, ...] = ()
     """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
 
+    def needed(self, split: str, by: str) -> Split:
+        """Return the split "train" or "val". Raises UserError that says what there is instead."""
+        found, word = {"train": (self.train, "training"), "val": (self.val, "validation")}[split]
+        if found is not None:
+            return found
+        notes = f" ({'; '.join(self.notes)})" if self.notes else ""
+        raise UserError(
+            f"{self.name}: there is no {word} split{notes}, and {by} needs one; give the data set one (a folder "
+            f"{split}/, or the key `{split}` of its YAML), or name another --dataset"
+        )
+
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels. Raises UserError where they cannot be."""
         for split in (self.train, self.val):
@@ -124,7 +135,7 @@ def open_classification(
     layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
     splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
     check_counts(spec, _counts(splits, len(layout.classes)), absent={"train", "val"} - splits.keys())
-    _check_labels(spec, layout, splits)
+    notes = _check_labels(spec, layout, splits)
     if subset is not None:
         splits = {
             name: take_per_class(split, subset, skip_unreadable=skip_unreadable) for name, split in splits.items()
@@ -133,7 +144,7 @@ def open_classification(
         splits["train"] = take_fraction(
             splits["train"], label_fraction, seed=fraction_seed, skip_unreadable=skip_unreadable
         )
-    readable, notes = splits, list[str]()
+    readable = splits
     if skip_unreadable or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
         readable = {
             name: _without_damaged(spec, split, layout.classes, skip_unreadable, notes)
@@ -141,6 +152,7 @@ def open_classification(
         }
     contents = {name: split.contents(spec.name) for name, split in readable.items()}
     images = {name: (split.names, contents[name]) for name, split in readable.items()}
+    notes += overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow")
     return ClassificationData(
         name=spec.name,
         version=spec.version,
@@ -152,11 +164,7 @@ def open_classification(
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
-        notes=(
-            *layout.notes,
-            *notes,
-            *overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow"),
-        ),
+        notes=(*layout.notes, *notes),
     )
 
 
@@ -174,22 +182,27 @@ def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], 
     return rest
 
 
-def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Split]) -> None:
-    """Check that labels, if there are any, are in range, and that no class is without a training image."""
+def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Split]) -> list[str]:
+    """Check that labels, if there are any, are in range, and that no class is without a training image.
+
+    Return a note on classes without a validation image.
+    """
     if not layout.classes:
-        return
-    for split in splits.values():
+        return []
+    notes = list[str]()
+    for name, split in splits.items():
         wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(layout.classes)))
         if len(wrong):
             raise UserError(
                 f"{split.place(int(wrong[0]))}: label {split.labels[wrong[0]]} is outside 0..{len(layout.classes) - 1} "
                 f"({len(wrong)} images like this)"
             )
-    trained = splits["train"].labels if "train" in splits else range(len(layout.classes))
-    empty = np.setdiff1d(np.arange(len(layout.classes)), trained)
-    if len(empty) and not layout.sparse:
-        names = shortened([layout.classes[label] for label in empty])
-        raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {names}")
+        empty = [layout.classes[label] for label in np.setdiff1d(np.arange(len(layout.classes)), split.labels)]
+        if empty and name == "train" and not layout.sparse:
+            raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {shortened(empty)}")
+        if empty and name == "val":
+            notes.append(f"val: no image of {len(empty)} of {len(layout.classes)} classes: {shortened(empty, 3)}")
+    return notes
 
 
 def _counts(splits: dict[str, Split], most: int) -> dict[str, Any]:

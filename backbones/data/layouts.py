@@ -9,8 +9,9 @@ from backbones.errors import UsageError
 
 SPLITS = {"train": ("train",), "val": ("val", "validation", "valid", "dev", "test")}
 """The usual names of the split to train on and of the one to score, the first one first."""
-PARQUET = ("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json")
-"""Patterns of the files of a split in Parquet, or as `datasets` saves it to a folder."""
+OF_HUB = ("default/{}/*.parquet", "partial-{}/*.parquet", "default/partial-{}/*.parquet")
+PARQUET = ("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json", *OF_HUB)
+"""Patterns of the files of a split in Parquet, as `datasets` saves it to a folder, or as the hub converts it."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,6 @@ def recognise(folder: Path) -> str:
     Raises:
         UsageError: it may have several, or has none and no images.
     """
-    from backbones.data.loading.read_image import is_image
-
     kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
     trees = {
         frozenset(tree): kind
@@ -91,13 +90,21 @@ def recognise(folder: Path) -> str:
         if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree)
     }
     kinds = kinds or sorted({kind for tree, kind in trees.items() if not any(tree < other for other in trees)})
-    if not kinds and any(is_image(name) for _, _, names in os.walk(folder, followlinks=True) for name in names):
+    if not kinds and holds_images(folder):
         kinds = ["images"]
     if len(kinds) != 1:
         found = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
         kind = (kinds or ["image_folder"])[0]
         raise UsageError(f"{folder}: {found}; name a YAML file that says:\n  format: {kind}\n  root: {folder}")
     return kinds[0]
+
+
+def holds_images(folder: Path) -> bool:
+    """Return whether there is an image in a folder or below it."""
+    from backbones.data.loading.read_image import is_image
+
+    names = (name for _, _, files in os.walk(folder, followlinks=True) for name in files)
+    return any(is_image(name) and name[0] != "." for name in names)
 
 
 def missing_entries(folder: Path, tree: Sequence[str]) -> list[str]:

@@ -34,14 +34,12 @@ class Dino(DinoFacts):
             raise UsageError(
                 f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels"
             )
-        batch = options.batch
-        context.micro_batch(batch, options.grad_accum_steps)
-        if data.train is None:
-            raise UserError(f"{data.name}: has no training split")
-        if len(data.train) < batch:
-            raise UserError(f"{data.name}: {len(data.train)} training images, but a batch takes --batch {batch}")
-        if data.val is not None and len(data.train) < options.knn_k:
-            raise UserError(f"{data.name}: {len(data.train)} training images are fewer than --knn-k {options.knn_k}")
+        context.micro_batch(options.batch, options.grad_accum_steps)
+        images = len(data.needed("train", self.name))
+        if images < options.batch:
+            raise UserError(f"{data.name}: {images} training images, but a batch takes --batch {options.batch}")
+        if data.val is not None and images < options.knn_k:
+            raise UserError(f"{data.name}: {images} training images are fewer than --knn-k {options.knn_k}")
 
     def run(
         self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context

@@ -53,7 +53,7 @@ class Supervised(SupervisedFacts):
                 f"--batch {options.batch}: micro-batches of {share} images on a rank, and --mixup and --cutmix "
                 "pair the images of one: give a batch that makes this number even"
             )
-        split = _training_split(data)
+        split = data.needed("train", self.name)
         images = epoch_images(len(split), options)
         if images < options.batch:
             raise UserError(f"{data.name}: {images} training images an epoch, but a step takes --batch {options.batch}")
@@ -80,7 +80,7 @@ class Supervised(SupervisedFacts):
         context.note_backbone(
             backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.grad_accum_steps)
         )
-        split = _training_split(data)
+        split = data.needed("train", self.name)
         counts = np.bincount(split.labels, minlength=len(data.classes))
         learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
         return learner, train_loader(split, backbone, options, context)
@@ -93,12 +93,6 @@ class Supervised(SupervisedFacts):
 def epoch_images(n: int, options: SupervisedOptions) -> int:
     """Return the images in an epoch of n: with repeated augmentation DeiT's sampler keeps a multiple of 256."""
     return n // 256 * 256 or n if options.repeats > 1 else n
-
-
-def _training_split(data: ClassificationData) -> Split:
-    if data.train is None:
-        raise UserError(f"{data.name}: has no training split")
-    return data.train
 
 
 def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, context: Context) -> RunLoader:

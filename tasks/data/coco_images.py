@@ -40,8 +40,7 @@ def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Spli
     for name, split in splits.items():
         _check_sizes(split, [header for header in headers[name] if not isinstance(header, str)])
     read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
-    turns = [header[2] for header in found if not isinstance(header, str)]
-    return splits, len(bad), orientation_notes(turns, read)
+    return splits, len(bad), orientation_notes([header[2] for header in found if not isinstance(header, str)], read)
 
 
 def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:

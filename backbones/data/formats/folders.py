@@ -13,8 +13,9 @@ import numpy as np
 
 from backbones.data.formats.folder_index import FolderIndex
 from backbones.data.formats.split_names import choose_splits, in_order, in_short
+from backbones.data.layouts import SPLITS, holds_images
 from backbones.data.loading.read_image import is_image
-from backbones.data.spec import DatasetSpec, find_root, generated_root
+from backbones.data.spec import DatasetSpec, find_root, generated_root, text_option
 from backbones.data.splits.split import FileSplit, Split
 from backbones.data.toy.digits import toy_digits
 from backbones.data.toy.layouts import TOYS
@@ -61,29 +62,28 @@ class ClassFolder:
 def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read `train/CLASS/image.jpg` and `val/CLASS/image.jpg`, where `split_names` says what may stand for `val`.
 
-    A `train/` with images and no folders has no labels.
+    A `train/` with images and no folders has no labels, and neither has a split without any class of `train/`.
 
     Raises:
-        UserError: a folder is missing, has no classes or an empty one, or the two have different classes.
+        UserError: a folder is missing or has no classes, training has an empty one, or validation one of its own.
     """
     root = dataset_root(spec, data)
     folders, notes = choose_splits(
-        spec,
-        root,
-        lambda name: root / name if (root / name).is_dir() else None,
-        lambda folder: "no class folders" * is_flat(folder),
-        form="{}/",
+        spec, root, lambda name: root / name if (root / name).is_dir() else None, _without_labels, form="{}/"
     )
-    if "train" in folders and is_flat(folders["train"]):
-        return unlabelled_images(spec, folders["train"])
+    if "train" in folders and not folder_names(folders["train"]):
+        found = unlabelled_images(spec, folders["train"])
+        return replace(found, notes=(*found.notes, *_beside(root, [folders["train"]])))
+    val = text_option(spec, "val")
+    notes += _beside(root, [*folders.values(), *(root / name for name in ([val] if val else SPLITS["val"]))])
     classes: tuple[str, ...] = ()
     splits, ignored = {}, 0
     for split, folder in folders.items():
         present = class_names(folder)
         names = tuple(dict.fromkeys(normalize("NFC", name) for name in present))
-        if classes and names != classes:
+        classes = classes or names
+        if not {*names} <= {*classes}:
             raise UserError(f"{spec.name}: {class_difference(classes, names)}")
-        classes = names
         splits[split], others, more = read_split(split, folder, classes, present=present)
         ignored, notes = ignored + others, notes + more
     if classes != tuple(sorted(classes)):
@@ -101,9 +101,29 @@ def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
     return FoundLayout(classes=(), train=train, val=None, ignored=len(found.others), notes=notes)
 
 
-def is_flat(folder: Path) -> bool:
-    """Return whether a folder holds no folders but hidden ones."""
-    return not any(entry.is_dir() and not entry.name.startswith(".") for entry in os.scandir(folder))
+def _without_labels(folder: Path, train: Path | None) -> str:
+    """Return why a split to score has no labels; empty if it has."""
+    if not (names := folder_names(folder)):
+        return "no class folders"
+    if train and (known := folder_names(train)) and known.isdisjoint(names):
+        cure = "; sort its images by val_annotations.txt" * (folder / "val_annotations.txt").is_file()
+        return f"no class folder of those in {train.name}/{cure}"
+    return "" if holds_images(folder) else "no images"
+
+
+def _beside(root: Path, known: Sequence[Path]) -> list[str]:
+    """Return a note on images beside known folders, loose or in folders of their own; if it is known, all are."""
+    taken = {place for folder in known for place in (folder.resolve(), *folder.resolve().parents)}
+    shown = sorted(place for place in root.iterdir() if place.name[0] != "." and place.resolve() not in taken)
+    folders = [f"{place.name}/" for place in shown if holds_images(place)]
+    loose = [place.name for place in shown if is_image(place.name) and place.is_file()]
+    said = f"passed over: {len(folders)} folders with images, {len(loose)} loose ones: {shortened(folders + loose, 3)}"
+    return [said] * (bool(folders + loose) and root not in known)
+
+
+def folder_names(folder: Path) -> set[str]:
+    """Return the names of the folders in a folder in NFC, but hidden ones."""
+    return {normalize("NFC", entry.name) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."}
 
 
 def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
@@ -144,7 +164,7 @@ def read_split(
         present: the folders, in any of Unicode's forms of their class's name; None: one for each class.
 
     Raises:
-        UserError: a class is empty.
+        UserError: a class of the training split is empty.
     """
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     listed = list(classes if present is None else present)
@@ -154,7 +174,7 @@ def read_split(
     with ThreadPoolExecutor(SCANNERS) as pool:
         scanned = list(pool.map(scan_images, [folder / entry for entry in listed]))
     empty = [entry for entry, images in zip(listed, scanned, strict=True) if not images.names]
-    if empty:
+    if empty and name == "train":
         raise UserError(
             f"{folder}: {len(empty)} class folder(s) without images: {shortened(empty)}; fill or remove them"
         )

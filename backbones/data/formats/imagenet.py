@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.data.formats.folders import FoundLayout, class_names, is_flat, read_split, scan_images
+from backbones.data.formats.folders import FoundLayout, class_names, folder_names, read_split, scan_images
 from backbones.data.formats.imagenet_labels import ground_truth
 from backbones.data.layouts import SPLITS
 from backbones.data.spec import DatasetSpec, find_root
@@ -36,7 +36,7 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     images = root / KAGGLE if (root / KAGGLE).is_dir() else root
     train = images / "train" if (images / "train").is_dir() else None
     val = next((images / name for name in SPLITS["val"] if name != "test" and (images / name).is_dir()), None)
-    flat = val is not None and is_flat(val)
+    flat = val is not None and not folder_names(val)
     folders = [folder for folder in (train, None if flat else val) if folder]
     classes = _classes(spec, "imagenet1k", folders[:1])
     for folder in folders:

@@ -135,19 +135,15 @@ def layout_from_rows(
     """
     read = cache(read)
     labels_of = cache(lambda part: read_labels(read(part), text_option(spec, "label")))
-    parts, notes = choose_splits(spec, place, find, lambda part: labels_of(part).absent)
+    parts, notes = choose_splits(spec, place, find, lambda part, _: labels_of(part).absent)
     labels = {name: labels_of(part) for name, part in parts.items()}
     if "train" in labels and labels["train"].absent:
         raise UserError(f"{spec.name}: train has {labels['train'].absent}")
-    classes, numbers, remarks = shared_classes(spec.name, labels)
+    classes, numbers, more = shared_classes(spec.name, labels)
+    folders = {name: Path(read(part).source.files[0]).parent.name for name, part in parts.items()}
+    more += [f"{name}: {folder}/ is not all of it" for name, folder in folders.items() if folder.startswith("partial-")]
     splits = {
         name: read_images(name, read(part), numbers[name], text_option(spec, "image")) for name, part in parts.items()
     }
-    return FoundLayout(
-        classes=classes,
-        train=splits.get("train"),
-        val=splits.get("val"),
-        storage=storage,
-        origin=origin,
-        notes=(*notes, *remarks),
-    )
+    train, val = (splits.get(name) for name in SPLITS)
+    return FoundLayout(classes=classes, train=train, val=val, storage=storage, origin=origin, notes=notes + more)

@@ -65,7 +65,7 @@ class RowLabels(NamedTuple):
 
 
 def read_labels(rows: Rows, named: str | None) -> RowLabels:
-    """Return whole numbers, of any type, or texts; -1 in all rows means that there are no labels.
+    """Return whole numbers, of any type, or texts; -1 or an empty text in all rows means that there are no labels.
 
     Args:
         rows: the rows.
@@ -90,7 +90,8 @@ def read_labels(rows: Rows, named: str | None) -> RowLabels:
         raise UserError(f"{rows.source.files[0]}: column {column!r} holds {values.type}, not classes")
     rows.check_values(values, column)
     if any(getattr(pa.types, test)(values.type) for test in texts):
-        return RowLabels(np.array(values.to_pylist(), dtype=object), None)
+        words = np.array(values.to_pylist(), dtype=object)
+        return RowLabels(words, None, f"no labels ({words[0] or 'empty texts'})" * ({*words} <= {"", "-1"}))
     found = values.to_numpy()
     if len(odd := np.flatnonzero(found != found.astype(np.int64))):
         raise UserError(f"{rows.source.place(int(odd[0]))}: label {found[odd[0]]} in column {column!r} is not whole")

@@ -15,7 +15,7 @@ def choose_splits(
     spec: DatasetSpec,
     place: object,
     find: Callable[[str], Part | None],
-    unlabelled: Callable[[Part], str],
+    unlabelled: Callable[[Part, Part | None], str],
     *,
     form: str = "{}",
 ) -> tuple[dict[str, Part], list[str]]:
@@ -28,7 +28,8 @@ def choose_splits(
         spec: with the keys.
         place: where parts were looked for, for messages.
         find: name -> a part, None if there is none.
-        unlabelled: why a part has no labels, empty if it has; asked of those to score, one by one.
+        unlabelled: why a part has no labels, empty if it has; asked of those to score, one by one, beside the part to
+            train on.
         form: how a name is written in notes.
 
     Raises:
@@ -41,7 +42,7 @@ def choose_splits(
         found = {name: part for name in ([named] if named else usual) if (part := find(name)) is not None}
         if named and not found:
             raise MissingInput(f"{spec.name}: {place}: there is no {form.format(named)} (key `{key}`)")
-        while key == "val" and found and (reason := unlabelled(found[next(iter(found))])):
+        while key == "val" and found and (reason := unlabelled(found[next(iter(found))], chosen.get("train"))):
             notes.append(f"{form.format(next(iter(found)))} has {reason}")
             del found[next(iter(found))]
         if found:

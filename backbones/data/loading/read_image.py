@@ -30,8 +30,7 @@ TURNED = "turned"
 """In `Image.info` of a TIFF image that PIL has turned by its orientation tag, which is gone then."""
 
 # of half the limit of pixels, of palettes with transparency, of damaged metadata: none is a fault of the pixels
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
-warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def allow_pixels(most: int | None) -> None:

@@ -1,5 +1,3 @@
-import contextlib
-import os
 import re
 import shutil
 
@@ -7,7 +5,6 @@ import numpy as np
 import pytest
 
 from backbones.data.classification import open_classification
-from backbones.data.formats.folders import image_folder
 from backbones.errors import UsageError, UserError
 from tests.backbones.data.layouts import encoded, spec, write_folders, write_images
 
@@ -27,33 +24,6 @@ def test_labels_are_positions_of_sorted_folders(tmp_path):
     assert data.train.encoded(5) == encoded(1, 0)
 
 
-class Turned(contextlib.AbstractContextManager):
-    """A listing of a folder, the last entry first."""
-
-    def __init__(self, entries):
-        self.entries = entries
-
-    def __exit__(self, *error):
-        return None
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if not self.entries:
-            raise StopIteration
-        return self.entries.pop()
-
-
-def test_the_order_does_not_depend_on_the_file_system(tmp_path, monkeypatch):
-    root = write_folders(tmp_path / "set")
-    plain, listing = opened(root), os.scandir
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", lambda folder: Turned(sorted(listing(folder), key=lambda entry: entry.name)))
-        turned = image_folder(spec("image_folder", root), None).train
-    assert list(turned.names) == list(plain.train.names)
-
-
 @pytest.mark.parametrize(
     ("there", "scored", "notes"),
     [
@@ -65,14 +35,18 @@ def test_the_order_does_not_depend_on_the_file_system(tmp_path, monkeypatch):
         ("test", "test", ["scored: test/"]),
         ("train valid: test", "test", ["valid/ has no class folders", "scored: test/"]),
         ("train test:", None, ["test/ has no class folders"]),
+        ("train test-", None, ["test/ has no images"]),
+        ("train val! test", "test", ["val/ has no class folder of those in train/", "scored: test/"]),
+        ("train val aug", "val", ["scored: val/", "passed over: 1 folders with images, 0 loose ones: aug/"]),
+        ("train eval .:", None, ["passed over: 1 folders with images, 2 loose ones: eval/, 0.jpg, 1.jpg"]),
     ],
 )
 def test_which_split_is_scored(tmp_path, there, scored, notes):
-    """`name:` stands for a folder of images without classes."""
+    """`name:` stands for a folder of images without classes, `name-` for classes without images, `name!` for others."""
     for key, name in enumerate(there.split()):
         for label in ("a", "b"):
-            folder = tmp_path / "set" / name.rstrip(":") / ("" if name.endswith(":") else label)
-            write_images(folder, 2, key, ord(label))
+            folder = tmp_path / "set" / name.rstrip(":-!") / {":": "", "!": label * 2}.get(name[-1], label)
+            write_images(folder, 0 if name.endswith("-") else 2, key, ord(label))
     data = opened(tmp_path / "set")
     assert list(data.notes) == notes
     assert (data.val and data.val.encoded(0)) == (scored and encoded(there.split().index(scored), ord("a"), 0))
@@ -84,6 +58,15 @@ def test_class_folders_are_in_the_order_of_their_numbers(tmp_path):
     assert data.train.encoded(15) == encoded(0, 0)  # the first of class 10
     assert "classes in the order of their numbers: 0, 1, 2, 10" in data.notes
     assert opened(write_folders(tmp_path / "mixed", classes=("10", "2", "x"))).classes == ("10", "2", "x")
+
+
+def test_a_scored_split_may_lack_classes(tmp_path):
+    root = write_folders(tmp_path / "set", val=0)
+    (root / "val" / "bird").rmdir()
+    write_images(root / "val" / "dog", 2, 9)
+    data = opened(root)
+    assert data.val.labels.tolist() == [2, 2]
+    assert data.notes[-1] == "val: no image of 2 of 3 classes: bird, cat"
 
 
 def test_what_lies_beside_the_images_of_a_class(tmp_path):
@@ -140,7 +123,6 @@ def test_keys_name_the_folders(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda root: (root / "val" / "cat").rename(root / "away"), "only in training: cat"),
         (lambda root: write_images(root / "val" / "cow", 1), "only in validation: cow"),
         (lambda root: (root / "train" / "ant").mkdir(), "1 class folder(s) without images: ant"),
         (lambda root: shutil.rmtree(root / "train") or (root / "train").mkdir(), "there is no image in"),

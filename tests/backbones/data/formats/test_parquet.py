@@ -37,15 +37,17 @@ def test_rows_keep_their_order(root, arrow_cache):
     assert arrow_cache.is_dir()
 
 
-def test_a_users_file_and_patterns(tmp_path):
+@pytest.mark.parametrize("form", ["data/train-0000{}", "default/train/000{}", "default/partial-train/000{}"])
+def test_a_users_file_and_patterns(tmp_path, form):
     listed = rows()
     for part in range(3):
-        write_parquet(tmp_path / "set" / "data" / f"train-0000{part}.parquet", listed[5 * part : 5 * part + 5])
+        write_parquet(tmp_path / "set" / f"{form.format(part)}.parquet", listed[5 * part : 5 * part + 5])
     (tmp_path / "mine.yaml").write_text("format: parquet\nroot: set\nlabel: label\n")
     data = open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
     assert data.train.labels.tolist() == [label for _, label in listed]
-    assert data.train.place(6).endswith("train-00001.parquet, row 1")
-    pattern = str(tmp_path / "set" / "data" / "train-0000[01].parquet")
+    assert data.train.place(6).endswith(form.format(1) + ".parquet, row 1")
+    assert data.notes == ("train: partial-train/ is not all of it",) * ("partial" in form)
+    pattern = str(tmp_path / "set" / f"{form.format('[01]')}.parquet")
     assert len(opened(tmp_path, train=pattern).train) == 10
 
 
@@ -92,6 +94,8 @@ def test_plain_columns_are_named(tmp_path):
         (np.array([2, 0, 1], np.uint8), [1], ("0", "1", "2"), [2, 0, 1], ""),
         ([0, 1, 2], [-1], ("0", "1", "2"), None, "test has no labels (-1)"),
         ([0, 1, 2], [None], ("0", "1", "2"), None, "test has no labels (no value)"),
+        (["a", "b", "c"], [""], ("a", "b", "c"), None, "test has no labels (empty texts)"),
+        (["0", "1", "2"], ["-1"], ("0", "1", "2"), None, "test has no labels (-1)"),
     ],
 )
 def test_labels_in_other_forms(tmp_path, train, test, classes, first, note):
@@ -156,7 +160,7 @@ def test_folders_that_datasets_saved(tmp_path, form):
     assert [data.classes[label] for label in data.train.labels] == [
         ("bird", "cat", "dog")[label] for _, label in rows()[::-1]
     ]
-    assert data.notes == (("scored: valid",) if form == "dict" else ())
+    assert data.notes == (("scored: valid", "val: no image of 2 of 3 classes: bird, dog") if form == "dict" else ())
     assert data.val is None or data.val.labels.tolist() == [label for _, label in rows(2)[:2]]
 
 

@@ -140,10 +140,8 @@ def test_every_kind_of_pixels_of_tifffile(dtype):
     ("pixels", "said"),
     [
         (GREY / np.float32(255), r"\(mode F, values from 0 to 0.878431; "),
-        (GREY.astype("f4"), r"\(mode F, values from 0 to 224; "),
-        (GREY.astype("i4") - 300, r"\(mode I, values from -300 to -76; "),
         (GREY.astype("u4") * 2**24, r"\(mode I, values from 0 to 3.7581e\+09; "),
-        (GREY.astype("i1"), r"\(signed integers; "),
+        (GREY.astype("i4") - 300, r"\(mode I, values from -300 to -76; "),
         (COLOUR.astype("f4"), r"\(in no format"),
     ],
 )
@@ -179,19 +177,16 @@ def test_images_are_as_stored_or_upright(mode, turn):
         assert np.abs(np.asarray(upright, int) - turned).max() <= 2
     for packing in ("raw", "tiff_adobe_deflate"):
         assert check(saved(image, "TIFF", tiffinfo={0x0112: turn}, compression=packing), turned, packing)
-        read = read_image("cat.tif", upright=True)
-        assert (read.height, orientation(read)) == (len(turned), int(turn == 1))
+        assert np.abs(np.asarray(read_image("cat.tif", upright=True), int) - turned).max() <= 2
 
 
-@pytest.mark.parametrize("bits", [8, 10, 16])
-@pytest.mark.parametrize("channels", [3, 4])
-def test_color_of_more_than_8_bits_in_jpeg_2000(bits, channels):
+def test_color_of_more_than_8_bits_in_jpeg_2000():
     """PIL reads the white of these as black; the bits are those that the header states."""
-    content = bytearray(saved(Image.new("RGBA"[:channels], (32, 24)), "JPEG2000"))
-    depths = content.index(b"\xff\x4f\xff\x51") + 42
-    content[depths : depths + 3 * channels : 3] = [bits - 1] * channels
-    black = np.zeros((24, 32, 3)) if bits == 8 else None
-    assert check(bytes(content), black, bits) == (bits == 8)
+    for mode, bits in itertools.product(("LA", "RGB", "RGBA"), (8, 10, 16)):
+        content = bytearray(saved(Image.new(mode, (32, 24)), "JPEG2000"))
+        depths = content.index(b"\xff\x4f\xff\x51") + 42
+        content[depths : depths + 3 * len(mode) : 3] = [bits - 1] * len(mode)
+        assert check(bytes(content), np.zeros((24, 32, 3)) if bits == 8 else None, bits) == (bits == 8)
 
 
 def test_pil_does_not_warn():
