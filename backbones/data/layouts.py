@@ -13,6 +13,10 @@ OF_HUB = ("default/{}/*.parquet", "partial-{}/*.parquet", "default/partial-{}/*.
 PARQUET = ("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json", *OF_HUB)
 """Patterns of the files of a split in Parquet, as `datasets` saves it to a folder, or as the hub converts it."""
 
+BESIDE = "_annotations.coco.json"
+"""Annotations in COCO's format that lie beside the images of their split, as Roboflow exports them."""
+EXPORTED = tuple(f"{name}/{BESIDE}" for name in ("train", "valid", "test"))
+
 
 @dataclass(frozen=True)
 class Format:
@@ -71,7 +75,7 @@ FORMATS = {
     "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
     "coco": Format(
         keys=("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
-        signs=("annotations/instances_*2017.json", "instances_*2017.json"),
+        signs=("annotations/instances_*2017.json", "instances_*2017.json", *EXPORTED),
     ),
 }
 

@@ -1,7 +1,8 @@
 """Detection data in COCO's format: images, boxes, masks and crowds, checked before anything is trained or scored.
 
 A file of annotations for each split and a folder with its images: `annotations/instances_train2017.json` beside
-`train2017/`, unless the YAML file names others by `train_annotations`, `train_images`, `val_annotations`, `val_images`.
+`train2017/`, or `_annotations.coco.json` in `train/`, `valid/` and `test/`, as Roboflow exports them, unless the YAML
+file names others by `train_annotations`, `train_images`, `val_annotations`, `val_images`.
 """
 
 import json
@@ -11,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from backbones.data.formats.split_names import choose_splits
 from backbones.data.formats.users_reader import read_by_user, rows_by_split
+from backbones.data.layouts import BESIDE, EXPORTED
 from backbones.data.spec import (
     DatasetSpec,
     check_counts,
@@ -26,16 +29,20 @@ from backbones.data.splits.manifest import Manifest
 from backbones.data.splits.overlap import Images, overlap_notes
 from backbones.errors import UsageError, UserError, shortened
 from tasks.data.coco_annotations import Classes, read_split
-from tasks.data.coco_images import Splits, check_images, choose_images
+from tasks.data.coco_images import Splits, check_images, choose_images, unlisted
 from tasks.data.coco_split import WORDS, CocoSplit
 from tasks.data.toy_coco import GENERATORS
 
 SPLITS = ("train", "val")
+Read = tuple[CocoSplit, Classes, dict[str, int]]
+"""What `read_split` returns."""
 NOTED = {
-    "ignored": "have `ignore: 1`: not trained on, as in mmdetection, and scored as any other, as by pycocotools",
-    "computed_area": "have no `area`: it is that of the mask, or of the box without one",
+    "ignored": (0, "have `ignore: 1`: not trained on, as in mmdetection, and scored as any other, as by pycocotools"),
+    "computed_area": (0, "have no `area`: it is that of the mask, or of the box without one"),
+    "no_area": (0.5, "have area 0 or a side of 0: not trained on, scored as small; without `area` it is computed"),
+    "below_pixel": (0.5, "have a side below a pixel, as if divided by the image's size; COCO's boxes are in pixels"),
 }
-"""What is noted of counts in `CocoData.dropped`."""
+"""What is noted of counts in `CocoData.dropped` above a share of the split's objects."""
 FEW = 0.01
 """Share of the objects that may lack a mask in a set with masks: these are background in training, as in mmdetection,
 and neither right nor wrong in scores of masks."""
@@ -141,22 +148,24 @@ def open_coco(
     if exif not in ("apply", "ignore"):
         raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
     if spec.reader:
-        root, read = _by_user(spec, data)
+        (root, read), said = _by_user(spec, data), []
     else:
-        layout = _layout(spec)
-        root = _root(spec, data, layout)
+        root, layout, said = _layout(spec, data)
         read = {
             name: read_split(name, _annotations(root, file), root / folder) for name, (file, folder) in layout.items()
         }
-    classes = _shared_classes({split.file: classes for split, classes, _ in read.values()})
-    splits = {name: replace(split, upright=exif == "apply") for name, (split, _, _) in read.items()}
-    splits, classes, said = _one_class_a_name(splits, classes)
-    for name, (_, _, dropped) in read.items():
-        said += [f"{dropped[key]} {WORDS[name]} objects {text}" for key, text in NOTED.items() if dropped[key]]
+    splits, classes, lone = _shared_classes(read)
+    splits = {name: replace(split, upright=exif == "apply") for name, split in splits.items()}
+    splits, classes, merged = _one_class_a_name(splits, classes)
+    said += lone + merged
+    for name, (split, _, dropped) in read.items():
+        counts = [(dropped[key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
+        said += [f"{count} {WORDS[name]} objects {text}" for count, least, text in counts if count > least]
     check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
     for split in splits.values():
         check_present(split.paths(), name=spec.name, listed_in=split.file)
+    said += unlisted(root, splits)
     if subset is not None:
         splits = choose_images(splits, subset, skip=skip_unreadable)
     splits, skipped, notes = check_images(spec, splits, skip=skip_unreadable)
@@ -180,7 +189,7 @@ def open_coco(
     return replace(opened, notes=(*said, *notes, *shared))
 
 
-def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[CocoSplit, Classes, dict[str, int]]]]:
+def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read]]:
     """Return the folder and the splits of a data set that a user's function reads. Raises UserError."""
     root, result = read_by_user(spec, data)
     wanted = "a dict with 'train', 'val' or both, each a pair of a dict in COCO's format and the folder of the images"
@@ -197,26 +206,29 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tupl
     return root, splits
 
 
-def _layout(spec: DatasetSpec) -> dict[str, tuple[str, str]]:
-    """Return the annotation file and image folder of each split, relative to the root; a split set to null has none."""
-    layout = {}
+def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[str, str]], list[str]]:
+    """Return the folder of the data set, and of each split the annotation file and image folder in it, and notes.
+
+    A split set to null has none; a toy set is drawn on first use.
+    """
+    layout, keys = {}, spec.options.keys() - {"exif"}
     for name in SPLITS:
         file = text_option(spec, f"{name}_annotations")
-        if file is None and f"{name}_annotations" in spec.options:
+        if file is None and f"{name}_annotations" in keys:
             continue
-        folder = text_option(spec, f"{name}_images") or f"{name}2017"
-        layout[name] = (file or f"annotations/instances_{name}2017.json", folder)
-    return layout
+        usual = Path(file).parent.as_posix() if file and Path(file).name == BESIDE else f"{name}2017"
+        layout[name] = (file or f"annotations/instances_{name}2017.json", text_option(spec, f"{name}_images") or usual)
+    files, folders = zip(*((file, f"{folder}/") for file, folder in layout.values()), strict=True)
+    trees = [(*files, *folders), (*(Path(file).name for file in files), *folders)]
+    trees += [(file,) for file in EXPORTED if not keys]
+    root = generated_root(spec, GENERATORS) or find_root(spec, data, tuple(trees))
+    if any(_annotations(root, file).is_file() for file in files):
+        return root, layout, []
 
+    def exported(name: str) -> tuple[str, str] | None:
+        return (f"{name}/{BESIDE}", name) if (root / name / BESIDE).is_file() else None
 
-def _root(spec: DatasetSpec, data: Path | None, layout: dict[str, tuple[str, str]]) -> Path:
-    """Return the folder of the data set; a toy set is drawn on first use."""
-    folders = [f"{folder}/" for _, folder in layout.values()]
-    trees = (
-        (*(file for file, _ in layout.values()), *folders),
-        (*(Path(file).name for file, _ in layout.values()), *folders),
-    )
-    return generated_root(spec, GENERATORS) or find_root(spec, data, trees)
+    return root, *choose_splits(spec, root, exported, lambda _: "", form="{}/")
 
 
 def _annotations(root: Path, file: str) -> Path:
@@ -224,16 +236,20 @@ def _annotations(root: Path, file: str) -> Path:
     return root / file if (root / file).is_file() else root / Path(file).name
 
 
-def _shared_classes(read: dict[Path, Classes]) -> Classes:
-    (file, classes), *others = read.items()
-    for other, theirs in others:
-        if classes != theirs:
-            odd = sorted(classes.items() ^ theirs.items())
-            raise UserError(
-                f"{file} and {other} have different categories (id, name): {shortened(odd)}; write both files "
-                "with the same"
-            )
-    return classes
+def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
+    """Return the splits with labels by the classes of all their files, these, and a note on those of one file alone."""
+    (one, first, _), (other, last, _) = (*read.values(),)[0], (*read.values(),)[-1]
+    lone, same = sorted(first.items() ^ last.items()), {name for _, name in first.items() & last.items()}
+    names = {*first.values()} & {*last.values()} - same
+    if odd := [(number, name) for number, name in lone if {number} & first.keys() & last.keys() or name in names]:
+        raise UserError(
+            f"{one.file} and {other.file} have different categories (id, name): {shortened(odd)}; write both files "
+            "with the same"
+        )
+    classes = dict(sorted((first | last).items()))
+    labels = {name: np.searchsorted([*classes], [*own]) for name, (_, own, _) in read.items()}
+    splits = {name: replace(split, label=labels[name][split.label]) for name, (split, _, _) in read.items()}
+    return splits, classes, [f"categories of one split alone (id, name): {shortened(lone)}"] * bool(lone)
 
 
 def _one_class_a_name(splits: Splits, classes: Classes) -> tuple[Splits, Classes, list[str]]:
@@ -254,11 +270,7 @@ def _one_class_a_name(splits: Splits, classes: Classes) -> tuple[Splits, Classes
 
 def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
     counts: dict[str, Any] = {
-        name: {
-            "images": len(split.images),
-            "objects": int((~split.crowd).sum()),
-            "crowds": int(split.crowd.sum()),
-        }
+        name: {"images": len(split.images), "objects": int((~split.crowd).sum()), "crowds": int(split.crowd.sum())}
         for name, split in splits.items()
     }
     return counts | {"classes": len(classes)}
@@ -269,7 +281,7 @@ def _check_usable(splits: Splits) -> None:
         used, fault = (split.trained, "train on") if name == "train" else (~split.crowd, "score")
         fault = f"no object to {fault}: all are crowds"
         if name == "train":
-            fault += ", ignored, without area, below a pixel or outside their image"
+            fault += ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
         if not len(split.ids):
             fault = f"no {'annotations of the ' if split.images else ''}{WORDS[name]} images"
         if not used.any():

@@ -4,6 +4,7 @@ Letters: I images, M objects, of which some are crowds.
 """
 
 import hashlib
+import os
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from backbones.data.array_index import Index, file_stamp, is_settled, keep_index, load_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
-from backbones.runtime.files import listed_path
+from backbones.runtime.files import listed_path, with_home
 from tasks.data.coco_checks import FIELDS, OPTIONAL, check_entries, check_unique, rle_extents, rle_fault
 from tasks.data.coco_json import HINT, Unsure, fast_tables, whole_tables
 from tasks.data.coco_split import CocoImage, CocoSplit
@@ -56,7 +57,8 @@ def read_split(
     names = PackedNames.from_arrays(arrays["image_names"], arrays["image_ends"])
     if names and not (folder / names[0]).exists() and (folder.parent / names[0]).exists():
         folder = folder.parent  # names with the folder in front
-    paths = (listed_path(folder, image) for image in names)
+    full, real = (with_home(image) if image[0] in "~$" else image for image in names), os.path.realpath(folder)
+    paths = (listed_path(folder, os.path.relpath(name, real) if name[0] == "/" else name) for name in full)
     segmentations = Segmentations.from_arrays(arrays)
     columns: dict[str, Any] = {column: arrays[column] for column in _COLUMNS}
     split = CocoSplit(

@@ -40,20 +40,14 @@ def _is_polygon(value: Any) -> bool:
 
 
 TEXT: tuple[Test, str] = (lambda value: isinstance(value, str) and bool(value), "text")
+WHOLE: tuple[Test, str] = (is_whole, "a whole number")
 SIZE: tuple[Test, str] = (lambda value: is_whole(value) and value > 0, "a whole number above 0")
 FLAG: tuple[Test, str] = (lambda value: type(value) in (int, bool) and value in (0, 1), "0 or 1")
 FIELDS: dict[str, dict[str, tuple[Test, str]]] = {
-    "images": {
-        "id": (is_whole, "a whole number"),
-        "file_name": TEXT,
-        "width": SIZE,
-        "height": SIZE,
-    },
-    "categories": {"id": (is_whole, "a whole number"), "name": TEXT},
+    "images": {"id": WHOLE, "file_name": TEXT, "width": SIZE, "height": SIZE},
+    "categories": {"id": WHOLE, "name": TEXT},
     "annotations": {
-        "id": (is_whole, "a whole number"),
-        "image_id": (is_whole, "a whole number"),
-        "category_id": (is_whole, "a whole number"),
+        **dict.fromkeys(("id", "image_id", "category_id"), WHOLE),
         "bbox": (is_box, "a list of four numbers: x, y, width, height"),
         "area": (lambda value: is_number(value) or value != value, "a number"),
         "iscrowd": FLAG,
@@ -96,7 +90,8 @@ def check_entries(file: Path, key: str, first: int, entries: list[Any], *, fast:
         for name, (fits, requirement) in FIELDS[key].items():
             value = OPTIONAL.get(name) if given.get(name) is None else given[name]
             if value is not None:
-                value = given[name] = value if name in TEXTS else as_number(value)
+                polygons = name == "segmentation" and isinstance(value, list) and not fits(value)
+                value = given[name] = as_number(value) if polygons or name not in TEXTS else value
             if not fits(value):
                 fault = f"is {given[name]!r:.80}" if name in given else "is missing"
                 raise UserError(
@@ -151,7 +146,6 @@ def rle_extents(rle: dict[str, Any]) -> list[float]:
     """Return x and y where the mask of a sound encoding begins and ends, as pycocotools' `toBbox`; NaN if empty."""
     ends = np.cumsum(rle["counts"] if isinstance(rle["counts"], list) else _uncompressed(rle["counts"]))
     first, last, height = ends[:-1:2], ends[1::2] - 1, rle["size"][0]  # of each run, down the columns
-    first, last = first[first <= last], last[first <= last]
     if not len(first):
         return [math.nan] * 4
     crosses = (first // height < last // height).any()

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.data.loading.read_image import LEAVE_OUT, open_image, orientation, read_image
+from backbones.data.loading.read_image import LEAVE_OUT, is_image, open_image, orientation, read_image
 from backbones.data.spec import DatasetSpec
 from backbones.data.splits.integrity import orientation_notes, raise_if_damaged, read_once
 from backbones.data.splits.subsets import content_digests
-from backbones.errors import UserError
+from backbones.errors import UserError, shortened
 from tasks.data.coco_split import WORDS, CocoSplit
 
 Header = list[int]
@@ -65,6 +65,17 @@ def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
         f"{split.file}: {len(wrong)} images are of another size (width x height) than it states:"
         f"{''.join(wrong[:SHOWN])}\n{cure}"
     )
+
+
+def unlisted(root: Path, splits: Splits) -> list[str]:
+    """Return a note on images below the folders of a set's images that no file of annotations lists."""
+    listed = {os.path.normpath(path) for split in splits.values() for path in split.paths()}
+    names = {(split.folder, os.path.dirname(image.file_name)) for split in splits.values() for image in split.images}  # noqa: PTH120
+    tops = [os.path.normpath(folder / below) for folder, below in names if not below.startswith("..")]
+    shown = [(folder, name) for top in tops for folder, _, names in os.walk(top) for name in names if name[0] != "."]
+    images = {f"{folder}/{name}" for folder, name in shown if is_image(name)}
+    found = sorted(os.path.relpath(path, root) for path in images - listed)
+    return [f"{len(found)} images are in no file of annotations: {shortened(found, 3)}"] * bool(found)
 
 
 def choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:

@@ -209,13 +209,7 @@ def _crowd_annotation(crowd: list[_Placed], image: dict[str, Any], number: int) 
     flat = np.concatenate([[0], whole.ravel(order="F"), [2]])
     ends = np.flatnonzero(np.diff(flat))
     rows, columns = np.flatnonzero(whole.any(axis=1)), np.flatnonzero(whole.any(axis=0))
-    box = [columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1]
-    return {
-        "id": number,
-        "image_id": image["id"],
-        "category_id": CATEGORY_IDS[crowd[0].digit],
-        "bbox": [int(value) for value in box],
-        "area": int(whole.sum()),
-        "iscrowd": 1,
-        "segmentation": {"size": [image["height"], image["width"]], "counts": np.diff(ends, prepend=0).tolist()},
-    }
+    top, left = int(rows[0]), int(columns[0])
+    union = _Placed(crowd[0].digit, left, top, whole[top : rows[-1] + 1, left : columns[-1] + 1])
+    runs = {"size": [image["height"], image["width"]], "counts": np.diff(ends, prepend=0).tolist()}
+    return _annotation(union, image["id"], number) | {"iscrowd": 1, "segmentation": runs}

@@ -1,10 +1,12 @@
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from PIL import Image, ImageOps
 
+from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError, UserError
 from tasks.data.coco import open_coco
 from tests.tasks.data.coco_tree import CROWD, SQUARE, changed, content, objects, opened, spec, written
@@ -58,11 +60,38 @@ def test_annotations_in_the_root_and_names_of_ones_own(tmp_path):
     assert data.val.file == root / "labels" / "val.json"
 
 
-def test_categories_that_differ(tmp_path):
-    other = content("val")
-    other["categories"][0]["name"] = "crow"
-    with pytest.raises(UserError, match=r"train2017\.json and .*val2017\.json.*\(9, 'cow'\), \(9, 'crow'\)"):
+def test_an_export_of_roboflow(tmp_path):
+    plain, root = opened(written(tmp_path / "plain")), written(tmp_path / "x", layout="{}2017/_annotations.coco.json")
+    (root / "train2017").rename(root / "train")
+    (root / "val2017").rename(root / "valid")
+    shutil.copytree(root / "valid", root / "test")
+    for name, scored in (("valid", "valid/, not test/"), ("test", "test/")):
+        for described in (resolve_dataset(str(root)), spec(root)):
+            data = open_coco(described, None)
+            assert data.as_coco(data.train) == plain.as_coco(plain.train)
+            assert (data.val.folder, data.as_coco(data.val)) == (root / name, plain.as_coco(plain.val))
+            assert data.notes == (f"scored: {scored}",)
+        shutil.rmtree(root / "valid", ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "odd"), [({"name": "crow"}, "(9, 'cow'), (9, 'crow')"), ({"id": 8}, "(8, 'cow'), (9")]
+)
+def test_categories_that_contradict(tmp_path, change, odd):
+    other = content("val") | {"annotations": content("val")["annotations"][1:]}
+    other["categories"][0] |= change
+    with pytest.raises(UserError, match=rf"train2017\.json and .*val2017\.json.*{re.escape(odd)}"):
         opened(written(tmp_path, val=other))
+
+
+def test_categories_of_one_split_alone_are_classes(tmp_path):
+    other = content("val") | {"annotations": content("val")["annotations"][1:]}
+    other["categories"][0] = {"id": 4, "name": "fly"}
+    data, whole = opened(written(tmp_path / "some", val=other)), opened(written(tmp_path / "whole"))
+    assert (data.classes, data.category_ids) == (("ant", "fly", "bee", "cow"), (2, 4, 7, 9))
+    assert data.as_coco(data.train)["annotations"] == whole.as_coco(whole.train)["annotations"]
+    assert [data.category_ids[label] for label in data.val.label] == [2, 7, 7]
+    assert data.notes == ("categories of one split alone (id, name): (4, 'fly'), (9, 'cow')",)
 
 
 @pytest.mark.parametrize(
@@ -116,14 +145,6 @@ def test_short_polygons(tmp_path):
     assert data.train.trained.all()
     assert (data.dropped["train"]["short_polygons"], data.dropped["train"]["left_without_polygon"]) == (2, 1)
     assert not data.masks
-
-
-def test_images_of_another_size(tmp_path):
-    root = written(tmp_path)
-    Image.new("RGB", (30, 40)).save(root / "train2017" / "train3.jpg")
-    for _ in range(2):  # the second verdict comes from the cache
-        with pytest.raises(UserError, match=r"1 images are of another size[\s\S]*train3\.jpg: 30 x 40, stated 40 x 30"):
-            opened(root, skip_unreadable=True)
 
 
 def turned_tree(root, orientation, size):

@@ -59,12 +59,16 @@ def plain(data: CocoData) -> list[Any]:
         each("categories", id=str),
         each("images", file_name=lambda name: f"{name[:-5]}2017\\{name}"),
         each("images", file_name=lambda name: f"{name[:-5]}2017/{name}"),
+        each("images", file_name=lambda name: f"~/form/{name[:-5]}2017/{name}"),
+        each("images", file_name=lambda name: str(Path.home() / "form" / f"{name[:-5]}2017" / name)),
+        each("annotations", segmentation=lambda one: one if one is CROWD else [list(map(str, one[0]))]),
     ],
 )
 def test_numbers_as_text_or_with_a_point_are_the_numbers(
     change: Callable[[dict[str, Any]], None], fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coco_annotations, "INDEXED", 0 if fast else 2**40)
+    monkeypatch.setenv("HOME", str(tmp_path))
     expected, found = plain(form(tmp_path / "plain")), plain(form(tmp_path / "form", change))
     for images in (expected[2]["images"], expected[3]["images"], found[2]["images"], found[3]["images"]):
         for image in images:
@@ -133,6 +137,21 @@ def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
     assert few.label.tolist() == [0, 1, 1]
 
 
+def test_objects_that_nobody_trains_on_and_images_that_nobody_lists_are_noted(tmp_path: Path) -> None:
+    shares = objects((201, 2, [0.1, 0.2, 0.5, 0.4]), (202, 2, [0.5, 0.5, 0.1, 0.2]), (202, 2, [1, 1, 9, 9]))
+    flat = objects(*((101, 2, [1, 1, 9, 9], {"area": area}) for area in (0, 81, 0)))
+    given = {"train": content("train") | {"annotations": flat}, "val": content("val") | {"annotations": shares}}
+    root = written(tmp_path, **given)
+    for name in ("b.PNG", "a.webp", ".c.jpg", "d.txt", "more/e.tif", "more/f.jpg"):
+        (root / "val2017" / name).parent.mkdir(exist_ok=True)
+        (root / "val2017" / name).touch()
+    assert opened(root).notes == (
+        "2 training objects have area 0 or a side of 0: not trained on, scored as small; without `area` it is computed",
+        "2 validation objects have a side below a pixel, as if divided by the image's size; COCO's boxes are in pixels",
+        "4 images are in no file of annotations: val2017/a.webp, val2017/b.PNG, val2017/more/e.tif and 1 more",
+    )
+
+
 def masked(given: dict[str, Any]) -> None:
     for one in given["annotations"]:
         x, y, w, h = one["bbox"] = [*one["bbox"][:2], 5, 4]  # as corners or not, they end inside the image
@@ -153,9 +172,18 @@ def one_beyond(given: dict[str, Any]) -> None:
     each("annotations", area=...)(given)
 
 
+SHARES = np.random.default_rng(1)
+
+
 @pytest.mark.parametrize(
     "change",
-    [each("annotations", segmentation=SQUARE), each("annotations", area=...), masked, encoded, one_beyond],
+    [
+        each("annotations", segmentation=SQUARE),
+        each("annotations", segmentation=[], area=lambda area: area * SHARES.random()),
+        masked,
+        encoded,
+        one_beyond,
+    ],
 )
 def test_boxes_given_by_their_corners_are_an_error(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
@@ -170,16 +198,3 @@ def test_boxes_given_by_their_corners_are_an_error(change: Callable[[dict[str, A
     message = r"instances_train2017\.json: \d+ of 12 boxes are corners \(x1, y1, x2, y2\).*write width x2 - x1"
     with pytest.raises(UserError, match=message):
         opened(written(tmp_path / "wrong", train=content("train") | {"annotations": wrong}))
-
-
-def test_areas_of_masks_do_not_contradict_their_boxes(tmp_path: Path) -> None:
-    """Masks of any share of their boxes, at any place, and a few boxes that are wrong by themselves."""
-    rng = np.random.default_rng(1)
-    start, sides = rng.integers(0, 20, (40, 2)), rng.integers(1, 20, (40, 2))
-    entries = objects(
-        *(
-            (101, 2, [*one.tolist(), *side.tolist()], {"area": float(share * side.prod())})
-            for one, side, share in zip(start, sides, rng.random(40))
-        )
-    )
-    assert opened(written(tmp_path, train=content("train") | {"annotations": entries})).train is not None
