@@ -112,9 +112,8 @@ class Reid(ReidFacts):
             return
         identities = len({sample.identity for sample in dataset.train})
         if not identities:
-            raise UserError(
-                f"{dataset.name}: no training images, so it is scored only: with --epochs 0, or as --test-dataset"
-            )
+            lacks = "`split: all` has no training images" if dataset.rounds else "no training images"
+            raise UserError(f"{dataset.name}: {lacks}, so it is scored only: with --epochs 0, or as --test-dataset")
         if identities < options.num_identities:
             raise UserError(
                 f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "

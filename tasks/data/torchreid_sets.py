@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from backbones.data.formats.folders import scan_images
 from backbones.data.spec import DatasetSpec
-from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
+from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
 from tasks.data.reid_layouts import PARTS, Sample, Splits
 from tasks.data.reid_lists import chosen_splits
 
@@ -68,7 +69,26 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         which = f"test split {chosen[0]} of {count}" if len(chosen) == 1 else f"all {count} test splits"
         own = "".join(f"; {folder / entry} is not used" for entry in DRAWN_SPLITS if (folder / entry).exists())
         splits.notes.append(f"{which} (`split: N` or `split: all` in a YAML file); draws have seed {SEED}{own}")
+    splits.notes += _left_out([sample.path for one in lists for part in one for sample in part], folder, spec.name)
     return splits
+
+
+def _left_out(listed: list[str], folder: Path, name: str) -> list[str]:
+    """Return a note on images that torchreid's class does not look for: with other extensions, or below its folders.
+
+    Raises UserError if they are more than 1 % of those that it reads.
+    """
+    paths = [Path(path) for path in {*listed}]
+    parents, endings = {path.parent for path in paths}, {path.suffix for path in paths}
+    files = [folder / name for name in scan_images(folder).names]
+    missed = [str(file) for file in files if file.suffix not in endings or not parents.isdisjoint(file.parents[1:])]
+    said = f"torchreid's class reads {len(paths)} images and leaves out {len(missed)} ({shortened(missed, 3)})"
+    if len(missed) > len(paths) / 100:
+        own = min(parents, default=folder).parent
+        raise UserError(
+            f"{name}: {said}: convert or move them; `--dataset {own}` reads all, if in a layout of the suite"
+        )
+    return [said] if missed else []
 
 
 def _same_people(rounds: list[tuple[list[Sample], list[Sample]]]) -> list[tuple[list[Sample], list[Sample]]]:
@@ -89,7 +109,8 @@ def _same_people(rounds: list[tuple[list[Sample], list[Sample]]]) -> list[tuple[
 
 def _classes() -> dict[str, Any]:
     try:
-        from torchreid.reid.data import datasets
+        with warnings.catch_warnings(action="ignore"):  # that its evaluation, which is not used, is not compiled
+            from torchreid.reid.data import datasets
     except ImportError as error:
         raise MissingInput(f"torchreid cannot be imported ({error}): pip install -e '.[torchreid]'") from None
     return dict(vars(datasets)["__image_datasets"])  # includes what users registered there
