@@ -38,14 +38,14 @@ def with_home(text: str) -> str:
 
 
 def listed_path(folder: Path | str, name: str) -> str:
-    """Return the path of a file below a folder, as a list names it, as the disk does.
+    """Return the path of a file below a folder, or an absolute path, as a list names it, as the disk does.
 
     Backslashes become slashes. Where there is no such entry, its accents are taken as letters of their own, or as marks
     behind their letters (Unicode's NFC and NFD; macOS writes the latter). A file that is missing keeps its name.
     """
     if name.isascii() and "\\" not in name:
         return name
-    parts: list[str] = []
+    folder, parts = "" if name.startswith("/") else folder, list[str]()
     for part in (name if os.path.lexists(f"{folder}/{name}") else name.replace("\\", "/")).split("/"):
         forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
         parts.append(next((form for form in forms if os.path.lexists("/".join([str(folder), *parts, form]))), part))

@@ -20,7 +20,7 @@ from backbones.data.splits.manifest import Manifest
 from backbones.data.splits.overlap import Images, overlap_notes, shared_images
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError, shortened
-from tasks.data.reid_layouts import Sample, Splits, market1501, trees_of, without_cameras
+from tasks.data.reid_layouts import Sample, Splits, drop_junk, market1501, trees_of, without_cameras
 from tasks.data.reid_lists import msmt17, reid_lists
 from tasks.data.reid_subset import choose_identities, matched
 from tasks.data.torchreid_sets import torchreid_set
@@ -90,8 +90,8 @@ class ReidData:
         return split
 
     def name_of(self, sample: Sample) -> str:
-        """Return the file name of a sample relative to `root`, with forward slashes."""
-        return Path(sample.path).relative_to(self.root).as_posix()
+        """Return the file name of a sample relative to `root`, with forward slashes (`../` of one outside)."""
+        return os.path.relpath(sample.path, self.root)
 
 
 def open_reid(
@@ -125,6 +125,7 @@ def open_reid(
         root = generated_root(spec, GENERATORS) or find_root(spec, data, trees_of(spec))
         splits = FORMATS[spec.format](root, spec, msmt17_val)
         splits.cameras = not without_cameras(spec)
+    drop_junk(splits)
     _check_listed(spec, root, splits)
     parts = _parts(splits, msmt17_val)
     _check_usable(spec.name, parts["query"], parts["gallery"])
@@ -171,7 +172,7 @@ def _check_listed(spec: DatasetSpec, root: Path, splits: Splits) -> None:
     if not splits.cameras:
         splits.notes.append("no cameras: only the query image itself is left out of its ranking")
     if not splits.train:
-        splits.notes.append("no training images: it is scored only")
+        splits.notes.append(f"no training images{' with `split: all`' * bool(splits.rounds)}: it is scored only")
 
 
 def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
@@ -254,7 +255,7 @@ def _relabel(train: Sequence[Sample]) -> list[Sample]:
 
 def _counts(parts: dict[str, list[Sample]], splits: Splits) -> dict[str, Any]:
     counts: dict[str, Any] = {split: _summary(samples, splits) for split, samples in parts.items()}
-    distractors = [sample for sample in parts["gallery"] if sample.identity in splits.distractors]
+    distractors = [sample for sample in parts["gallery"] if sample.identity in (splits.distractors or ())]
     counts["gallery"]["identities"] -= len({sample.identity for sample in distractors})
     return counts | {"distractors": len(distractors), "junk": splits.junk}
 
@@ -281,4 +282,4 @@ def _paths(parts: dict[str, list[Sample]]) -> list[str]:
 
 
 def _files(root: Path, paths: Sequence[str]) -> FileSplit:
-    return FileSplit.unlabelled("", root, (Path(path).relative_to(root).as_posix() for path in paths))
+    return FileSplit.unlabelled("", root, (os.path.relpath(path, root) for path in paths))

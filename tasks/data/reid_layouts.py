@@ -2,18 +2,21 @@
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from backbones.data.formats.folders import ClassFolder, passed_over, scan_images
 from backbones.data.loading.read_image import is_image
 from backbones.data.spec import DatasetSpec, text_option
-from backbones.errors import UsageError, UserError, shortened
+from backbones.errors import UsageError, UserError, did_you_mean, shortened
 
-JUNK, DISTRACTOR = -1, 0
+DISTRACTOR = 0
 PARTS = ("train", "query", "gallery")
 MARKET_FOLDERS = dict(zip(PARTS, ("bounding_box_train", "query", "bounding_box_test")))
+LIKE_TRAIN = (MARKET_FOLDERS["train"], "train")
 ONE_EACH = "one per identity"
+Row = tuple[str, str, str]  # file, identity, camera
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,14 @@ class Splits:
     val: list[Sample] | None = None
     rounds: list[tuple[list[Sample], list[Sample]]] = field(default_factory=list)
     """Query and gallery of each test split if several are scored. `query` and `gallery` are then not read."""
-    distractors: frozenset[int] = frozenset()
-    """Identities in the gallery that mark distractors."""
+    distractors: frozenset[int] | None = None
+    """Identities in the gallery that mark distractors; None: `drop_junk` decides."""
     cameras: bool = True
     """Whether the cameras of samples are known."""
     junk: int = 0
     """Number of images dropped because the protocol excludes them from the score."""
     ignored: int = 0
-    """Number of files that are no images (Thumbs.db, hidden files)."""
+    """Number of files that are no images (Thumbs.db, hidden files and folders)."""
     version: str | None = None
     notes: list[str] = field(default_factory=list)
     """What was chosen or passed over, a line each."""
@@ -51,14 +54,14 @@ class Splits:
 def trees_of(spec: DatasetSpec) -> tuple[tuple[str, ...], ...] | None:
     """Return what a folder must hold (see `Format.trees`) by the keys of the YAML; None: what its format says.
 
-    Training images may be missing: such a set is scored only.
+    Training images that no key names may be missing: such a set is scored only.
     """
     if spec.format == "reid_lists":
-        return ((text_option(spec, "query") or "",),)
+        return (tuple(name for part in PARTS if (name := text_option(spec, part)) and name != ONE_EACH),)
     if spec.format != "market1501":
         return None
     train, *test = (f"{text_option(spec, part) or MARKET_FOLDERS[part]}/" for part in PARTS)
-    return (train, *test), tuple(test)
+    return ((train, *test),) if spec.options.get("train") else ((train, *test), tuple(test))
 
 
 def without_cameras(spec: DatasetSpec) -> bool:
@@ -69,72 +72,94 @@ def without_cameras(spec: DatasetSpec) -> bool:
     return cameras == "none"
 
 
+def drop_junk(splits: Splits) -> None:
+    """Drop junk from every list, and decide whether 0 marks distractors, whatever the layout.
+
+    Identities below 0 (-1) are junk, as in every published protocol; 0 in the gallery are distractors and kept, unless
+    0 is a person among the training images or queries.
+    """
+    known = [splits.train, splits.val or [], splits.query]
+    lists = [*known, splits.gallery, *(part for both in splits.rounds for part in both)]
+    splits.junk += len({sample for part in lists for sample in part if sample.identity < 0})
+    for part in lists:
+        part[:] = [sample for sample in part if sample.identity >= 0]
+    if splits.distractors is None:
+        counted = any(sample.identity == DISTRACTOR for part in known for sample in part)
+        splits.distractors = frozenset(() if counted else (DISTRACTOR,))
+        splits.notes += ["identities count from 0: 0 is a person among the training images or queries"] * counted
+
+
+def splits_of(rows: dict[str, list[Row]]) -> Splits:
+    """Return the samples of each list. Identities and cameras that are names are numbered as `_numbers` does."""
+    people, cameras = (_numbers({row[place] for part in rows.values() for row in part}) for place in (1, 2))
+    parts = {part: [Sample(file, people[name], cameras[by]) for file, name, by in rows[part]] for part in rows}
+    train, query, gallery = (parts.get(part, []) for part in PARTS)
+    return Splits(train=train, query=query, gallery=gallery, val=parts.get("val"))
+
+
+def _numbers(names: set[str]) -> dict[str, int]:
+    """Return numbers as they are; if there are others, all but -1 are names and numbered in sorted order, from 1."""
+    if all(re.fullmatch(r"-?\d+", name) for name in names):
+        return {name: int(name) for name in names}
+    return {name: number for number, name in enumerate(sorted(names - {"-1"}), start=1)} | {"-1": -1}
+
+
 def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     """Read Market-1501: three folders of `0002_c1s1_000451_03.jpg` (identity, camera, sequence, frame, box).
 
-    -1 is junk and dropped, as in every published protocol; 0000 in the gallery are distractors and kept, unless 0000
-    is a person among the training images or queries. Images in subfolders belong to the folder. The YAML may name the
-    folders (`train`, `query`, `gallery`) and the `pattern` of a file name, with groups for identity and camera.
+    Images in subfolders belong to the folder. The YAML may name the folders (`train`, `query`, `gallery`) and the
+    `pattern` of a file name, with groups for identity and camera.
 
     Raises:
-        UserError: an image is named otherwise.
+        UserError: an image is named otherwise, or the training images lie in a folder of nearly the expected name.
         UsageError: `pattern` is not a regular expression with these groups.
     """
-    pattern = _pattern(spec)
-    splits = Splits(train=[], query=[], gallery=[], version=spec.version)
-    nested, other = [], []
-    for part in PARTS:
-        folder = root / (text_option(spec, part) or MARKET_FOLDERS[part])
-        for path in _files(folder):
-            if _is_clutter(path.name) or not is_image(path.name):
-                splits.ignored += 1
-                other += [] if _is_clutter(path.name) else [path]
-                continue
-            nested += [path] if path.parent != folder else []
-            match = pattern.match(path.name)
-            if not match or int(match[1]) < JUNK:
+    pattern, groups = _pattern(spec)
+    folders = {part: text_option(spec, part) or MARKET_FOLDERS[part] for part in PARTS}
+    rows: dict[str, list[Row]] = {part: [] for part in PARTS}
+    nested, others = [], []
+    for part, folder in folders.items():
+        found = scan_images(root / folder) if (root / folder).is_dir() else ClassFolder([], [])
+        others += [f"{folder}/{name}" for name in found.others]
+        nested += [f"{folder}/{name}" for name in found.names if "/" in name]
+        for name in found.names:
+            match = pattern.match(name.rpartition("/")[2])
+            cells = [match[group] or "" for group in groups] if match else [""]
+            if "" in cells:
                 raise UserError(
-                    f"{path}: not named like a Market-1501 image (expected e.g. 0002_c1s1_000451_03.jpg); `pattern` in "
-                    "the YAML file says how names are read, `cameras: none` that they have no camera"
+                    f"{root / folder}/{name}: not named like a Market-1501 image (0002_c1s1_000451_03.jpg): it lacks "
+                    "identity or camera, the first two groups of the `pattern`, or those named (?P<identity>...) and "
+                    "(?P<camera>...); `cameras: none` in the YAML file says that there are no cameras"
                 )
-            if int(match[1]) == JUNK:
-                splits.junk += 1
-            else:
-                camera = int(match[2]) if pattern.groups > 1 else 0
-                getattr(splits, part).append(Sample(str(path), int(match[1]), camera))
-    if any(sample.identity == DISTRACTOR for sample in (*splits.train, *splits.query)):
-        splits.notes.append("identities count from 0: 0 is a person, as it is among the training images or queries")
-    else:
-        splits.distractors = frozenset({DISTRACTOR})
-    for paths, said in (
-        (nested, "images in subfolders are taken"),
-        (other, "files are skipped, not images by their names"),
-    ):
-        if paths:
-            names = [path.relative_to(root).as_posix() for path in paths]
-            splits.notes.append(f"{len(names)} {said} ({shortened(names, 3)})")
+            rows[part].append((f"{root / folder}/{name}", cells[0], cells[1]))
+    beside = _beside([root / folder for folder in folders.values()])
+    near = [path.parent for path in beside if did_you_mean(path.parent.name.lower(), LIKE_TRAIN)]
+    if near and not rows["train"]:
+        raise UserError(f"{root / folders['train']}: no images; name {near[0]} with the key `train`, or move it away")
+    splits = replace(splits_of(rows), version=spec.version, ignored=len(others), notes=passed_over(others))
+    unused = [os.path.relpath(path, root) for path in beside]
+    for names, said in ((nested, "in subfolders are taken"), (unused, "beside the folders of the set are not used")):
+        splits.notes += [f"{len(names)} images {said} ({shortened(names, 3)})"] if names else []
     return splits
 
 
-def _pattern(spec: DatasetSpec) -> re.Pattern[str]:
-    groups = 1 if without_cameras(spec) else 2
-    written = text_option(spec, "pattern") or (r"(-?\d+)" if groups == 1 else r"(-?\d+)_c(\d+)")
+def _beside(folders: Sequence[Path]) -> list[Path]:
+    """Return the images that lie directly beside these folders, or in another folder beside them."""
+    around = {place for folder in folders for place in (folder.parent, *folder.parent.iterdir())}
+    others = [place for place in around if not any(folder in (place, *place.parents) for folder in folders)]
+    return sorted(path for place in others for path in place.glob("*") if is_image(path.name) and path.name[0] != ".")
+
+
+def _pattern(spec: DatasetSpec) -> tuple[re.Pattern[str], tuple[str | int, str | int]]:
+    """Return the pattern of a name, and its groups for identity and camera (the same one without cameras)."""
+    count = 1 if without_cameras(spec) else 2
+    written = text_option(spec, "pattern") or (r"(-?\d+)" if count == 1 else r"(-?\d+)_c(\d+)")
     try:
         pattern = re.compile(written, re.IGNORECASE)
-        if pattern.groups < groups:
+        named = [name for name in ("identity", "camera") if name in pattern.groupindex]
+        groups: Sequence[str | int] = (("identity", "camera") if named else (1, 2))[:count]
+        if pattern.groups < count or not {*groups} <= {*(named or (1, 2))}:
             raise re.error("it needs a group for the identity and one for the camera")
     except re.error as error:
         raise UsageError(f"{spec.name}: `pattern` {written!r}: {error}") from None
-    return pattern
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder and of its subfolders except hidden ones, in the order of names."""
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not _is_clutter(name))
-        yield from (Path(parent, name) for name in sorted(names))
-
-
-def _is_clutter(name: str) -> bool:
-    """Return whether an operating system or an archiver left this file or folder."""
-    return name.startswith(".") or name.lower() in ("thumbs.db", "desktop.ini", "__macosx")
+    return pattern, (groups[0], groups[-1])

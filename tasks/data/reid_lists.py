@@ -1,5 +1,6 @@
 """Re-identification data sets as list files: one image a line, with its identity."""
 
+import csv
 import random
 import re
 from collections import defaultdict
@@ -9,22 +10,22 @@ from pathlib import Path
 
 from backbones.data.spec import DatasetSpec, text_option
 from backbones.errors import MissingInput, UsageError, UserError
-from backbones.runtime.files import listed_path, read_lines
-from tasks.data.reid_layouts import ONE_EACH, PARTS, Sample, Splits, without_cameras
+from backbones.runtime.files import listed_path, read_lines, with_home
+from tasks.data.reid_layouts import ONE_EACH, PARTS, Row, Sample, Splits, splits_of, without_cameras
 
 DRAWS = 10
 """Draws of the gallery that `split: all` averages over, as TransReID's README says for VehicleID."""
 MSMT17_FOLDERS = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}
 MSMT17_CAMERA = r"[^_]*_[^_]*_(\d+)_"
-_Row = tuple[str, str, int]  # file, identity, camera
 
 
 def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     """Read the files that the keys `train`, `query` and `gallery` of the YAML name, by its key `columns`.
 
-    Columns are `image`, `identity` (numbers, or names that are numbered in sorted order), `camera`, and `part` (train,
-    query or gallery, in a file that lists them all); others are skipped, as are the first `header` lines. `images`
-    says where an image lies, as `image/{}.jpg`. With `gallery: one per identity` the gallery is drawn from the queries.
+    Columns are `image`, `identity` and `camera` (numbers, or names that are numbered in sorted order), and `part`
+    (train, query or gallery, in a file that lists them all), apart by commas or spaces; others are skipped, as are the
+    first `header` lines. `images` says where an image lies, as `image/{}.jpg`. With `gallery: one per identity` the
+    gallery is drawn from the queries.
 
     Raises:
         UserError: a list is missing, or a line does not parse.
@@ -32,16 +33,16 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     """
     columns = (text_option(spec, "columns") or "image identity").split()
     if not {"image", "identity"} <= set(columns) or not ({"camera"} & set(columns) or without_cameras(spec)):
-        raise UsageError(
-            f"{spec.name}: `columns` must name image, identity and camera, or the YAML say `cameras: none`"
-        )
-    images, header = text_option(spec, "images") or "{}", int(spec.options.get("header", 0))
+        raise UsageError(f"{spec.name}: `columns` must name image, identity, camera, or the YAML say `cameras: none`")
+    images, header = text_option(spec, "images") or "{}", spec.options.get("header", 0)
+    if type(header) is not int or header < 0:
+        raise UsageError(f"{spec.name}: `header` is {header!r}; it must be the number of lines to skip")
     rows = {}
     for part in PARTS:
         name = text_option(spec, part)
-        if name and name != ONE_EACH and ((root / name).is_file() or part != "train"):
+        if name and name != ONE_EACH:
             rows[part] = list(_rows(root / name, root, images, columns, header=header, part=part))
-    splits = _splits(rows)
+    splits = splits_of(rows)
     if spec.options.get("gallery") == ONE_EACH:
         seeds = chosen_splits(spec, DRAWS)
         drawn = [_draw_gallery(splits.query, seed) for seed in seeds]
@@ -57,7 +58,7 @@ def chosen_splits(spec: DatasetSpec, count: int) -> list[int]:
     split = spec.options.get("split", 0)
     if split == "all":
         return list(range(count))
-    if not isinstance(split, int) or split not in range(count):
+    if type(split) is not int or split not in range(count):
         raise UsageError(f"{spec.name}: `split` is {split!r}; it must be a number from 0 to {count - 1}, or all")
     return [split]
 
@@ -96,37 +97,31 @@ def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         part: list(_rows(root / f"list_{part}.txt", root, f"{folder}/{{}}", ["image", "identity"], MSMT17_CAMERA))
         for part, folder in folders.items()
     }
-    return replace(_splits(rows), version=versions[0])
+    return replace(splits_of(rows), version=versions[0], distractors=frozenset())
 
 
 def _rows(
     path: Path, root: Path, images: str, columns: Sequence[str], camera: str = "", *, header: int = 0, part: str = ""
-) -> Iterator[_Row]:
+) -> Iterator[Row]:
     """Yield the rows of a list; `camera` is the pattern that finds the camera in the name of an image."""
     try:
-        lines = read_lines(path)
+        lines = [line.replace("\\", "/") for line in read_lines(path)]
     except (OSError, ValueError) as error:
         raise MissingInput(f"{path}: cannot be read as a list of images: {error}") from None
     for number, line in enumerate(lines[header:], start=header + 1):
         if not line.strip():
             continue
-        cells = dict(zip(columns, line.replace("\\", "/").rsplit(maxsplit=len(columns) - 1)))
-        name = images.replace("{}", cells.get("image", ""))
+        apart = [cell.strip() for cell in next(csv.reader([line]))]
+        if len(apart) != len(columns):  # by spaces, which the image may contain
+            *first, rest = line.split(maxsplit=columns.index("image"))
+            apart = [*first, *rest.rsplit(maxsplit=len(columns) - len(first) - 1)]
+        cells = dict(zip(columns, apart))
+        image = with_home(cells.get("image", ""))
+        name = images.replace("{}", image)[images.find("{}") if image.startswith("/") else 0 :]
         found = re.match(camera, name.rpartition("/")[2]) if camera else None
         seen_by = cells.get("camera", "0") if not camera else found[1] if found else ""
-        if len(cells) < len(columns) or not seen_by.isdecimal():
+        if len(cells) < len(columns) or not (image and cells["identity"] and seen_by):
             expected = f"`{' '.join(columns)}`" if not camera else "0000/0000_000_01_0303morning_0008_0.jpg 0"
             raise UserError(f"{path}:{number}: {line!r} does not parse (expected e.g. {expected})")
         if cells.get("part", part) == part:
-            yield f"{root}/{listed_path(root, name)}", cells["identity"], int(seen_by)
-
-
-def _splits(rows: dict[str, list[_Row]]) -> Splits:
-    """Return the samples of each list. Identities that are names are numbered in sorted order over all lists."""
-    names = sorted({identity for part in rows.values() for _, identity, _ in part})
-    numbers = {name: number for number, name in enumerate(names)}
-    if all(re.fullmatch(r"-?\d+", name) for name in names):
-        numbers = {name: int(name) for name in names}
-    parts = {part: [Sample(file, numbers[name], camera) for file, name, camera in rows[part]] for part in rows}
-    train, query, gallery = (parts.get(part, []) for part in PARTS)
-    return Splits(train=train, query=query, gallery=gallery, val=parts.get("val"))
+            yield str(root / listed_path(root, name)), cells["identity"], seen_by

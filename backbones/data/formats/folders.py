@@ -97,7 +97,7 @@ def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
     if not found.names:
         raise MissingInput(f"{spec.name}: there is no image in {folder}")
     train = FileSplit.unlabelled("train", folder, found.names)
-    notes = [f"{len(train)} images without labels", *_passed_over(found.others)]
+    notes = [f"{len(train)} images without labels", *passed_over(found.others)]
     return FoundLayout(classes=(), train=train, val=None, ignored=len(found.others), notes=notes)
 
 
@@ -185,7 +185,7 @@ def read_split(
     folders = list(zip(listed, scanned, strict=True))
     names = [f"{entry}/{image}" for entry, images in folders for image in images.names]
     others = [f"{entry}/{other}" for entry, images in folders for other in images.others]
-    nested, notes = [image for image in names if image.count("/") > 1], _passed_over(others)
+    nested, notes = [image for image in names if image.count("/") > 1], passed_over(others)
     if nested:
         notes.append(f"{name}: {len(nested)} images lie in folders below those of their classes, as {nested[0]}")
     split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
@@ -194,7 +194,7 @@ def read_split(
     return split, len(others), notes
 
 
-def _passed_over(others: Sequence[str]) -> list[str]:
+def passed_over(others: Sequence[str]) -> list[str]:
     """Return a line on files that do not usually lie beside images, if there are any."""
     strange = [name for name in others if not LEFTOVER.fullmatch(name.rpartition("/")[2])]
     return [f"{len(strange)} files passed over: {shortened(strange, 3)}"] if strange else []

@@ -18,8 +18,20 @@ def names(samples):
     return [Path(sample.path).name for sample in samples]
 
 
-def test_market_junk_is_dropped_and_distractors_stay(tmp_path):
-    data = open_reid(spec(market(tmp_path / "set")), None)
+@pytest.mark.parametrize("kind", ["market1501", "reid_lists", "reader"])
+def test_market_junk_is_dropped_and_distractors_stay(tmp_path, kind):
+    root = market(tmp_path / "set")
+    draw(root / "bounding_box_train" / "-1_c1s1_000401_07.jpg")
+    lists = {
+        part: [(str(path), int(path.name.partition("_")[0]), int(path.name.partition("_c")[2][0])) for path in found]
+        for part, found in ((part, (root / folder).glob("*.jpg")) for part, folder in MARKET_FOLDERS.items())
+    }
+    for part, rows in lists.items():
+        (root / f"{part}.txt").write_text("".join(f"{name} {person} {camera}\n" for name, person, camera in rows))
+    (tmp_path / "r.py").write_text(f"def read(root):\n    return {lists}\n")
+    options = {part: f"{part}.txt" for part in lists} | {"columns": "image identity camera"}
+    kinds = {"reid_lists": spec(root, kind, options=options), "reader": spec(root, f"{tmp_path}/r.py:read")}
+    data = open_reid(kinds.get(kind, spec(root)), None)
     assert names(data.train) == sorted(MARKET["bounding_box_train"])
     assert names(data.gallery) == sorted(name for name in MARKET["bounding_box_test"] if not name.startswith("-1"))
     assert data.counts == {
@@ -27,12 +39,13 @@ def test_market_junk_is_dropped_and_distractors_stay(tmp_path):
         "query": {"images": 2, "identities": 2, "cameras": 2},
         "gallery": {"images": 7, "identities": 2, "cameras": 5},
         "distractors": 3,
-        "junk": 2,
-        "ignored": 3,
+        "junk": 3,
+        "ignored": 3 * (kind == "market1501"),
     }
 
 
 VERI = {"train": "image_train", "query": "image_query", "gallery": "image_test"}
+LETTERS = {"pattern": r"(?P<camera>[AB])(\d)_(?P<identity>\w\d)"}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +63,7 @@ VERI = {"train": "image_train", "query": "image_query", "gallery": "image_test"}
             "0001_001_03_0303morning_0007_0.jpg",
             [(4, 1), (1, 2), (1, 3)],
         ),
+        (LETTERS, "A3_x1.png", "A3_x2.png", "B3_x2.png", [(1, 1), (2, 1), (2, 2)]),
     ],
 )
 def test_names_and_folders_of_other_sets(tmp_path, options, train, query, gallery, people):
@@ -60,9 +74,7 @@ def test_names_and_folders_of_other_sets(tmp_path, options, train, query, galler
     assert (found, len(data.train), data.counts["distractors"]) == (people[1:], 1, 0)
     assert data.notes == (
         ("1 images in subfolders are taken (bounding_box_test/sub/0003_c2_27.png)",) if "/" in gallery else ()
-    ) + (
-        ("identities count from 0: 0 is a person, as it is among the training images or queries",) * (people[1][0] == 0)
-    )
+    ) + (("identities count from 0: 0 is a person among the training images or queries",) * (people[1][0] == 0))
 
 
 def test_what_is_passed_over_is_counted_and_named(tmp_path):
@@ -70,11 +82,18 @@ def test_what_is_passed_over_is_counted_and_named(tmp_path):
     for name in ("README.txt", "0003_c9s1_1_1.heic", ".DS_Store", "._0003_c1s6_015971_00.jpg"):
         (root / "query" / name).write_bytes(b"")
     draw(root / "query" / ".thumbnails" / "0003_c8s1_1_1.jpg")
+    draw(root / "gallery_extra" / "0003_c8s1_1_1.jpg")
     data = open_reid(spec(root), None)
-    assert data.counts["ignored"] == 7
+    assert data.counts["ignored"] == 8
     assert data.notes == (
-        "2 files are skipped, not images by their names (query/0003_c9s1_1_1.heic, query/README.txt)",
+        "2 files passed over: query/.thumbnails/, query/0003_c9s1_1_1.heic",
+        "1 images beside the folders of the set are not used (gallery_extra/0003_c8s1_1_1.jpg)",
     )
+    (root / "bounding_box_train").rename(root / "Bounding_box_trian")
+    with pytest.raises(UserError, match=r"box_train: no images; name .*/Bounding_box_trian with the key"):
+        open_reid(spec(root), None)
+    with pytest.raises(UserError, match="missing, empty or unreadable: other/"):
+        open_reid(spec(root, options={"train": "other"}), None)
 
 
 @pytest.mark.parametrize("empty", [False, True])
@@ -121,17 +140,17 @@ def test_without_cameras_only_the_query_itself_is_left_out(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "options"),
     [
-        ("bounding_box_test/holiday.jpg", "not named like a Market-1501 image"),
-        ("bounding_box_test/-2_c1s1_000401_03.jpg", "not named like a Market-1501 image"),
+        ("bounding_box_test/holiday.jpg", {}),
+        ("bounding_box_train/0007_c2s3_070952_01.jpg", {"pattern": r"(\d+)(_x)?_c(\d+)"}),
     ],
 )
-def test_an_image_of_a_wrong_name_is_named(tmp_path, name, said):
-    root = market(tmp_path / "set")
+def test_an_image_of_a_wrong_name_is_named(tmp_path, name, options):
+    root = market(tmp_path / "set", MARKET | {"bounding_box_train": ["0007_c2s3_070952_01.jpg"]})
     draw(root / name)
-    with pytest.raises(UserError, match=f"{name}: .*{said}"):
-        open_reid(spec(root), None)
+    with pytest.raises(UserError, match=f"{name}: not named like a Market-1501 image .*lacks identity or camera"):
+        open_reid(spec(root, options=options), None)
 
 
 def test_no_query_with_a_match(tmp_path):

@@ -7,8 +7,9 @@ import pytest
 from backbones.data.spec import resolve_dataset
 from backbones.errors import UserError
 from tasks.data.reid import open_reid
+from tasks.data.reid_layouts import MARKET_FOLDERS
 from tests.tasks.data.coco_tree import opened, written
-from tests.tasks.data.layouts import draw, msmt17, spec
+from tests.tasks.data.layouts import draw, market, spec
 
 
 def shipped(name, root, **options):
@@ -51,8 +52,8 @@ def test_in_shop(tmp_path):
     (tmp_path / "Eval" / "list_eval_partition.txt").write_bytes("\ufeff".encode() + "\r\n".join(lines).encode())
     data = open_reid(shipped("in_shop", tmp_path), None)
     assert rows(data, "train") == [("img/WOMEN/id_00000002/b_1.jpg", 0)]
-    assert rows(data, "query") == [("img/WOMEN/id_00000007/a_1.jpg", 1)]
-    assert rows(data, "gallery") == [("img/WOMEN/id_00000007/c_1.jpg", 1)]
+    assert rows(data, "query") == [("img/WOMEN/id_00000007/a_1.jpg", 2)]
+    assert rows(data, "gallery") == [("img/WOMEN/id_00000007/c_1.jpg", 2)]
 
 
 def test_vehicleid(tmp_path):
@@ -63,6 +64,7 @@ def test_vehicleid(tmp_path):
     lists.mkdir()
     lines = [f"{name} {person}\n" for name, person in people.items()]
     (lists / "test_list_800.txt").write_text("".join(lines))
+    (lists / "train_list.txt").touch()
     first = open_reid(shipped("vehicleid", tmp_path), None)
     assert [identity for _, identity in rows(first, "gallery")] == [0, 1, 2, 3]
     test = [(f"image/{name}.jpg", person) for name, person in people.items()]
@@ -81,13 +83,14 @@ def test_vehicleid(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"columns": "image"}, "`columns` must name image, identity and camera"),
+        ({"columns": "image"}, "`columns` must name image, identity, camera"),
         ({"columns": "image identity"}, "or the YAML say `cameras: none`"),
         (
             {"columns": "image identity camera"},
             r"query.txt:1: .a.jpg 3. does not parse .expected e.g. `image identity camera`",
         ),
-        ({"cameras": "none", "gallery": "other.txt"}, "other.txt: cannot be read as a list of images"),
+        ({"cameras": "none", "train": "trian.txt"}, "missing, empty or unreadable: trian.txt"),
+        ({"cameras": "none", "header": "yes"}, "`header` is 'yes'; it must be the number of lines to skip"),
     ],
 )
 def test_what_a_list_cannot_say(tmp_path, options, said):
@@ -97,20 +100,34 @@ def test_what_a_list_cannot_say(tmp_path, options, said):
         open_reid(spec(tmp_path, "reid_lists", options=keys), None)
 
 
-def test_lists_and_annotations_write_accents_in_another_form_than_the_disk(tmp_path):
-    listed, stored = "caf\u00e9", "cafe\u0301"
-    root = msmt17(tmp_path / "people")
-    before = open_reid(spec(root, "msmt17"), None)
-    for path in root.glob("list_*.txt"):
-        lines = [f"{listed}_{line}".replace("/", "\\") for line in path.read_text().splitlines()]
-        path.write_text("\n".join(lines), encoding="utf-8-sig")
-    for folder in [path for path in root.glob("*/*") if path.is_dir()]:
-        folder.rename(folder.with_name(f"{stored}_{folder.name}"))
-    after = open_reid(spec(root, "msmt17"), None)
-    assert after.counts == before.counts
-    assert [(one.identity, one.camera) for one in after.train] == [(one.identity, one.camera) for one in before.train]
-    written(tmp_path / "things")
-    (tmp_path / "things" / "val2017" / "val1.jpg").rename(tmp_path / "things" / "val2017" / f"{stored}.jpg")
-    annotations = tmp_path / "things" / "annotations" / "instances_val2017.json"
-    annotations.write_text(annotations.read_text().replace("val1.jpg", f"{listed}.jpg"), encoding="utf-8-sig")
-    assert opened(tmp_path / "things").val.images[0].file_name == f"{stored}.jpg"
+@pytest.mark.parametrize("apart", [" ", ","])
+@pytest.mark.parametrize("place", ["{}", "~/photos/", "$HOME/photos/", ""])
+def test_columns_apart_by_commas_or_spaces_and_images_anywhere(tmp_path, monkeypatch, place, apart):
+    """Identities and cameras are names; the name of an image has a space, and accents in another form on the disk."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root, keys = tmp_path / "lists", {"columns": "identity image camera", "images": "../photos/{}"}
+    root.mkdir()
+    for part, camera in {"query": "north", "gallery": "south"}.items():
+        draw(tmp_path / f"photos/{part} cafe\u0301.jpg")
+        cells = ["anna", place.format(f"{tmp_path}/photos/") + f"{part} caf\u00e9.jpg", camera]
+        (root / f"{part}.txt").write_text(apart.join(cells))
+        keys[part] = f"{part}.txt"
+    data = open_reid(spec(root, "reid_lists", options=keys), None)
+    found = [(data.name_of(one), one.identity, one.camera) for one in (*data.query, *data.gallery)]
+    assert found == [("../photos/query cafe\u0301.jpg", 1, 1), ("../photos/gallery cafe\u0301.jpg", 1, 2)]
+
+
+def test_folders_outside_the_root(tmp_path):
+    keys = {part: str(market(tmp_path / "m") / folder) for part, folder in MARKET_FOLDERS.items()}
+    (tmp_path / "empty").mkdir()
+    data = open_reid(spec(tmp_path / "empty", options=keys), None)
+    assert data.counts == open_reid(spec(tmp_path / "m"), None).counts
+    assert data.name_of(data.query[0]) == "../m/query/0003_c1s6_015971_00.jpg"
+
+
+def test_annotations_write_accents_in_another_form_than_the_disk(tmp_path):
+    written(tmp_path)
+    (tmp_path / "val2017" / "val1.jpg").rename(tmp_path / "val2017" / "cafe\u0301.jpg")
+    annotations = tmp_path / "annotations" / "instances_val2017.json"
+    annotations.write_text(annotations.read_text().replace("val1.jpg", "caf\u00e9.jpg"), encoding="utf-8-sig")
+    assert opened(tmp_path).val.images[0].file_name == "cafe\u0301.jpg"
