@@ -211,13 +211,3 @@ def test_weights_that_are_not_there(name, weights, kind, said, tmp_path, monkeyp
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(kind, match=said):
         find_weights(resolve(name, weights=weights))
-
-
-def test_a_changed_file_has_another_id(tmp_path):
-    file = tmp_path / "a.pth"
-    ids = []
-    for content in (b"one", b"two"):
-        file.write_bytes(content)
-        os.utime(file, ns=(len(ids), len(ids)))
-        ids.append(find_weights(resolve("tiny", weights=str(file))).weights_id)
-    assert ids == [f"sha256:{hashlib.sha256(content).hexdigest()}" for content in (b"one", b"two")]
