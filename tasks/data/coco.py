@@ -148,7 +148,7 @@ def open_coco(
     if exif not in ("apply", "ignore"):
         raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
     if spec.reader:
-        (root, read), said = _by_user(spec, data), []
+        (root, read), said = _by_user(spec, data), list[str]()
     else:
         root, layout, said = _layout(spec, data)
         read = {

@@ -30,7 +30,7 @@ SLACK = 0.005
 """Tolerance in pixels of boxes beyond the image, as COCO writes two decimals."""
 FAULTS = ("crowds", "ignored", "no_area", "outside", "below_pixel", "clipped")
 """Why objects are not trained on, the first that holds; boxes `clipped` for training are another matter."""
-VERSION = "coco 2"
+VERSION = "coco 3"
 INDEXED = 8 * 2**20
 """Bytes from which on a file is given an index; smaller ones are parsed within a quarter of a second."""
 
