@@ -228,7 +228,7 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
     def exported(name: str) -> tuple[str, str] | None:
         return (f"{name}/{BESIDE}", name) if (root / name / BESIDE).is_file() else None
 
-    return root, *choose_splits(spec, root, exported, lambda _: "", form="{}/")
+    return root, *choose_splits(spec, root, exported, lambda *_: "", form="{}/")
 
 
 def _annotations(root: Path, file: str) -> Path:
