@@ -1,6 +1,6 @@
 """From a specification and located weights to a model, with or without a classifier."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def build(spec: BackboneSpec, located: Located, img_size: Size | None = None, cl
     if located.path is not None:
         # of a classifier that is fresh, or stands beside the model
         apart = names if head and (head.beside or classes != "trained") else set()
-        rest = load_weights(model, network.state, located, spec, apart)
+        rest = load_weights(model, network, located, spec, apart)
         named = (network.layout, network.name, network.others, len(network.left_out))
         loaded = Loaded(spec.weights, *named, positions, whose, *rest)
     if head and classes == "trained":
@@ -114,8 +114,10 @@ def _with_pixel_statistics(
         theirs = f"{found['mean']}, {found['std']} of timm's {usual.get('tag')} weights"
         whose = f"{theirs if spec.kind == 'timm' else 'of ImageNet'}, not known to be this file's (--mean, --std)"
     if spec.mean and spec.std:
-        other = network.statistics not in (None, (spec.mean, spec.std))
-        whose = AS_CONFIGURED + f", not those of {network.layout}" * other
+        other = network.statistics and with_statistics(replace(spec, mean=None, std=None), found) != spec
+        whose = AS_CONFIGURED + f", not those of {network.layout}" * bool(other)
+    elif spec.mean or spec.std:
+        whose += f" but for the configured {'mean' if spec.mean else 'std'}"
     return with_statistics(spec, found), whose
 
 

@@ -17,7 +17,7 @@ from backbones.spec import BackboneSpec, resolve
 from backbones.stems import find_stem
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from backbones.checkpoints.state_dicts import Network
     from backbones.positions import Grid
@@ -59,6 +59,8 @@ def find_weights(spec: BackboneSpec) -> Located:
         UserError: the weights are not on this machine; the message says how to get them.
     """
     source = spec.weights
+    if spec.allow_dropped and spec.load != "partial":
+        raise UsageError("--allow-dropped has no effect without --load partial")
     if source in ("random", "live") and live_modules.is_live(spec.arch):
         return Located(None, live_modules.find(spec.arch).weights_id)
     if source == "random":
@@ -124,6 +126,10 @@ def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
     if config is None or not config.has_weights:
         raise UsageError(f"weights 'timm:{name}': timm has no such weights{did_you_mean(name, list_pretrained())}")
     full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)
+    if config.architecture == spec.arch.split(".")[0]:
+        for flag in ("weights_key", "weights_size", "allow_dropped"):
+            if getattr(spec, flag):
+                raise UsageError(f"--{flag.replace('_', '-')} has no effect on timm:{full}, which timm itself loads")
     if not config.hf_hub_id:
         raise MissingInput(
             f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}"
@@ -184,9 +190,9 @@ def _describe(old: "Grid", new: "Grid", *, known: bool) -> str:
 
 
 def load_weights(
-    model: "nn.Module", state: "dict[str, Tensor]", located: Located, spec: BackboneSpec, apart: Collection[str] = ()
+    model: "nn.Module", network: "Network", located: Located, spec: BackboneSpec, apart: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Load the tensors that `read_weights` returned into a model.
+    """Load the network that `read_weights` returned into a model.
 
     Args:
         apart: names of a classifier that is not loaded.
@@ -198,18 +204,20 @@ def load_weights(
     Raises:
         UserError: they do not fit.
     """
-    state = {name: tensor for name, tensor in state.items() if name not in apart}
+    state = {name: tensor for name, tensor in network.state.items() if name not in apart}
     target = {name: tensor for name, tensor in model.state_dict().items() if name not in apart}
     wrong = {name for name in target.keys() & state.keys() if target[name].shape != state[name].shape}
     missing, unexpected = target.keys() - state.keys(), state.keys() - target.keys()
     if spec.load == "strict" and (wrong or missing or unexpected):
         shapes = [f"{name} {tuple(state[name].shape)} for {tuple(target[name].shape)}" for name in sorted(wrong)]
         rows = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": shapes}
-        raise UserError(
-            f"{located.path} does not fit backbone {spec.name}: "
-            + "; ".join(f"{title}: {shortened(names)}" for title, names in rows.items() if names)
-            + ". `--load partial` leaves new parts of the model as initialised"
-        )
+        listed = "; ".join(f"{title}: {shortened(names)}" for title, names in rows.items() if names)
+        which = f", its {network.name} (--weights-key: {', '.join(network.others)})," * bool(network.others)
+        remedy = "`--load partial` leaves new parts of the model as initialised"
+        for there, here in ((state[name].shape, target[name].shape) for name in wrong):
+            if len(there) == 4 and there[::2] == here[::2]:
+                remedy = f"`--in-chans {there[1]}` gives the model the channels of the file"
+        raise UserError(f"{located.path}{which} does not fit backbone {spec.name}: {listed}. {remedy}")
     # a bias without its weight is of no use: a module with one tensor that does not fit keeps none
     refused = {name.rpartition(".")[0] for name in wrong if "." in name}
     fitting = {name for name in target.keys() & state.keys() - wrong if name.rpartition(".")[0] not in refused}

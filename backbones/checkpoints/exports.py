@@ -195,10 +195,6 @@ def is_export(folder: Path) -> bool:
     return file.is_file() and b'"architecture"' in file.read_bytes()
 
 
-def _of_transformers(config: bytes) -> bool:
-    return b'"model_type"' in config and b'"architecture"' not in config
-
-
 def export_folder(weights: str) -> Path | None:
     """Return the exported folder on this machine that a backbone's `weights` name; None if they name something else."""
     if weights.startswith("hf-hub:"):
@@ -250,8 +246,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     try:
         read = (folder / CONFIG).read_bytes()
-        if _of_transformers(read):
-            raise ValueError("it is of transformers, and names no model of timm: give --backbone and --weights")
+        if b'"architecture"' not in read:
+            raise ValueError("it names no architecture of timm: give --backbone and --weights")
         config: dict[str, Any] = dict(parse_json(read))
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}

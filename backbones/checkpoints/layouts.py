@@ -172,7 +172,7 @@ LAYOUTS = (
     Layout("ViT of transformers", r"\bembeddings\.patch_embeddings\.", _renamed, None, _TRANSFORMERS),
     # mlfoundations/open_clip src/open_clip/{timm_model,transformer,constants}.py
     Layout("open_clip", r"\bvisual\.trunk\."),
-    Layout("CLIP", r"\bclass_embedding$", _clip, _CLIP, "class_embedding$"),
+    Layout("CLIP", r"(?s)\A(?=.*\bconv1\.weight$).*\bclass_embedding$", _clip, _CLIP, "class_embedding$"),
     # damo-cv/TransReID model/make_model.py, configs/Market/vit_base.yml
     Layout("TransReID", r"^(module\.)?base\.cls_token$", _transreid, _HALF, r"base\.patch_embed\."),
     # facebookresearch/moco-v3 vits.py; main_lincls.py evaluates base_encoder

@@ -22,8 +22,14 @@ from backbones.checkpoints.layouts import HEADS, LAYOUTS, Layout, rename
 from backbones.errors import Replaced, UserError, first_line, shortened
 
 _WRAPPER = r"(^|(?<=\.))(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
-_NOT_EVALUATED = {"student", "momentum", "key", "k", "gram"}
+_NOT_EVALUATED = {"student", "momentum", "key", "k", "gram", "current", "opt"}
 """Words in the prefix of a network that its project trains or keeps beside the one it evaluates."""
+_NO_WEIGHTS = {
+    b"": "empty",
+    b"<": "a web page",
+    b"version https://git-lfs": "a pointer; `git lfs pull` fetches the file",
+}
+"""What a file is by its first bytes."""
 _SAVE = "save its tensors: torch.save(model.state_dict(), FILE)"
 
 
@@ -123,9 +129,15 @@ class _MappingStandIn:
 
 def _load(read: bytes) -> Mapping[str, Any]:
     """Return the contents of a safetensors, .npz or PyTorch file, told by its bytes; none of the code in it runs."""
+    for start, what in _NO_WEIGHTS.items():
+        if read[: len(start) or None] == start:
+            raise UserError(f"is {what}")
     if read[8:9] == b"{" and int.from_bytes(read[:8], "little") <= len(read):
         return load(read)
-    if zipfile.is_zipfile(io.BytesIO(read)) and zipfile.ZipFile(io.BytesIO(read)).namelist()[0].endswith(".npy"):
+    files = zipfile.ZipFile(io.BytesIO(read)).namelist() if zipfile.is_zipfile(io.BytesIO(read)) else []
+    if any("/code/" in name for name in files):
+        raise UserError(f"is a TorchScript program, which is not run; {_SAVE}, or give timm's or open_clip's file")
+    if files and files[0].endswith(".npy"):
         with np.load(io.BytesIO(read)) as arrays:
             return rename({name: torch.from_numpy(arrays[name]) for name in arrays.files}, ("/", "."))
     names, mappings = set[str](), set[str]()

@@ -204,10 +204,12 @@ def test_a_repository_of_the_hub(tmp_path, monkeypatch):
         ("tiny", "timm:vit_small_patch16_224.dinoo", UsageError, "did you mean 'vit_small_patch16_224.dino'"),
         ("dino_s16", "config", UserError, "hf download timm/vit_small_patch16_224.dino"),
         ("tiny", "hf-hub:me/mine@v1", UserError, "hf download me/mine --revision v1"),
+        ("vit_small_patch16_224", {"weights_key": "a"}, UsageError, "no effect on timm:vit_small"),
+        ("tiny", {"allow_dropped": True}, UsageError, "no effect without --load partial"),
     ],
 )
 def test_weights_that_are_not_there(name, weights, kind, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(kind, match=said):
-        find_weights(resolve(name, weights=weights))
+        find_weights(resolve(name, **(weights if isinstance(weights, dict) else {"weights": weights})))

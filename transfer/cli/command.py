@@ -87,6 +87,9 @@ class Command:
         if named and not self.resolved(from_scratch, attention="softmax").qk_norm:
             default = f"as --attention {spec.attention} has it by default"
             lines.append(f"qk_norm: on, {default}; --qk-norm False for the other")
+        others = self.resolved(from_scratch=False).weights
+        if from_scratch and self.backbone.weights == "config" and Path(others).exists():
+            lines.append(f"pretraining starts from random weights; --weights {others} starts from those of {spec.name}")
         return lines
 
     def overrides(self, from_scratch: bool) -> dict[str, Any]:

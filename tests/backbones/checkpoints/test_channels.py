@@ -55,6 +55,9 @@ def test_weights_of_rgb_are_adapted_as_by_timm(name: str, channels: int, tmp_pat
     theirs = timm.create_model("vit_tiny_patch16_224", pretrained=True, pretrained_cfg_overlay=overlay, **size).eval()
     ours = create(name, weights=str(file), **size, **PLAIN).eval()
     torch.testing.assert_close(ours.pooled(x), theirs(2 * x - 1))
+    file = saved(tmp_path, "vit_tiny_patch16_224", in_chans=channels)
+    with pytest.raises(UserError, match=f"`--in-chans {channels}` gives"):
+        create(name, weights=str(file), img_size=SIZE)
 
 
 def test_released_weights_are_adapted_by_timm_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,6 +228,7 @@ ROWS = {
         "student": below("module.backbone.", r), "teacher": below("backbone.", s) | HEAD, "optimizer": {}, **FACTS
     }),
     "timm train": ("plain", "", "state_dict_ema", None, lambda s, r: {"state_dict": r, "state_dict_ema": s, **FACTS}),
+    "averaged": ("plain", "", "state_dict", None, lambda s, r: {"state_dict": s, "current_model_state": r}),
     "deit run": ("plain", "", "model_ema", None, lambda s, r: {"model": r, "model_ema": below("module.", s), **FACTS}),
     "lightning": ("plain", "", "teacher", None, lambda s, r: {
         "state_dict": beside("model.teacher.backbone._orig_mod.", s, "model.student.backbone._orig_mod.", r)
@@ -266,13 +267,13 @@ def test_names_that_are_the_models_own_stay(arch, tmp_path):
     assert (network.layout, network.state.keys()) == ("", state.keys())
 
 
-@pytest.mark.parametrize(("depth", "there"), [(24, True), (40, False)])
-def test_dinov3_of_satellite_images(depth, there, tmp_path):
+@pytest.mark.parametrize("depth", [24, 40])
+def test_dinov3_of_satellite_images(depth, tmp_path):
     """timm's configuration of the tag says mean and std; the 7B of both kinds look alike."""
     state = zeros("storage_tokens", "local_cls_norm.weight", *(f"blocks.{block}.ls1.gamma" for block in range(depth)))
     torch.save({"patch_embed.proj.weight": torch.zeros(1, 3, 1, 1)} | state, tmp_path / "a.pth")
     told = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
-    assert read_network(tmp_path / "a.pth", None, ["w"]).statistics == ((told.mean, told.std) if there else None)
+    assert read_network(tmp_path / "a.pth", None, ["w"]).statistics == ((told.mean, told.std) if depth == 24 else None)
 
 
 def test_torchvisions_own_class(tmp_path):
@@ -303,7 +304,7 @@ def test_big_vision_as_timm_reads_it(newer, tmp_path):
     if newer:  # a scan over the blocks
         second = {name: arrays.pop(name.replace("_0/", "_1/", 1)) for name in [*arrays] if "encoderblock_0" in name}
         arrays |= {n.replace("block_0", "block", 1): np.stack([arrays.pop(n), part]) for n, part in second.items()}
-    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez(tmp_path / "a.npz", **arrays, **{n.replace("params", "opt/mu"): 0 * part for n, part in arrays.items()})
     options = {"img_size": 64, "embed_dim": 64, "depth": 2, "num_heads": 2, "num_classes": 0, "fc_norm": False}
     pool = {"class_token": newer, "no_embed_class": True, "global_pool": "token" if newer else "avg"}
     model = VisionTransformer(**options, **pool).eval()
@@ -350,12 +351,17 @@ STATE = dict(model_of("plain", 1).state_dict())
         (renamed(STATE, ("blocks.0", "blocks.0._orig_mod")) | STATE, None, "two tensors would be `blocks.0"),
         ({"model": STATE} | below("model.", STATE), None, "two tensors would be `model.cls_token"),
         ({"module": dict.fromkeys(STATE, torch.zeros(0)), "ds_config": {}}, None, "tensors are empty.*zero_to_fp32.py"),
+        (zeros("vision_model.embeddings.class_embedding"), None, "no network that is recognised"),
+        (b"", None, "is empty"),
+        (b"<!DOCTYPE html>", None, "is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1", None, "git lfs pull"),
+        (torch.jit.script(torch.nn.Linear(2, 2)).save_to_buffer(), None, r"TorchScript.*torch.save\(model.state_dict"),
         (model_of("plain", 1), None, r"whole object.*torch.save\(model.state_dict"),
         ({"model": model_of("plain", 1), "epoch": 1}, None, r"no tensors.*torch.save\(model.state_dict"),
     ],
 )  # fmt: skip
 def test_what_is_not_told_is_named(content, key, said, tmp_path):
-    torch.save(content, tmp_path / "a.pth")
+    (tmp_path / "a.pth").write_bytes(content) if isinstance(content, bytes) else torch.save(content, tmp_path / "a.pth")
     with pytest.raises(UserError, match=said):
         read_network(tmp_path / "a.pth", None, STATE, weights_key=key)
 
@@ -366,6 +372,8 @@ def test_a_key_takes_any_prefix(key, tmp_path):
     network = read_network(tmp_path / "a.pth", None, STATE, weights_key=key)
     assert network.name == "mine"
     assert network.others == ("yours",)
+    with pytest.raises(UserError, match=r"its mine \(--weights-key: yours\), does not fit"):
+        create("tiny", weights=str(tmp_path / "a.pth"), weights_key=key, img_size=(64, 32), depth=3)
     assert read_network(tmp_path / "a.pth", None, ["w"], weights_key="mine.net.blocks.0").state.keys() >= {"norm1.bias"}
 
 

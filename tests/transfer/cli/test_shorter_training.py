@@ -12,6 +12,7 @@ from tasks.task import load_facts
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_recipe
 from transfer.cli.options import PretrainRunOptions
 from transfer.cli.recipe_method import method_of
+from transfer.pretrain import main as pretrain
 from transfer.run import main
 
 STEPS = 40
@@ -112,3 +113,11 @@ def test_what_the_program_chooses_is_told(words: str, said: str, capfd: pytest.C
     told = capfd.readouterr().err
     assert told.startswith(said)
     assert bool(told) == bool(said)
+
+
+def test_weights_that_a_pretraining_does_not_take(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nweights: last.ckpt\n")
+    for here in (False, True):
+        assert pretrain(["dino", "--backbone", f"{tmp_path}/mine.yaml", "--dataset", "toy_digits", "--dry-run"]) == 0
+        assert (f"from random weights; --weights {tmp_path}/last.ckpt starts" in capfd.readouterr().err) == here
+        (tmp_path / "last.ckpt").touch()
