@@ -91,6 +91,10 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         state = layout.to_timm(inside, known)
         if len({*known} & inside.keys()) > len({*known} & state.keys()):  # they are the model's own, as EVA's `gamma_1`
             state, layout = inside, LAYOUTS[-1]
+        outer = re.sub(r"[^.]+\.$", "", chosen)  # solo-learn and Lightning keep the classifier beside the network
+        beside = {f"{outer}{title}.{part}": f"head.{part}" for title in ("classifier", "head") for part in ("bias", "weight")}
+        beside = {name: own for name, own in beside.items() if name in tensors and own in {*known} - state.keys()}
+        state |= {own: tensors[name] for name, own in beside.items()}
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # what a damaged file raises depends on where the damage is
@@ -98,7 +102,7 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         reason = "damaged, or it holds Python objects, which are not run" if unsafe else first_line(error)
         raise UserError(f"{path}: cannot be read as {layout.name or 'weights'}: {reason}") from error
     aside = {name for name in state if name not in known and HEADS.match(name)}
-    aside |= {name for name in tensors if not name.startswith((*names, chosen, "optimizer"))}
+    aside |= {name for name in tensors if not name.startswith((*names, chosen, *beside, "optimizer"))}
     facts = _facts_of_transformers(path.parent)
     width = len(state["norm.weight"]) if "norm.weight" in state else 0
     return Network(

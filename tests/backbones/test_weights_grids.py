@@ -55,7 +55,6 @@ LAYOUTS = {"plain": lambda state: state, "dino": dino, "mae": mae}
 GRIDS = {
     # pixels there, pixels here, `weights_size`; whether it loads (None: where the project trains on squares)
     "same": ((64, 64), (64, 64), None, True),
-    "same, twice as wide": ((64, 128), (64, 128), None, True),
     "same, a square number": ((128, 32), (128, 32), None, True),
     "same, stated": ((48, 64), (48, 64), (48, 64), True),
     "square": ((96, 96), (128, 64), None, None),
@@ -64,7 +63,6 @@ GRIDS = {
     "turned": ((128, 64), (64, 128), (128, 64), True),
     "a square number, stated": ((128, 32), (64, 64), (128, 32), True),
     "portrait": ((128, 64), (64, 64), None, False),
-    "landscape": ((64, 128), (96, 96), None, False),
     "stated wrongly": ((64, 64), (128, 64), (128, 64), False),
 }
 

@@ -95,7 +95,7 @@ def test_weights_of_another_model_are_told_once_before_data_is_opened(
     state = {name: tensor for name, tensor in backbone.model.state_dict().items() if name != "norm.weight"}
     torch.save(state, "other.pth")
     datasets = ["--dataset", "toy_cub200", "toy_dtd"] if task == "fewshot" else []
-    assert main([task, *SIZES, *datasets, "--weights", "other.pth"]) == 1
+    assert main([task, *SIZES, *datasets, "--weights", "other.pth", "--weights-size", "32", "32"]) == 1
     message = capsys.readouterr().err
     assert message.count("other.pth does not fit backbone tiny: missing: norm.weight") == 1
 
