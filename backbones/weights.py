@@ -126,10 +126,9 @@ def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
     if config is None or not config.has_weights:
         raise UsageError(f"weights 'timm:{name}': timm has no such weights{did_you_mean(name, list_pretrained())}")
     full = f"{config.architecture}.{config.tag}" if config.tag else str(config.architecture)
-    if config.architecture == spec.arch.split(".")[0]:
-        for flag in ("weights_key", "weights_size", "allow_dropped"):
-            if getattr(spec, flag):
-                raise UsageError(f"--{flag.replace('_', '-')} has no effect on timm:{full}, which timm itself loads")
+    idle = [name for name in ("weights_key", "weights_size", "allow_dropped") if getattr(spec, name)]
+    if idle and config.architecture == spec.arch.split(".")[0]:
+        raise UsageError(f"--{idle[0].replace('_', '-')} has no effect on timm:{full}, which timm itself loads")
     if not config.hf_hub_id:
         raise MissingInput(
             f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}"

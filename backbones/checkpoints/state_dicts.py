@@ -91,9 +91,7 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         state = layout.to_timm(inside, known)
         if len({*known} & inside.keys()) > len({*known} & state.keys()):  # they are the model's own, as EVA's `gamma_1`
             state, layout = inside, LAYOUTS[-1]
-        outer = re.sub(r"[^.]+\.$", "", chosen)  # solo-learn and Lightning keep the classifier beside the network
-        beside = {f"{outer}{title}.{part}": f"head.{part}" for title in ("classifier", "head") for part in ("bias", "weight")}
-        beside = {name: own for name, own in beside.items() if name in tensors and own in {*known} - state.keys()}
+        beside = _heads_beside(tensors, chosen, {*known} - state.keys())
         state |= {own: tensors[name] for name, own in beside.items()}
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
@@ -211,6 +209,13 @@ def _choose(
     held = f"its networks: {', '.join(names.values())}" if names else f"it holds {entries}; {some}"
     wrong = "which network is meant?" if best else f"holds no network {key or 'that is recognised'}"
     raise UserError(f"{wrong}; {held}; --weights-key NAME takes one by its name or the prefix of its tensors")
+
+
+def _heads_beside(tensors: Collection[str], chosen: str, wanted: Collection[str]) -> dict[str, str]:
+    """Return the names of a classifier that solo-learn or Lightning keeps beside a network, each with the model's."""
+    outer, heads = re.sub(r"[^.]+\.$", "", chosen), [name for name in wanted if name.startswith("head.")]
+    names = {outer + name.replace("head", title): name for title in ("head", "classifier") for name in heads}
+    return {name: names[name] for name in names if name in tensors}
 
 
 def _facts_of_transformers(folder: Path) -> dict[str, Any]:
