@@ -33,8 +33,6 @@ _PARTS = {
     "rep_size": r"pre_logits\.",
 }
 """Where the tensors of each part are that can be of another kind than in the weights."""
-_OF_ANY_SHAPE = ("", "lightly", "mmpretrain", "TransReID")
-"""Layouts whose projects do not train on squares alone."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,8 @@ def read_weights(
         raise UserError(f"{located.path}: {network.layout} with {network.heads} heads; {spec.name} has {heads[0]}")
     stated = exports.image_size(config) if config and spec.kind != "user" else None
     size = spec.weights_size or stated
-    squares = bool(located.timm_name) or network.layout not in _OF_ANY_SHAPE
+    # the projects of these do not train on squares alone
+    squares = bool(located.timm_name) or network.layout not in ("", "lightly", "mmpretrain", "TransReID")
     try:
         old, new = source_grid(network.state, model, size, squares=squares), grid_of(model)
         network = replace(network, state=fit_channels(fit_positions(network.state, model, old), model))
@@ -180,12 +179,10 @@ def read_weights(
 
 def _describe(old: "Grid", new: "Grid", *, known: bool) -> str:
     """Return what was done to positions, where another grid is possible or theirs changed."""
-    square = math.isqrt(old[0] * old[1]) ** 2 == old[0] * old[1]
-    if old == new and (known or old[0] == old[1] or not square):
-        return ""
-    text = f"{old[0]} x {old[1]}" + (f" -> {new[0]} x {new[1]}" if old != new else "")
-    hint = "" if known or old != new else " (--weights-size H W if its images had another shape)"
-    return text + hint
+    if old != new:
+        return f"{old[0]} x {old[1]} -> {new[0]} x {new[1]}"
+    square = math.isqrt(old[0] * old[1]) ** 2 == old[0] * old[1] and old[0] != old[1]
+    return f"{old[0]} x {old[1]} (--weights-size H W if its images had another shape)" if square and not known else ""
 
 
 def load_weights(

@@ -107,7 +107,8 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         state={name: tensor for name, tensor in state.items() if name not in aside},
         layout=layout.name,
         name=names.get(chosen, chosen.rstrip(".")) if len(names) > 1 else "",
-        others=tuple(name for prefix, name in names.items() if prefix != chosen),
+        others=tuple(name for prefix, name in names.items() if prefix != chosen)
+        + tuple(f"{name}, which has no names" for name in tensors if name.endswith("shadow_params")),
         statistics=facts.get("statistics", layout.statistics),
         left_out=tuple(sorted(aside)),
         heads=facts.get("heads", layout.heads.get(width)),
@@ -169,6 +170,8 @@ def _flattened(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, T
             yield f"{prefix}{key}", value
         elif isinstance(value, Mapping):
             yield from _flattened(value, f"{prefix}{key}.")
+        elif key == "shadow_params":  # an average whose tensors have no names, as of torch_ema and diffusers
+            yield f"{prefix}{key}", torch.zeros(0)
 
 
 def _find_networks(tensors: Mapping[str, Tensor], known: Collection[str]) -> tuple[Layout, dict[str, str]]:

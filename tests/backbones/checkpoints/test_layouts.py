@@ -378,6 +378,8 @@ def test_a_key_takes_any_prefix(key, tmp_path):
 def test_a_network_around_another_is_that_without_it(tmp_path):
     torch.save(STATE | below("ema.", STATE), tmp_path / "a.pth")
     assert read_network(tmp_path / "a.pth", None, STATE).name == "ema"
+    torch.save({"model": STATE, "ema": {"decay": 0.9, "shadow_params": [*STATE.values()]}}, tmp_path / "b.pth")
+    assert read_network(tmp_path / "b.pth", None, STATE).others == ("ema.shadow_params, which has no names",)
     assert read_network(tmp_path / "a.pth", None, STATE, weights_key="top level").state.keys() == STATE.keys()
 
 
