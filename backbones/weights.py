@@ -57,8 +57,6 @@ def find_weights(spec: BackboneSpec) -> Located:
         UserError: the weights are not on this machine; the message says how to get them.
     """
     source = spec.weights
-    if spec.allow_dropped and spec.load != "partial":
-        raise UsageError("--allow-dropped has no effect without --load partial")
     if source in ("random", "live") and live_modules.is_live(spec.arch):
         return Located(None, live_modules.find(spec.arch).weights_id)
     if source == "random":

@@ -205,7 +205,6 @@ def test_a_repository_of_the_hub(tmp_path, monkeypatch):
         ("dino_s16", "config", UserError, "hf download timm/vit_small_patch16_224.dino"),
         ("tiny", "hf-hub:me/mine@v1", UserError, "hf download me/mine --revision v1"),
         ("vit_small_patch16_224", {"weights_key": "a"}, UsageError, "no effect on timm:vit_small"),
-        ("tiny", {"allow_dropped": True}, UsageError, "no effect without --load partial"),
     ],
 )
 def test_weights_that_are_not_there(name, weights, kind, said, tmp_path, monkeypatch):

@@ -56,11 +56,9 @@ GRIDS = {
     # pixels there, pixels here, `weights_size`; whether it loads (None: where the project trains on squares)
     "same": ((64, 64), (64, 64), None, True),
     "same, a square number": ((128, 32), (128, 32), None, True),
-    "same, stated": ((48, 64), (48, 64), (48, 64), True),
     "square": ((96, 96), (128, 64), None, None),
     "square, stated": ((96, 96), (128, 64), (96, 96), True),
     "stated": ((128, 64), (64, 64), (128, 64), True),
-    "turned": ((128, 64), (64, 128), (128, 64), True),
     "a square number, stated": ((128, 32), (64, 64), (128, 32), True),
     "portrait": ((128, 64), (64, 64), None, False),
     "stated wrongly": ((64, 64), (128, 64), (128, 64), False),
@@ -214,7 +212,6 @@ STATISTICS = {
     "given, others": ("vit_tiny", {"mean": HALF[0], "std": HALF[1]}, dino, HALF, "as configured, not those of DINO"),
     "grey": ("tiny", {"in_chans": 1}, dino, ((0.449,), (0.226,)), ""),
     "mean alone": ("vit_tiny", {"mean": HALF[0]}, dino, (HALF[0], IMAGENET_STD), "DINO but for the configured mean"),
-    "configured": ("tiny", {}, dict, IMAGENET, ""),
 }
 
 

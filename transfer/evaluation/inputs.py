@@ -86,6 +86,8 @@ def open_dataset(spec: DatasetSpec, command: Command, task: Task) -> Any:
 
 def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[BackboneSpec, str, dict[str, Any]]:
     """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
+    if command.run.allow_dropped and spec.load != "partial":
+        raise UsageError("--allow-dropped has no effect without --load partial")
     allowed = command.run.allow_dropped or spec.allow_dropped
     spec = replace(spec, allow_modified=command.run.allow_modified, allow_dropped=allowed)
     try:

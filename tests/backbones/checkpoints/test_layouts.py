@@ -187,7 +187,6 @@ ROWS = {
         "model": beside("teacher.backbone.", dinov3(s), "gram_teacher.backbone.", dinov3(r))
     }),
     "mae": ("plain", "MAE", "", IMAGENET, lambda s, r: {"model": mae(s), **FACTS}),
-    "mae encoder": ("plain", "", "", None, lambda s, r: {"model": s}),
     "transformers": ("plain", "ViT of transformers", "", None, lambda s, r: transformers_vit(s)),
     "transformers deit": ("distilled", "ViT of transformers", "", None, lambda s, r: renamed(
         transformers_vit(s, "deit.") | zeros("distillation_classifier.bias"), ("^classifier", "cls_classifier")

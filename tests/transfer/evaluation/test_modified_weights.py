@@ -49,6 +49,7 @@ def test_what_is_taken_of_a_file_is_said_and_recorded_and_what_is_dropped_is_ref
     command = ["knn", "--backbone", "vit_tiny", "--weights", str(tmp_path / "w.pth"), "--load", "partial", *QUICK]
     command += ["--out", str(tmp_path / "runs"), "--weights-size", "96", "96"]
     assert "without a place in the model: blocks.*.ls1. " in refused(command, capsys)
+    assert run([*command, "--allow-dropped", "--load", "strict"]) == 2
     assert run([*command, "--allow-dropped"]) == 0
     line = (
         f"weights {tmp_path}/w.pth: plain state dict; positions 6 x 6 -> 2 x 2; mean and std of ImageNet, not known to "
