@@ -80,12 +80,12 @@ class Run(store.Run):
         from backbones.backbone import create
         from backbones.spec import BackboneSpec
 
-        spec = BackboneSpec.from_dict(self.record.backbone)
+        given = self.record.backbone
         if export_folder(str(self.folder / EXPORT)) is not None:
-            return create(spec, weights=str(self.weights), load="strict", **overrides)
-        if self.record.cost.get("images_per_second"):
+            given = given | {"weights": str(self.weights), "load": "strict", "weights_key": None, "weights_size": None}
+        elif self.record.cost.get("images_per_second"):
             raise MissingInput(self._without_weights)
-        return create(spec, **overrides)
+        return create(BackboneSpec.from_dict(given), **overrides)
 
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of `history.jsonl`: statistics of training steps, and of validations."""
