@@ -30,7 +30,7 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
         try:
             os.stat(path)  # noqa: PTH116 (called 100,000 times)
         except OSError as error:
-            missing.append(f"{path}: {error.strerror}")
+            missing.append(f"{os.path.normpath(path)}: {error.strerror}")
     if missing:
         hint = f"\n{listed_in} names them: extract the archive of the images again" if listed_in else ""
         raise UserError(f"{name}: {len(missing)} file(s) of the data set cannot be opened{_list_some(missing)}{hint}")
