@@ -132,11 +132,11 @@ class _MappingStandIn:
 
 def _load(read: bytes) -> Mapping[str, Any]:
     """Return the contents of a safetensors, .npz or PyTorch file, told by its bytes; none of the code in it runs."""
+    if read[8:9] == b"{" and int.from_bytes(read[:8], "little") <= len(read):
+        return load(read)
     for start, what in _NO_WEIGHTS.items():
         if read[: len(start) or None] == start:
             raise UserError(f"is {what}")
-    if read[8:9] == b"{" and int.from_bytes(read[:8], "little") <= len(read):
-        return load(read)
     files = zipfile.ZipFile(io.BytesIO(read)).namelist() if zipfile.is_zipfile(io.BytesIO(read)) else []
     if any("/code/" in name for name in files):
         raise UserError(f"is a TorchScript program, which is not run; {_SAVE}, or give timm's or open_clip's file")

@@ -87,8 +87,8 @@ class Command:
         if named and not self.resolved(from_scratch, attention="softmax").qk_norm:
             default = f"as --attention {spec.attention} has it by default"
             lines.append(f"qk_norm: on, {default}; --qk-norm False for the other")
-        others = self.resolved(from_scratch=False).weights
-        if from_scratch and self.backbone.weights == "config" and Path(others).exists():
+        others = self.resolved(from_scratch=False).weights if from_scratch else ""
+        if others and self.backbone.weights == "config" and Path(others).exists():
             lines.append(f"pretraining starts from random weights; --weights {others} starts from those of {spec.name}")
         return lines
 
