@@ -54,9 +54,9 @@ _VIT: dict[str, Any] = {
     "depth": None,
     "pool": "cls",
     "pos": "learned",
-    "pos_resample": "antialias",
-    "class_position": True,
-    "rep_size": False,
+    "pos_embed_interp": "antialias",
+    "cls_pos_embed": True,
+    "pre_logits": False,
     "init": "deit",
     "qk_norm": None,
     "gate": "off",
@@ -64,7 +64,7 @@ _VIT: dict[str, Any] = {
     "length": "tokens",
     "train_size": (224, 224),
 }
-_VOLO: dict[str, Any] = {"stem": "patchify", "ffn": "mlp", "patch": 8, "pos_resample": "antialias"}
+_VOLO: dict[str, Any] = {"stem": "patchify", "ffn": "mlp", "patch": 8, "pos_embed_interp": "antialias"}
 ARCHITECTURE_FIELDS = tuple(_VIT)
 "all fields that only some architectures take"
 
@@ -79,7 +79,7 @@ def default_fields(arch: str) -> dict[str, Any]:
         return dict(_VOLO)
     if ".py:" in arch or arch.startswith("live:"):
         return {}
-    return {"pool": None, "pos_resample": "antialias"} if arch.split(".")[0] in plain_vits() else {"pool": None}
+    return {"pool": None, "pos_embed_interp": "antialias"} if arch.split(".")[0] in plain_vits() else {"pool": None}
 
 
 def changes_tensors(key: str, *values: Any) -> bool:
@@ -91,7 +91,7 @@ def changes_tensors(key: str, *values: Any) -> bool:
     """
     if key == "alpha":
         return "learned" in values
-    return key not in ("init", "train_size", "pos_resample", "length")
+    return key not in ("init", "train_size", "pos_embed_interp", "length")
 
 
 @lru_cache

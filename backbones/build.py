@@ -206,10 +206,10 @@ def _create_timm_model(
         name = f"local-dir:{located.folder}"
     options = {**source, "in_chans": spec.in_chans, "drop_path_rate": spec.drop_path or None}
     # released weights come at their own size first: timm would bring their positions to another one in its own way
-    later = size if source and spec.pos_resample else None
+    later = size if source and spec.pos_embed_interp else None
     model = _create_at_size(name, None if later else size, options, spec)
-    if spec.pos_resample:
-        set_resampling(model, spec.pos_resample)
+    if spec.pos_embed_interp:
+        set_resampling(model, spec.pos_embed_interp)
     if later:
         model.set_input_size(later)
     released = dict(model.state_dict()) if source else None

@@ -1,6 +1,6 @@
 """Errors that are meant for the user: one message that says what was wrong, where, and how to fix it.
 
-`tell` prints them, and makes control characters visible, which a terminal obeys.
+`print_safe` prints them, and makes control characters visible, which a terminal obeys.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ def visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
-def tell(text: object = "", *, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
+def print_safe(text: object = "", *, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
     """Print a text, and make the control characters visible that names of strangers may hold; a terminal obeys them."""
     print(visible_lines(str(text)), file=file, end=end, flush=flush)
 

@@ -26,7 +26,7 @@ RESAMPLINGS: dict[str, dict[str, Any]] = {
     "bilinear": {"mode": "bilinear"},
     "corners": {"mode": "bilinear", "align_corners": True},
 }
-"what `pos_resample` can be, as options of torch's interpolation; see `resample_positions`"
+"what `pos_embed_interp` can be, as options of torch's interpolation; see `resample_positions`"
 
 
 def sincos2d(height: int, width: int, dim: int) -> Tensor:
@@ -145,7 +145,7 @@ def fit_positions(state: dict[str, Tensor], model: Any, old: Grid | None) -> dic
 
 def resampling_of(model: Any) -> str:
     """Return how a model resamples its positions; timm's way if the model does not say."""
-    return getattr(model, "pos_resample", "antialias")
+    return getattr(model, "pos_embed_interp", "antialias")
 
 
 def patch_positions(model: Any, grid: Grid) -> Tensor:
@@ -181,7 +181,7 @@ def resize_positions(model: Any, img_size: Any = None, patch_size: Any = None) -
 
 def set_resampling(model: Any, way: str) -> None:
     """Make one of timm's plain ViTs resample its positions in this way, wherever it does."""
-    model.pos_resample = way
+    model.pos_embed_interp = way
     model._pos_embed, model.set_input_size = MethodType(add_positions, model), MethodType(resize_positions, model)
 
 

@@ -18,7 +18,7 @@ from backbones.stems import find_stem
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-LEFT_TO_RECIPES = ("pos_resample",)
+LEFT_TO_RECIPES = ("pos_embed_interp",)
 """Fields that a recipe may say for those architectures that take them; no flag of a user's is dropped so."""
 
 
@@ -41,11 +41,11 @@ class BackboneSpec:
     pool: str | None = None
     "cls; gap: mean over the tokens of a model without class token; mean: over the patch tokens of a model with one"
     pos: str | None = None
-    pos_resample: str | None = None
+    pos_embed_interp: str | None = None
     "how positions are brought to the grids of other image sizes: see `positions.resample_positions`"
-    class_position: bool | None = None
+    cls_pos_embed: bool | None = None
     "whether the class token has a position too; else positions are added before it joins (big_vision)"
-    rep_size: bool | None = None
+    pre_logits: bool | None = None
     "a dense layer and tanh behind the pooling, whose output is the representation (big_vision)"
     init: str | None = None
     "deit | bigvision"
@@ -172,7 +172,7 @@ def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
     if "attention" in given and spec.attention and spec.qk_norm == default_qk_norm(spec.attention):
         given.setdefault("qk_norm", None)
     if "arch" in given:
-        given.setdefault("pos_resample", None)
+        given.setdefault("pos_embed_interp", None)
     files = {part: sha for part, sha in spec.files.items() if part not in given} | files
     return _with_defaults(replace(spec, **given, files=files))
 
@@ -236,7 +236,7 @@ def _fields_over_recipe(folder: Path) -> dict[str, Any]:
     """Return the fields of an exported folder that no recipe overrules: all but the resampling of positions in its
     training.
     """
-    return {key: value for key, value in _exported_fields(folder).items() if key != "pos_resample"}
+    return {key: value for key, value in _exported_fields(folder).items() if key != "pos_embed_interp"}
 
 
 def _exported_fields(folder: Path) -> dict[str, Any]:
@@ -312,7 +312,9 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
             takers = ", ".join(name for name in ARCHS if key in archs.default_fields(name))
             raise UsageError(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; of ours {takers} take it")
     if spec.arch not in ARCHS:
-        return with_statistics(replace(spec, pos_resample=spec.pos_resample or defaults.get("pos_resample")), {})
+        return with_statistics(
+            replace(spec, pos_embed_interp=spec.pos_embed_interp or defaults.get("pos_embed_interp")), {}
+        )
     missing = {key: value for key, value in defaults.items() if getattr(spec, key) is None}
     spec = with_statistics(replace(spec, **missing), _mean_and_std(spec))
     assert spec.stem

@@ -13,13 +13,13 @@ USER_PARTS = ("arch", "stem", "attention", "ffn")
 _CHOICES = {
     "pool": ("cls", "gap", "mean"),
     "pos": ("learned", "sincos2d"),
-    "pos_resample": ("antialias", "bicubic", "dino", "bilinear", "corners"),
+    "pos_embed_interp": ("antialias", "bicubic", "dino", "bilinear", "corners"),
     "init": ("deit", "bigvision"),
     "length": ("tokens", "image", "train"),
     "gate": ("off", "sigmoid", "silu", "linear"),
     "load": ("strict", "partial"),
 }
-_FLAGS = ("qk_norm", "rep_size", "class_position", "allow_dropped")
+_FLAGS = ("qk_norm", "pre_logits", "cls_pos_embed", "allow_dropped")
 
 
 def parse_field(key: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ its own keys and values, and the queries of all:
 so 2 collectives against 3 forward, and 2 backward in both. Every operation's gradient is that of the sum of the ranks'
 losses, so that DDP's mean over all ranks gives each parameter the gradient that one process would.
 
-Letters: B images, N tokens in all, n of this rank, D channels, d = head_dim.
+Shapes: B images, N tokens in all, n of this rank, D channels, d = head_dim.
 """
 
 from collections.abc import Callable

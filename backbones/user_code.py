@@ -116,7 +116,7 @@ def check_allowed(text: str) -> None:
     if is_user_part(text) and not is_allowed(located := locate(text)):
         raise UserError(
             f"{located}: named by the record alone, and no file runs that you have not named; read it, then give "
-            f"`python -m transfer.verify RUN --code {located}`"
+            f"`python -m transfer.verify RUN --trust-code {located}`"
         )
 
 

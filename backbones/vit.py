@@ -49,9 +49,9 @@ class ViT(VisionTransformer):
         pool: "cls"; "gap": mean over the tokens of a model without class token; "mean": over the patch tokens of a
             model with one. The final norm stands before the pooling in all three.
         pos: "learned", or "sincos2d", fixed (MoCo v3's form).
-        pos_resample: how positions are brought to the grids of other image sizes, see `positions.resample_positions`.
-        class_position: False adds the positions before the class token joins, which then has none.
-        rep_size: a dense layer and tanh behind the pooling, whose output is the representation (big_vision).
+        pos_embed_interp: how positions are interpolated to another grid, see `positions.resample_positions`.
+        cls_pos_embed: False adds the positions before the class token joins, which then has none.
+        pre_logits: a dense layer and tanh behind the pooling, whose output is the representation (big_vision).
         init: "deit" or "bigvision", see `init_weights`.
         qk_norm, gate, alpha, length: options of `attention.Attention`; `qk_norm=None`: as `spec.default_qk_norm` says.
         train_size: (H, W) in pixels at pretraining, whose token count is L with `length="train"`.
@@ -69,9 +69,9 @@ class ViT(VisionTransformer):
         patch_size: int = 16,
         pool: str = "cls",
         pos: str = "learned",
-        pos_resample: str = "antialias",
-        class_position: bool = True,
-        rep_size: bool = False,
+        pos_embed_interp: str = "antialias",
+        cls_pos_embed: bool = True,
+        pre_logits: bool = False,
         init: str = "deit",
         qk_norm: bool | None = None,
         gate: str = "off",
@@ -86,13 +86,13 @@ class ViT(VisionTransformer):
         for option in options.keys() & _NOT_OURS:
             raise TypeError(f"`{option}` does not reach the exchangeable parts of this model")
         parts = {"embed_layer": partial(StemEmbed, stem), "mlp_layer": _mlp_layer(ffn, device, dtype)}
-        options = _timm_options(pool, global_pool, class_position) | parts | options
+        options = _timm_options(pool, global_pool, cls_pos_embed) | parts | options
         super().__init__(img_size, patch_size, embed_dim=embed_dim, depth=depth, num_heads=num_heads, **options)
         height, width = (train_size, train_size) if isinstance(train_size, int) else train_size
         train_tokens = (height // patch_size) * (width // patch_size) + self.num_prefix_tokens
-        self.pos, self.init, self.pos_resample = pos, init, pos_resample
+        self.pos, self.init, self.pos_embed_interp = pos, init, pos_embed_interp
         dense = make_on(device, dtype, lambda: _dense(embed_dim))  # always, so that a seed draws the same other weights
-        self.pre_logits = dense if rep_size else nn.Identity()
+        self.pre_logits = dense if pre_logits else nn.Identity()
         qk_norm = default_qk_norm(attention) if qk_norm is None else qk_norm
         attention_options = {"gate": gate, "alpha": alpha, "length": length, "train_tokens": train_tokens}
         make = partial(make_attention, attention, embed_dim, num_heads, qk_norm=qk_norm, **attention_options)
@@ -149,12 +149,12 @@ class ViT(VisionTransformer):
         return x if pre_logits else self.head(x)
 
 
-def _timm_options(pool: str, global_pool: str | None, class_position: bool) -> dict[str, Any]:
+def _timm_options(pool: str, global_pool: str | None, cls_pos_embed: bool) -> dict[str, Any]:
     """Return the options of timm's class in which ours differ from its defaults."""
     return {
         "global_pool": POOLS[pool] if global_pool is None else global_pool,
         "class_token": pool != "gap",
-        "no_embed_class": not class_position,
+        "no_embed_class": not cls_pos_embed,
         "fc_norm": False,
         "norm_layer": partial(nn.LayerNorm, eps=1e-6),
         "weight_init": "skip",

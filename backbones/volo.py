@@ -42,7 +42,7 @@ class VOLO(TimmVOLO):
 
     Args:
         stem, ffn: names in `stems.py` and `ffn.py`, or `path/to/file.py:Name`. Only the FFNs of `FFN_REPLACED` change.
-        pos_resample: how positions are brought to the grids of other image sizes, see `positions.resample_positions`.
+        pos_embed_interp: how positions are interpolated to another grid, see `positions.resample_positions`.
     """
 
     patch_embed: Any
@@ -55,7 +55,7 @@ class VOLO(TimmVOLO):
         embed_dims: tuple[int, ...],
         stem: str = "patchify",
         ffn: str = "mlp",
-        pos_resample: str = "antialias",
+        pos_embed_interp: str = "antialias",
         patch_size: int = 8,
         img_size: Any = 224,
         in_chans: int = 3,
@@ -72,7 +72,7 @@ class VOLO(TimmVOLO):
             dtype=dtype,
             **options,
         )
-        self.pos_resample = pos_resample
+        self.pos_embed_interp = pos_embed_interp
         self.patch_embed = StemEmbed(
             stem,
             img_size=img_size,
@@ -161,7 +161,7 @@ class VOLO(TimmVOLO):
         outputs = []
         for index, stage in enumerate(self.network):
             if index == 2:  # after the outlookers and the downsampling
-                x = self.pos_drop(x + resample_positions(self.pos_embed, x.shape[1:3], self.pos_resample))
+                x = self.pos_drop(x + resample_positions(self.pos_embed, x.shape[1:3], self.pos_embed_interp))
             x = checkpoint(stage, x) if self.grad_checkpointing else stage(x)
             if index in self.stage_ends:
                 outputs.append(x)

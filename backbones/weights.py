@@ -30,7 +30,7 @@ _PARTS = {
     "gate": r".*\.attn\.gate\.",
     "qk_norm": r".*\.attn\.[qk]_norm\.",
     "ffn": r".*\.(mlp|norm2)\.",
-    "rep_size": r"pre_logits\.",
+    "pre_logits": r"pre_logits\.",
 }
 """Where the tensors of each part are that can be of another kind than in the weights."""
 

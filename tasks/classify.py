@@ -1,6 +1,6 @@
 """Accuracy of a trained classifier on a validation split. Nothing is trained.
 
-Letters: C classes of the weights, S classes of the data.
+Shapes: C classes of the weights, S classes of the data.
 """
 
 import time
@@ -47,12 +47,12 @@ class Classify(ClassifyFacts):
         assert dataset.val is not None
         start = time.monotonic()
         backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
         columns, remark = choose_columns(backbone, dataset)
         for text in filter(None, (remark, other_view(backbone, options))):
             context.note(text)
-        transform = eval_transform(options.size, options.resize, view=options.view)
-        outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch, columns=columns)
+        transform = eval_transform(options.size, options.resize, view=options.resize_mode)
+        outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch_size, columns=columns)
         context.cost.eval_seconds += time.monotonic() - start
         return self.rescore(outcomes), outcomes
 
@@ -89,10 +89,10 @@ def other_view(backbone: Backbone, options: ClassifyOptions) -> str:
         return ""
     view = "area" if trained.get("augment") == "bigvision" else "bicubic"
     theirs = trained["size"], shorter_side(trained["size"], trained.get("resize")), view
-    if theirs == (options.size, shorter_side(options.size, options.resize), options.view):
+    if theirs == (options.size, shorter_side(options.size, options.resize), options.resize_mode):
         return ""
     size, resize, view = theirs
-    return f"the run that made these weights scored another view: --size {size} --resize {resize} --view {view}"
+    return f"the run that made these weights scored another view: --size {size} --resize {resize} --resize-mode {view}"
 
 
 def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:
@@ -120,7 +120,7 @@ def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:
 def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: str) -> UserError:
     return UserError(
         f"{backbone.spec.weights} was trained for other classes than those of {dataset.name}: {difference}. Name the "
-        "data set that it was trained on, or train a new classifier on these features: linear or finetune"
+        "dataset that it was trained on, or train a new classifier on these features: linear or finetune"
     )
 
 

@@ -1,6 +1,6 @@
 """Object detection: fine-tune a backbone within a detector of mmdetection, score boxes and masks as COCO does.
 
-The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.16527). Letters: N images.
+The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.16527). Shapes: N images.
 """
 
 import json
@@ -57,12 +57,14 @@ class Detect(DetectFacts):
 
     def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
         """Check that mmdetection is installed and that the detector can be built around this backbone."""
-        context.micro_batch(options.batch, options.grad_accum_steps)
+        context.micro_batch(options.batch_size, options.grad_accum_steps)
         if options.epochs:
             assert dataset.train is not None
             usable = int(dataset.train.with_objects().sum())
-            if usable < options.batch:
-                raise UsageError(f"--batch {options.batch}: {dataset.name} has {usable} training images with objects")
+            if usable < options.batch_size:
+                raise UsageError(
+                    f"--batch-size {options.batch_size}: {dataset.name} has {usable} training images with objects"
+                )
         else:
             check_head(spec, "detect")
             shared_classes(spec, dataset)
@@ -90,7 +92,7 @@ class Detect(DetectFacts):
             context.note(str(shared))
             context.details["classes"] = shared.facts()
         learner = make_learner(spec, shared.predicted if shared else dataset, detector, options)
-        images = context.micro_batch(options.batch, options.grad_accum_steps)
+        images = context.micro_batch(options.batch_size, options.grad_accum_steps)
         context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
         context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
         context.details["versions"] = mmlab.versions()
@@ -140,8 +142,8 @@ class Detect(DetectFacts):
             data.val,
             options.size,
             context,
-            batch_size=options.eval_batch,
-            padded=options.view == "jitter",
+            batch_size=options.eval_batch_size,
+            padded=options.resize_mode == "jitter",
         )
         if shared:
             results = [result for result in results if result["category_id"] != shared.dropped]
@@ -191,13 +193,13 @@ def _learner(
     maps = make_maps(
         backbone,
         MapOptions(
-            taps=_taps(backbone, options) if options.pyramid == "taps" else (-1,),
+            out_indices=_taps(backbone, options) if options.pyramid == "taps" else (-1,),
             window=options.window,
             padding=options.window_padding,
             global_blocks=options.global_blocks,
             relative=options.relative,
             grid=(options.size[0] // backbone.stride, options.size[1] // backbone.stride),
-            checkpoint=options.checkpoint,
+            grad_checkpointing=options.grad_checkpointing,
         ),
     )
     built = build_detector(detector, maps, options.pyramid, classes)
@@ -206,22 +208,22 @@ def _learner(
 
 def _taps(backbone: Backbone, options: DetectOptions) -> tuple[int, ...]:
     depth = len(getattr(backbone.model, "blocks", ()))
-    if options.taps and not is_plain(backbone):
-        raise UsageError(f"--taps: {backbone.spec.name} is no plain ViT, whose blocks could be named")
+    if options.out_indices and not is_plain(backbone):
+        raise UsageError(f"--out-indices: {backbone.spec.name} is no plain ViT, whose blocks could be named")
     if is_plain(backbone) and depth < 4:
         raise UsageError(f"--pyramid taps takes four blocks, {backbone.spec.name} has {depth}: --pyramid simple")
-    return options.taps or quarters(backbone)
+    return options.out_indices or quarters(backbone)
 
 
 def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context) -> RunLoader:
     """Return a loader of shuffled batches of the images that have objects to train on."""
     assert data.train is not None
     split = data.train.select(data.train.with_objects())
-    transforms = train_transforms(options.view, options.size, options.flip, detector.masks)
+    transforms = train_transforms(options.resize_mode, options.size, options.flip, detector.masks)
     images = DetectionImages(split, transforms, seed=context.seed)
 
     def batches(epoch: int) -> list[list[int]]:
-        return shuffled_batches(len(images), options.batch, seed=context.seed, epoch=epoch)
+        return shuffled_batches(len(images), options.batch_size, seed=context.seed, epoch=epoch)
 
     return context.loader(images, batches, parts=options.grad_accum_steps, collate=collate)
 

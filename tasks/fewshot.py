@@ -2,7 +2,7 @@
 
 The protocol is that of big_vision (evaluators/fewshot_lsr.py and configs/common_fewshot.py of its repository), used by
 "Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586): regularised least squares on the representation
-of the images, nested support sets. Letters: M test images.
+of the images, nested support sets. Shapes: M test images.
 """
 
 import time
@@ -55,9 +55,9 @@ class Fewshot(FewshotFacts):
             context.note("with given weights the seed changes nothing: the support sets are those of --draws")
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
         sets = options.support_sets(dataset)
-        extractor = Extractor(backbone, feature_settings(options), context, options.eval_batch)
+        extractor = Extractor(backbone, feature_settings(options), context, options.eval_batch_size)
         features = self._extract(extractor, dataset, sets)
         self._describe(sets, dataset, context)
         features.check(context)
@@ -111,7 +111,7 @@ class Fewshot(FewshotFacts):
 def feature_settings(options: FewshotOptions) -> Features:
     """Return the settings of the extracted features."""
     assert options.resize is not None
-    return Features(size=options.size, resize=options.resize, view=options.view, block=options.block)
+    return Features(size=options.size, resize=options.resize, view=options.resize_mode, block=options.block)
 
 
 def probe_fit(options: FewshotOptions) -> Fit:

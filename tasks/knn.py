@@ -44,8 +44,8 @@ class Knn(KnnFacts):
         start = time.monotonic()
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
-        transform = eval_transform(options.size, options.resize, view=options.view)
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+        transform = eval_transform(options.size, options.resize, view=options.resize_mode)
         ranks = knn_class_ranks(
             backbone,
             dataset,
@@ -53,7 +53,7 @@ class Knn(KnnFacts):
             context,
             k=[options.k, *options.other_k],
             temperature=options.temperature,
-            batch_size=options.eval_batch,
+            batch_size=options.eval_batch_size,
             must_vary=True,
         )
         context.cost.eval_seconds += time.monotonic() - start

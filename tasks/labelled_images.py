@@ -1,6 +1,6 @@
-"""Base of the tasks on labelled images: a data set with a validation split, the scored view, top-1 and top-5.
+"""Base of the tasks on labelled images: a dataset with a validation split, the scored view, top-1 and top-5.
 
-Letters: M images, C classes.
+Shapes: M images, C classes.
 """
 
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ class ViewOptions:
     """Height and width of the centre crop in pixels."""
     resize: int | None
     """Shorter side of the image before that crop. None: floor(size / 0.875)."""
-    eval_batch: int
+    eval_batch_size: int
     """Images per batch where nothing is trained, per rank."""
 
     def __post_init__(self) -> None:
         getattr(super(), "__post_init__", lambda: None)()
-        check_ranges(self, 1, None, "size", "resize", "eval_batch")
+        check_ranges(self, 1, None, "size", "resize", "eval_batch_size")
         if self.resize is not None and self.resize < self.size:
             raise UsageError(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
 
@@ -71,19 +71,19 @@ class Classification(Task):
     trains = True
 
     def open(
-        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
+        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool
     ) -> ClassificationData:
         """Open labelled images with a validation split, and a training split if the task needs it.
 
         Raises:
-            UsageError: a data set of another kind.
+            UsageError: a dataset of another kind.
             UserError: a split is missing or damaged.
         """
         chosen = {
             name: getattr(options, name) for name in ("label_fraction", "fraction_seed") if hasattr(options, name)
         }
         trained = self.trains and getattr(options, "epochs", None) != 0
-        chosen |= {"subset": subset, "skip_unreadable": skip_unreadable, "trained": trained}
+        chosen |= {"subset": subset, "drop_corrupt": drop_corrupt, "trained": trained}
         data = open_classification(spec, root, **chosen)
         for split in ("val", "train")[: 1 + self.trains]:
             data.needed(split, self.name)

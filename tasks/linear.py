@@ -49,19 +49,19 @@ class Linear(LinearFacts):
         check_classes(dataset)
         assert dataset.train is not None
         backbone = create(spec, img_size=options.size, weights="random", load="strict")
-        if isinstance(backbone.model, VisionTransformer) and options.blocks > backbone.depth:
-            raise UsageError(f"--blocks {options.blocks}: backbone {spec.name} has {backbone.depth}")
+        if isinstance(backbone.model, VisionTransformer) and options.n_last_blocks > backbone.depth:
+            raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
         if options.avgpool and not isinstance(backbone.model, VisionTransformer):
             raise UsageError(
                 f"--avgpool: backbone {spec.name} ({spec.arch}) is no plain vision transformer; leave it out"
             )
         if not options.epochs:
             check_head(spec, "linear")
-        elif len(dataset.train) < options.batch:
+        elif len(dataset.train) < options.batch_size:
             raise UserError(
-                f"{dataset.name}: {len(dataset.train)} training images, but a step takes --batch {options.batch}"
+                f"{dataset.name}: {len(dataset.train)} training images, a step takes --batch-size {options.batch_size}"
             )
-        context.micro_batch(options.batch, options.grad_accum_steps)
+        context.micro_batch(options.batch_size, options.grad_accum_steps)
         learner = LinearLearner(backbone.pooled, 1, dataset.train.labels, len(dataset.classes))
         freeze_others(learner, options.trainable)
 
@@ -73,12 +73,12 @@ class Linear(LinearFacts):
         assert dataset.val is not None
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
-        encode, dim = make_encoder(backbone, options.blocks, options.avgpool, context)
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+        encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
         learner = LinearLearner(encode, dim, dataset.train.labels, len(dataset.classes))
         start = time.monotonic()
         view = SplitDataset(dataset.val, eval_transform(options.size, options.resize))
-        features = extract(encode, view, context, batch_size=options.eval_batch, label="validation features")
+        features = extract(encode, view, context, batch_size=options.eval_batch_size, label="validation features")
         check_finite(features, dataset.val.names, "features of the val split")
         check_varied(features, context.eval_precision, "validation")
         seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
@@ -117,7 +117,7 @@ class Linear(LinearFacts):
             state = {key: head[f"{name}.{key}"] for key in ("weight", "bias")}
             if state["weight"].shape != learner.head.weight.shape:
                 raise UserError(
-                    f"{weights}: the heads take other features; give the --blocks and --avgpool of their run"
+                    f"{weights}: the heads take other features; give the --n-last-blocks and --avgpool of their run"
                 )
             learner.head.load_state_dict(state)
             learner.to(context.device).eval()
@@ -142,7 +142,7 @@ def train_loader(
     images = SplitDataset(train, train_transform(options.size, augmentation, mean, std), seed=context.seed)
 
     def batches(epoch: int) -> list[list[int]]:
-        return shuffled_batches(len(train), options.batch, seed=context.seed, epoch=epoch)
+        return shuffled_batches(len(train), options.batch_size, seed=context.seed, epoch=epoch)
 
     return context.loader(images, batches, parts=options.grad_accum_steps)
 

@@ -1,6 +1,6 @@
 """Linear probes on frozen features: least squares as in big_vision, and logistic regression by scikit-learn.
 
-Letters: M support samples, N other samples, D channels, C classes.
+Shapes: M support samples, N other samples, D channels, C classes.
 """
 
 import warnings

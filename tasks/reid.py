@@ -98,7 +98,7 @@ def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context)
 
 
 class Reid(ReidFacts):
-    """mAP and CMC of a fine-tuned backbone on a re-identification data set."""
+    """mAP and CMC of a fine-tuned backbone on a re-identification dataset."""
 
     def untrained_learner(self, spec: BackboneSpec, options: ReidOptions) -> ReidLearner:
         """Return backbone and neck."""
@@ -250,7 +250,7 @@ def ranked_features(
 
     files.read_channels(learner.backbone.spec.in_chans)
     images = SplitDataset(files, ReidTestTransform(options.size), preload=False)
-    features = extract(encode, images, context, batch_size=options.eval_batch, label=label)
+    features = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
     return nn.functional.normalize(features, dim=1)
 
 

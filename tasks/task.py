@@ -31,7 +31,7 @@ class Metric:
     direction: Literal["higher", "lower"] = "higher"
     bounds: tuple[float, float] = (0.0, 1.0)
     averaged: bool = False
-    """Whether its unweighted mean over several data sets is reported."""
+    """Whether its unweighted mean over several datasets is reported."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as a record has them; bounds of which one is infinite are None there."""
@@ -61,9 +61,9 @@ class Task:
     file: str = ""
 
     def open(
-        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
+        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool
     ) -> Any:
-        """Read and check the data set's lists, and return the `dataset` argument of `run`.
+        """Read and check the dataset's lists, and return the `dataset` argument of `run`.
 
         It has `name` (that of tables), `version` (the release; None if there is one), `counts` (of images, classes, ...
         by split, as read), `skipped` (images left out because they cannot be read) and `digest` (sha256 of the sorted

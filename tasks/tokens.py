@@ -4,7 +4,7 @@ Figure 1 of "Scaled ReLU Matters for Training Vision Transformers" (arXiv 2109.0
 after positions and after each block; here also around every activation of the stem, with both sides of the paper's
 inequality (6), the attention's row sums and entropy (arXiv 2309.08586), and what theorem 1 is about.
 
-Letters: M images, P places, F fields of a place, A attentions, G fields of an attention.
+Shapes: M images, P places, F fields of a place, A attentions, G fields of an attention.
 """
 
 import time
@@ -57,13 +57,13 @@ class Tokens(TokensFacts):
         assert dataset.val is not None
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch)
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
         total = len(dataset.val)
         chosen = evenly(options.images or total, total)
         view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)
         recorder = Recorder(backbone, options.class_token)
         images = Subset(view, chosen.tolist())
-        places, attentions = observe(recorder, images, context, batch_size=options.eval_batch)
+        places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
         first = view[chosen[0]][0][None].to(context.device)
         _keep_maps(backbone, view, chosen[spaced(len(chosen), IMAGES)].tolist(), context)
         stem = stem_facts(backbone, first)

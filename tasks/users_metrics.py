@@ -1,6 +1,6 @@
 """Metrics of a user's own, by path: functions of the arrays that a run keeps of its samples (`outcomes.npz`).
 
-Letters: M samples.
+Shapes: M samples.
 """
 
 import re

@@ -20,7 +20,7 @@ def test_another_result_in_silence_is_found(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "file").write_bytes(bytes(1000))
     told = Target("told", tmp_path / "whole", ("file",), lambda folder: Found([], digest(folder)))
-    assert DamagedFiles(tmp_path, [told]).trial(random.Random(0), tmp_path / "a") == "told: another data set"
+    assert DamagedFiles(tmp_path, [told]).trial(random.Random(0), tmp_path / "a") == "told: another dataset"
     for read in (digest, lambda folder: Found([digest(folder)], "the same")):
         kind = DamagedFiles(tmp_path, [Target("weights", tmp_path / "whole", ("file",), read)])
         with pytest.raises(NotHeldError, match=r"weights \(file\): another result in silence"):

@@ -31,7 +31,7 @@ ROOMS = {
     "transfer/report/page": "the HTML page",
     "transfer/report/published": "own numbers beside a paper's",
     "transfer/report/figures": "plots as SVG, with their data",
-    "transfer/report/answer": "the verdict in a sentence, and the arms that a page compares by itself",
+    "transfer/report/summary": "the verdict in a sentence, and the variants that a page compares by itself",
     "transfer/sweep/definition": "a sweep's YAML, and the commands that it stands for",
     "transfer/launch": "where processes run: this machine, Slurm",
     "transfer/report/render": "tables as Markdown, CSV, LaTeX, and for terminals",
@@ -52,11 +52,11 @@ ROOMS = {
     "tasks/data": "Market-1501, MSMT17, COCO and their toy sets",
     # backbones
     "backbones/pretrain": "DeiT-style supervised training and DINO",
-    "backbones/engine": "the training loop, optimisers, checkpoints",
+    "backbones/engine": "the training loop, optimizers, checkpoints",
     "backbones/trackers": "TensorBoard, Trackio, Weights & Biases",
     "backbones/data/formats": "one reader for each layout of a classification set",
     "backbones/data/toy": "embedded data in published layouts",
-    "backbones/data/splits": "a split of a data set, its subsets, its integrity",
+    "backbones/data/splits": "a split of a dataset, its subsets, its integrity",
     "backbones/data/loading": "images, samplers, batches",
     "backbones/checkpoints": "weights on disk: exports, others' state dicts, the hub's cache",
     "backbones/kernels": "fused attention for the GPU",
@@ -174,7 +174,7 @@ def test_only_settings_reads_yaml_and_flags() -> None:
 
 
 def test_what_is_printed_shows_control_characters() -> None:
-    """But for pages and scripts of the suite's own text, and the colours of a report on a terminal."""
+    """But for pages and scripts of the suite's own text, and the colors of a report on a terminal."""
     plain = {"transfer.cli.option_layers"}
     printing = {
         name

@@ -14,18 +14,18 @@ from transfer.run import main as run
 
 SMOKE = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
 SMALL = ["--size", "32", "--resize", "32"]
-STEPS = ["--subset", "40", "--epochs", "2", "--warmup-epochs", "0.5", "--batch", "32"]
+STEPS = ["--subset", "40", "--epochs", "2", "--warmup-epochs", "0.5", "--batch-size", "32"]
 DETECT = ["--subset", "4", "--epochs", "12", "--size", "96", "128"]
 RUNS = {
     "deit": [*SMALL, *STEPS, "--lr", "3e-3"],
     "volo": ["--backbone", "volo_tiny", *SMALL, *STEPS],
     "bigvision_i1k": [*SMALL, *STEPS],
-    "dino": [*SMALL, "--subset", "40", "--local-size", "16", "--batch", "32", "--out-dim", "256"],
+    "dino": [*SMALL, "--subset", "40", "--local-size", "16", "--batch-size", "32", "--out-dim", "256"],
     "reid": ["--stem", "conv", "--lr", "2e-2", "--epochs", "12", "--warmup-epochs", "4"],
     "fewshot": ["--dataset", "toy_digits"],
     "detect": DETECT,
     "classify": SMALL,
-    "linear": [*SMALL, "--subset", "40", "--epochs", "2", "--batch", "64"],
+    "linear": [*SMALL, "--subset", "40", "--epochs", "2", "--batch-size", "64"],
     "knn": SMALL,
     "finetune": [*SMALL, *STEPS],
     "tokens": [*SMALL, "--images", "50"],
@@ -63,9 +63,9 @@ def test_smoke_run(name: str, folder: Path) -> None:
     words = [name, *SMOKE, *RUNS[name], "--out", str(folder / name)]
     method = name in ("deit", "dino", "volo", "bigvision_i1k")
     if method:
-        words += ["--weights-to", str(folder / "weights" / name)]
+        words += ["--export-dir", str(folder / "weights" / name)]
     if name == "fewshot":
-        words += ["--features", str(folder / "features")]
+        words += ["--feature-cache", str(folder / "features")]
     if name in PRETRAINED:
         words += ["--weights", str(folder / "weights" / "deit" / "tiny")]
     assert (pretrain if method else run)(words) == 0

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, UserError, did_you_mean, tell
+from backbones.errors import UsageError, UserError, did_you_mean, print_safe
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 
 if TYPE_CHECKING:
     from tasks.probing.feature_store import Entry
 
-USAGE = """usage: python -m transfer.features list   [ENTRY ...] [--features FOLDER] [--stale]
+USAGE = """usage: python -m transfer.features list   [ENTRY ...] [--feature-cache FOLDER] [--stale]
        python -m transfer.features free   ENTRY ... | --stale | --all
 
 An entry holds the features of one backbone for one split; `stale` are those of another version of the code, which
@@ -26,7 +26,7 @@ class FeaturesOptions:
 
     entries: Positional[tuple[str, ...]] = ()
     """The entries, by their names or the beginnings of names; by default all that the other options select."""
-    features: Path = Path("features")
+    feature_cache: Path = Path("features")
     """The folder of the store."""
     stale: bool = False
     """Select only entries that another version of the code made."""
@@ -53,10 +53,10 @@ def _chosen(options: FeaturesOptions) -> "list[Entry]":
     from tasks.probing.feature_store import entries
     from tasks.probing.features import code_version
 
-    stored = entries(options.features)
+    stored = entries(options.feature_cache)
     for name in options.entries:
         if not any(entry.folder.name.startswith(name) for entry in stored):
-            raise UserError(f"--features {options.features}: no entry {name}; `list` shows those there are")
+            raise UserError(f"--feature-cache {options.feature_cache}: no entry {name}; `list` shows those there are")
     chosen = [entry for entry in stored if not options.entries or entry.folder.name.startswith(options.entries)]
     if options.stale:
         chosen = [entry for entry in chosen if entry.about.get("key", {}).get("code") != code_version()]
@@ -69,7 +69,7 @@ def _list(chosen: "list[Entry]") -> int:
     from transfer.report.tables.table import Table
 
     if not chosen:
-        tell("no entries")
+        print_safe("no entries")
         return 0
     rows: list[dict[str, Any]] = []
     for entry in chosen:
@@ -90,7 +90,7 @@ def _list(chosen: "list[Entry]") -> int:
                 "stale": "" if key.get("code") == code_version() else "stale",
             }
         )
-    tell(markdown(Table.from_rows(rows)))
+    print_safe(markdown(Table.from_rows(rows)))
     return 0
 
 
@@ -100,7 +100,7 @@ def _free(chosen: "list[Entry]", options: FeaturesOptions) -> int:
     freed = sum(entry.bytes() for entry in chosen)
     for entry in chosen:
         entry.remove()
-    tell(f"{len(chosen)} entries freed, {freed / 2**20:.1f} MiB")
+    print_safe(f"{len(chosen)} entries freed, {freed / 2**20:.1f} MiB")
     return 0
 
 

@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, tell
+from backbones.errors import UsageError, print_safe
 
 if TYPE_CHECKING:
     from transfer.api.run_set import RunSet
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset NAME] [flags]
        python -m transfer.pretrain RECIPE --help      all flags of a recipe
-       python -m transfer.pretrain --list             recipes, backbones and data sets
+       python -m transfer.pretrain --list             recipes, backbones and datasets
 
 The weights go to weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds them. RECIPE may be a YAML,
 or a method of your own, as my_method.py:METHOD.
@@ -59,9 +59,9 @@ def _list() -> int:
     for title, names in (
         ("recipes", pretraining_names()),
         ("backbones", backbone_names()),
-        ("data sets", dataset_names()),
+        ("datasets", dataset_names()),
     ):
-        tell(f"{title}:\n  " + "\n  ".join(names))
+        print_safe(f"{title}:\n  " + "\n  ".join(names))
     return 0
 
 
@@ -86,7 +86,7 @@ def _run(recipe: "Recipe", name: str, arguments: list[str]) -> int:
     status, records = execute(command, pretraining.task, pretraining.check_target)
     for record in records:
         if folder := pretraining.publish(record):
-            tell(f"weights: {folder}", file=sys.stderr)
+            print_safe(f"weights: {folder}", file=sys.stderr)
     command_result.write(command.run.result_file, records, status)
     return status
 

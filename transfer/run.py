@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from backbones.errors import UsageError, tell
+from backbones.errors import UsageError, print_safe
 from transfer.evaluation.execute import checked_spec, execute
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [flags]
        python -m transfer.run TASK --help      all flags of a task
-       python -m transfer.run --list           tasks, backbones and data sets
+       python -m transfer.run --list           tasks, backbones and datasets
 
 TASK may be a task of your own, as my_task.py:TASK.
 
@@ -52,9 +52,9 @@ def _list() -> int:
     from backbones.spec import backbone_names
     from transfer.cli.command import task_names
 
-    for title, names in (("tasks", task_names()), ("backbones", backbone_names()), ("data sets", dataset_names())):
-        tell(f"{title}:\n  " + "\n  ".join(names))
-    tell(
+    for title, names in (("tasks", task_names()), ("backbones", backbone_names()), ("datasets", dataset_names())):
+        print_safe(f"{title}:\n  " + "\n  ".join(names))
+    print_safe(
         f"Any of timm's {len(timm_names())} models is a backbone too; YAML files name your own backbones and data "
         "sets, and my_task.py:TASK is a task of your own."
     )

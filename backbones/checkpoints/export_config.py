@@ -19,7 +19,7 @@ SUITE = "suite"
 IMPORT, REGISTRATION = "requires_import", "backbones.vit"
 """The entry that names the module to import before timm knows the architecture, and its value for ours."""
 _TIMM_NAMES = {"vit_ti": "tiny", "vit_s": "small", "vit_b": "base", "vit_l": "large"}
-_PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False, "rep_size": False}
+_PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False, "pre_logits": False}
 """Fields of a plain ViT in which ours is what timm builds."""
 _POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
 
@@ -77,7 +77,7 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
             "num_heads": arch.heads,
             "global_pool": _POOLS[spec.pool or "cls"],
             "class_token": spec.pool != "gap",
-            "no_embed_class": not spec.class_position,
+            "no_embed_class": not spec.cls_pos_embed,
             "fc_norm": False,
             "dynamic_img_size": True,
         },
@@ -105,7 +105,7 @@ raises `RuntimeError: Unknown model`; nothing is loaded wrongly."""
         code.insert(1, f"import {needed}")
     else:
         text = "timm builds this architecture itself; nothing else is to be imported."
-        way = (config.get(SUITE) or {}).get("model_args", {}).get("pos_resample", "antialias")
+        way = (config.get(SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias")
         if way != "antialias":
             text += (
                 f"\nAt other image sizes timm resamples positions in its own way; this model was trained with {way}."

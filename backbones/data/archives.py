@@ -1,4 +1,4 @@
-"""Published archives of a data set, as its YAML file states them. Imports no torch.
+"""Published archives of a dataset, as its YAML file states them. Imports no torch.
 
 archives:
   - {url: "https://...", sha256: ..., bytes: ..., into: folder, inside: path/of/an/archive/in/it}
@@ -32,7 +32,7 @@ class Archive:
 
 
 def read_archives(entries: list[Any], path: Path) -> tuple[Archive, ...]:
-    """Return the archives that a data set's file lists. Raises UsageError that names the file."""
+    """Return the archives that a dataset's file lists. Raises UsageError that names the file."""
     return tuple(_read_archive(entry, path) for entry in entries)
 
 

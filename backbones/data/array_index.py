@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.cache import cache_folder
-from backbones.errors import UserError, tell
+from backbones.errors import UserError, print_safe
 from backbones.runtime.files import parse_json, replace_folder
 
 FACTS = "facts.json"
@@ -64,12 +64,12 @@ def load_index(source: Path, version: str, stamp: str) -> Index | None:
     try:
         content = parse_json((folder / FACTS).read_bytes())
         if content["stamp"] != stamp:
-            tell(f"{source}: has changed since its index was made; reading it again", file=sys.stderr)
+            print_safe(f"{source}: has changed since its index was made; reading it again", file=sys.stderr)
             return None
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in content["digests"]}
         if all(_digest(arrays[name]) == digest for name, digest in content["digests"].items()):
             return Index(arrays, content["facts"])
-        tell(f"{folder}: the index of {source} is damaged; reading it again", file=sys.stderr)
+        print_safe(f"{folder}: the index of {source} is damaged; reading it again", file=sys.stderr)
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return None
@@ -95,7 +95,7 @@ def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
             shutil.rmtree(new, ignore_errors=True)
     except (OSError, UserError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        tell(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "
+        print_safe(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "
               "XDG_CACHE_HOME=FOLDER names another place", file=sys.stderr)  # fmt: skip
 
 

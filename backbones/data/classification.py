@@ -52,12 +52,12 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
 CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""
 REMEMBERED = 100_000
-"""Images from which on the digest of a data set is remembered."""
+"""Images from which on the digest of a dataset is remembered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationData:
-    """An opened data set."""
+    """An opened dataset."""
 
     name: str
     version: str | None
@@ -70,7 +70,7 @@ class ClassificationData:
     digest: str
     """The digest of split, label, name, size and content of every image used."""
     storage: StorageVariant = "published"
-    """How the data set is stored."""
+    """How the dataset is stored."""
     origin: str = ""
     """ID@REVISION on the hub."""
     skipped: int = 0
@@ -85,7 +85,7 @@ class ClassificationData:
             return found
         notes = f" ({'; '.join(self.notes)})" if self.notes else ""
         raise UserError(
-            f"{self.name}: there is no {word} split{notes}, and {by} needs one; give the data set one (a folder "
+            f"{self.name}: there is no {word} split{notes}, and {by} needs one; give the dataset one (a folder "
             f"{split}/, or the key `{split}` of its YAML), or name another --dataset"
         )
 
@@ -96,7 +96,7 @@ class ClassificationData:
                 split.read_channels(channels)
 
     def check_unchanged(self) -> None:
-        """Raise Replaced for an image whose file has changed since the data set was opened."""
+        """Raise Replaced for an image whose file has changed since the dataset was opened."""
         for split in (self.train, self.val):
             if split is not None:
                 split.check_unchanged()
@@ -109,13 +109,13 @@ def open_classification(
     label_fraction: float = 1.0,
     fraction_seed: int = 0,
     subset: int | None = None,
-    skip_unreadable: bool = False,
+    drop_corrupt: bool = False,
     trained: bool = True,
 ) -> ClassificationData:
-    """Find, read and check a data set.
+    """Find, read and check a dataset.
 
     Every image that is used is decoded once, so that a damaged one is named at the start, and the verdict remembered.
-    Sets of more than `CHECKED_AT_ONCE` (200,000) images are spared that unless `skip_unreadable` asks for it: a damaged
+    Sets of more than `CHECKED_AT_ONCE` (200,000) images are spared that unless `drop_corrupt` asks for it: a damaged
     image is then named when it is met.
 
     Args:
@@ -124,12 +124,12 @@ def open_classification(
         label_fraction: share of each class's training images (see `take_fraction`), at least one.
         fraction_seed: the seed of that choice.
         subset: images of each class in both splits, before the label fraction.
-        skip_unreadable: leave damaged images out instead of raising.
+        drop_corrupt: leave damaged images out instead of raising.
         trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
         UserError: not found, incomplete, inconsistent, or with a damaged image.
-        UsageError: the data set is not one for classification, or its YAML file asks for something that does not exist.
+        UsageError: the dataset is not one for classification, or its YAML file asks for something that does not exist.
     """
     check_format(spec, READERS, "classification")
     layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
@@ -137,18 +137,13 @@ def open_classification(
     check_counts(spec, _counts(splits, len(layout.classes)), absent={"train", "val"} - splits.keys())
     notes = _check_labels(spec, layout, splits)
     if subset is not None:
-        splits = {
-            name: take_per_class(split, subset, skip_unreadable=skip_unreadable) for name, split in splits.items()
-        }
+        splits = {name: take_per_class(split, subset, drop_corrupt=drop_corrupt) for name, split in splits.items()}
     if "train" in splits:
-        splits["train"] = take_fraction(
-            splits["train"], label_fraction, seed=fraction_seed, skip_unreadable=skip_unreadable
-        )
+        splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
     readable = splits
-    if skip_unreadable or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
+    if drop_corrupt or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
         readable = {
-            name: _without_damaged(spec, split, layout.classes, skip_unreadable, notes)
-            for name, split in splits.items()
+            name: _without_damaged(spec, split, layout.classes, drop_corrupt, notes) for name, split in splits.items()
         }
     contents = {name: split.contents(spec.name) for name, split in readable.items()}
     images = {name: (split.names, contents[name]) for name, split in readable.items()}

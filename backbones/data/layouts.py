@@ -1,4 +1,4 @@
-"""The layouts that data sets come in: what each looks like on disk, and which YAML keys it knows. Imports no torch."""
+"""The layouts that datasets come in: what each looks like on disk, and which YAML keys it knows. Imports no torch."""
 
 import os
 from collections.abc import Sequence

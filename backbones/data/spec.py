@@ -1,4 +1,4 @@
-"""Data sets as facts: a name or a YAML file -> `DatasetSpec`, and where its files lie. Imports no torch.
+"""Datasets as facts: a name or a YAML file -> `DatasetSpec`, and where its files lie. Imports no torch.
 
 A shipped set is `configs/datasets/NAME.yaml`; a user's own set in a known layout is one YAML file with the same keys.
 """
@@ -28,12 +28,12 @@ KINDS: dict[str, tuple[Any, str]] = {
 
 
 class DatasetNotFound(MissingInput):
-    """No folder holds the data set in the expected layout."""
+    """No folder holds the dataset in the expected layout."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """The facts of one data set, as its YAML file states them."""
+    """The facts of one dataset, as its YAML file states them."""
 
     name: str
     format: str
@@ -63,7 +63,7 @@ class DatasetSpec:
 
 
 def dataset_names() -> list[str]:
-    """Return the sorted names of the shipped data sets."""
+    """Return the sorted names of the shipped datasets."""
     return config_names("datasets")
 
 
@@ -85,7 +85,7 @@ def resolve_dataset(name: str) -> DatasetSpec:
         return DatasetSpec(name=title, format=recognise(folder), root=(str(folder),), recognised=True)
     if name not in dataset_names():
         raise UsageError(
-            f"unknown data set {name!r}{did_you_mean(name, dataset_names())}\n"
+            f"unknown dataset {name!r}{did_you_mean(name, dataset_names())}\n"
             f"known: {', '.join(dataset_names())}; or a YAML file, a folder, or {ADAPTER}NAME"
         )
     return _from_yaml(CONFIGS / "datasets" / f"{name}.yaml", folder=None)
@@ -137,7 +137,7 @@ def _roots(value: str | list[str], folder: Path | None) -> tuple[str, ...]:
 
 
 def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> None:
-    """Raise UsageError that names the usable data sets, when the format of `spec` is not one of `formats`."""
+    """Raise UsageError that names the usable datasets, when the format of `spec` is not one of `formats`."""
     formats = list(formats)
     if spec.format in formats or spec.reader:
         return
@@ -200,7 +200,7 @@ def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection
         hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
             hint = "delete its folder in the cache folder; it is made anew"
-        raise MissingInput(f"{spec.name}: the data set is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
+        raise MissingInput(f"{spec.name}: the dataset is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
 
 
 def flat_counts(counts: dict[str, Any]) -> dict[str, Any]:
@@ -216,12 +216,12 @@ def data_folder(data: Path | None) -> Path | None:
 
 
 def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...], ...] | None = None) -> Path:
-    """Return the folder that holds the data set.
+    """Return the folder that holds the dataset.
 
     Args:
         spec: its facts.
         data: the `--data` option; `$TRANSFER_DATA` stands in for None. Either the folder that holds one of the
-            spec's `root` folders, or the data set's folder itself.
+            spec's `root` folders, or the dataset's folder itself.
         trees: of the layout, see `Format`; None: those of the spec's format.
 
     Raises:
@@ -240,7 +240,7 @@ def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> 
     """Return the absolute folders in `root` (and maybe the data folder), and the relative ones below the data folder.
 
     Args:
-        itself: whether the data folder may be the data set itself. It is not, where there is no
+        itself: whether the data folder may be the dataset itself. It is not, where there is no
             tree to recognise and `root` names folders.
     """
     base = data_folder(data)
@@ -278,7 +278,7 @@ def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | No
 def _not_found_message(
     spec: DatasetSpec, base: Path | None, looked: list[Path], trees: tuple[tuple[str, ...], ...]
 ) -> str:
-    lines = [f"{spec.name}: the data set was not found"]
+    lines = [f"{spec.name}: the dataset was not found"]
     lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
     if base is None:
         lines.append("  no data folder was named")
@@ -287,7 +287,7 @@ def _not_found_message(
         place = "expected in the data folder" if tree is trees[0] else "  or"
         lines.append(f"{place}: {folder}/ with {', '.join(tree)}")
     lines.append("name the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
-    return "\n".join(lines + ([f"to get the data set: {spec.how}"] if spec.how else []))
+    return "\n".join(lines + ([f"to get the dataset: {spec.how}"] if spec.how else []))
 
 
 def manifest_digest(files: Iterable[tuple[str, int, bytes]]) -> str:

@@ -1,4 +1,4 @@
-"""What any training needs: the loop `fit`, the base class `Learner`, optimisers and schedules, SAM, checkpoints,
+"""What any training needs: the loop `fit`, the base class `Learner`, optimizers and schedules, SAM, checkpoints,
 feature extraction, FLOP counting, and the verdict on how a training ended.
 
 Nothing here knows a method or a task: losses live in `backbones.pretrain` and `tasks`. Devices, ranks and files are

@@ -50,10 +50,10 @@ class Context:
     threads: Threads | None = None  # None: torch's number is left alone
     threads_why: str | None = None  # of the number that this model got
     checkpoint_seconds: float = 300.0
-    skip_corrupt: int = 0
+    max_replaced: int = 0
     """Damaged images that a training may replace by their neighbours, on each rank."""
     replacing: SplitDataset | None = None
-    """The data set in which it does."""
+    """The dataset in which it does."""
     ranks: Ranks = ALONE
     progress: bool = False
     quiet: bool = False  # nothing is printed; notes still go to the record
@@ -98,8 +98,8 @@ class Context:
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> RunLoader:
         """Return the loader that `fit` reads from, under the run's ranks and workers; see `RunLoader`."""
-        if self.skip_corrupt and isinstance(dataset, SplitDataset):
-            dataset.replace_damaged(self.skip_corrupt)
+        if self.max_replaced and isinstance(dataset, SplitDataset):
+            dataset.replace_damaged(self.max_replaced)
             self.replacing = dataset
         return RunLoader(
             dataset,
@@ -146,7 +146,7 @@ class Context:
             mean, std = (
                 " ".join(f"{value:.3g}" for value in of.flatten().tolist()) for of in (backbone.mean, backbone.std)
             )
-            self.note(f"--in-chans {channels}: mean {mean}, std {std}; augmentation leaves out operations on colours")
+            self.note(f"--in-chans {channels}: mean {mean}, std {std}; augmentation leaves out operations on colors")
 
     def _settle_threads(self, work: float) -> None:
         if self.threads is None:
@@ -204,7 +204,7 @@ class Context:
         world = self.ranks.data.world
         images, rest = divmod(batch, parts * world)
         if rest:
-            raise UsageError(f"--batch {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
+            raise UsageError(f"--batch-size {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
         return images
 
     def record_unscorable(self, status: Status, reason: object) -> None:
@@ -238,7 +238,7 @@ class Context:
     def restore_replaced(self, indices: list[int]) -> None:
         """Take up the images that were replaced before an interruption."""
         if self.replacing is not None:
-            self.replacing.replace_damaged(self.skip_corrupt, indices)
+            self.replacing.replace_damaged(self.max_replaced, indices)
 
     def say(self, text: str) -> None:
         """Print a line for the user on stderr, from the first rank."""

@@ -1,7 +1,7 @@
 """Stochastic depth (arXiv 1603.09382) whose draws are a function of the sample, so that the ranks which share a batch
 drop what one process would.
 
-Letters: B samples of a micro-batch on this rank, M layers.
+Shapes: B samples of a micro-batch on this rank, M layers.
 """
 
 import torch

@@ -18,7 +18,7 @@ Batch = Any
 class Learner(nn.Module):
     """Base of training methods. Subclasses give `forward(batch, step) -> {"loss": [], ...}`.
 
-    `forward` is a pure function of (batch, step, random numbers) but for buffers, so that an optimiser may call it
+    `forward` is a pure function of (batch, step, random numbers) but for buffers, so that an optimizer may call it
     twice; buffers keep what the first call left. Further entries of its result are scalars for the history; `spread`
     (see `feature_spread`) lets a collapse be seen.
     """
@@ -40,7 +40,7 @@ class Learner(nn.Module):
         return len(batch) if isinstance(batch, Tensor) else self.batch_size(batch[0])
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
-        """Return groups for the optimiser; subclasses with a backbone pass its layers on."""
+        """Return groups for the optimizer; subclasses with a backbone pass its layers on."""
         return parameter_groups(self, options)
 
     def averages(self) -> list[tuple[nn.Module, nn.Module]]:
@@ -63,7 +63,7 @@ class Learner(nn.Module):
         """Act on the step's gradients before they are clipped."""
 
     def after_step(self, step: int) -> None:
-        """Act after the optimiser's step."""
+        """Act after the optimizer's step."""
 
     def after_skip(self, step: int) -> None:
         """Act in place of `after_step` where fp16's scaler skips the step: nothing may have moved."""

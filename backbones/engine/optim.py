@@ -1,4 +1,4 @@
-"""Parameter groups and optimisers."""
+"""Parameter groups and optimizers."""
 
 import fnmatch
 from typing import Any, Protocol
@@ -43,7 +43,7 @@ class HasLayers(Protocol):
 def parameter_groups(
     model: nn.Module, options: FitOptions, backbone: HasLayers | None = None, inside: str = "backbone."
 ) -> list[dict[str, Any]]:
-    """Return groups for torch's optimisers of parameters that share a rate and a decay.
+    """Return groups for torch's optimizers of parameters that share a rate and a decay.
 
     Each group holds `peak` (its rate after warm-up), `scale` (its layer decay, a factor of the whole schedule) and
     `decay` (the factor of the weight decay).

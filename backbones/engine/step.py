@@ -1,4 +1,4 @@
-"""One optimiser step: forward and backward over micro-batches, once or twice, scaling, clipping, update."""
+"""One optimizer step: forward and backward over micro-batches, once or twice, scaling, clipping, update."""
 
 import math
 import warnings
@@ -26,7 +26,7 @@ PARAMETER_CHECK = 50  # steps between looks at the parameters themselves
 
 
 class Stepper:
-    """The model as trained: wrapped for its ranks, with optimiser, schedule and fp16 scaler."""
+    """The model as trained: wrapped for its ranks, with optimizer, schedule and fp16 scaler."""
 
     def __init__(self, learner: Learner, options: FitOptions, context: Context):
         self.learner, self.options, self.context = learner.to(context.device), options, context

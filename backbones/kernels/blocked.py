@@ -1,6 +1,6 @@
 """Point-wise attention in blocks of matrix products, forward and backward: no more scores at a time than `BUDGET`.
 
-Letters: n images times heads, N queries, L keys, d channels of queries and keys, e of values. Everywhere
+Shapes: n images times heads, N queries, L keys, d channels of queries and keys, e of values. Everywhere
 S = scale q k^T [n, N, L], W = h(S); the scale is 1 / sqrt(d) unless given.
 """
 

@@ -1,6 +1,6 @@
 """Point-wise attention on a GPU: no N x L tensor is ever in memory, forward or backward.
 
-Letters: B images, N queries, L keys, D channels of queries and keys, E of values.
+Shapes: B images, N queries, L keys, D channels of queries and keys, E of values.
 """
 
 from collections.abc import Sequence

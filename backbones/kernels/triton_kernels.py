@@ -5,7 +5,7 @@ There is no row maximum, no sum of exponentials and no rescaling, so a block of 
 pass needs nothing of the forward one but its inputs. It is two kernels, one per block of keys and one per block of
 queries, and so needs no atomic additions: its results are the same bits every time.
 
-Letters: N queries, L keys, D channels of queries and keys, E of values; a program has M rows and reads J columns at a
+Shapes: N queries, L keys, D channels of queries and keys, E of values; a program has M rows and reads J columns at a
 time. A tensor [B, heads, ., D] comes as a pointer and the strides of an image, a head and a row.
 """
 

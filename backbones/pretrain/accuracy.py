@@ -1,6 +1,6 @@
 """Top-1 and top-5 accuracy of a classifier, from the rank of each image's true class.
 
-Letters: M images, B of them at a time, C classes of the model, S classes of the data.
+Shapes: M images, B of them at a time, C classes of the model, S classes of the data.
 """
 
 from collections.abc import Sequence

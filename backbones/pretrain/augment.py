@@ -63,7 +63,7 @@ def apply_steps(steps: Sequence[Step], image: Any) -> Any:
     for step in steps:
         if isinstance(image, Tensor) and isinstance(step, _OF_PIL):
             kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
-            raise UsageError(f"{kind}; give --view fast (in training: --augment crop)")
+            raise UsageError(f"{kind}; give --resize-mode fast (in training: --augment crop)")
         image = step(image)
     return image
 
@@ -89,7 +89,7 @@ _OF_PIL = (AreaCrop, SquashCrop, InceptionCrop, PaddedCrop, RandAugment, AutoAug
 def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:
     """Return the training augmentation, an `Augmentation` from PIL images, or tensors [C, H, W] for fast operations.
 
-    Operations on colours are for RGB: with a mean of other than three channels they are left out.
+    Operations on colors are for RGB: with a mean of other than three channels they are left out.
 
     Args:
         size: pixels of the result's sides.
@@ -112,17 +112,17 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     if options.augment == "bigvision":
         randaug = [BigVisionRandAugment(*options.randaug)] if options.randaug else []
         return Augmentation([InceptionCrop(size, options.crop_area, options.crop_ratio), flip, *randaug])
-    crop, colour = _timm_steps(size, options, mean)
+    crop, color = _timm_steps(size, options, mean)
     if fast:
-        steps = [FastCrop(crop[0]), flip, *map(_fast, colour)]
+        steps = [FastCrop(crop[0]), flip, *map(_fast, color)]
         return Augmentation(steps, DrawErasing(options.erase) if options.erase else None)
     if options.augment == "pad":
         crop = [PaddedCrop(size, options.pad, options.interpolation), flip]
-    return Augmentation([*crop, *colour], RandomErasing(options.erase, mean, std) if options.erase else None)
+    return Augmentation([*crop, *color], RandomErasing(options.erase, mean, std) if options.erase else None)
 
 
 def _fast(step: Any) -> Any:
-    """Return a colour step of timm with operations of `fast_ops`. Raises UsageError where there is none."""
+    """Return a color step of timm with operations of `fast_ops`. Raises UsageError where there is none."""
     if isinstance(step, ColorJitter):
         return FastJitter(step)
     if not isinstance(step, RandAugment | AutoAugment):
@@ -135,9 +135,9 @@ def _fast(step: Any) -> Any:
 
 
 def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tuple[list[Any], list[Step]]:
-    """Return timm's crop and flip, and its colour (and auto_augment) operations, before the image becomes a tensor."""
+    """Return timm's crop and flip, and its color (and auto_augment) operations, before the image becomes a tensor."""
     try:
-        crop, colour, _ = create_transform(
+        crop, color, _ = create_transform(
             size,
             is_training=True,
             scale=options.crop_area,
@@ -152,10 +152,10 @@ def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tu
     except (AssertionError, KeyError, ValueError) as error:
         known = "see timm.data.auto_augment (rand-m9-mstd0.5-inc1 is DeiT's), or None"
         raise UsageError(f"--auto-augment {options.auto_augment}: {error or 'unknown to timm'}; {known}") from None
-    for op in _operations(colour.transforms):
+    for op in _operations(color.transforms):
         if op.name.startswith("Posterize"):
             op.aug_fn = posterize
-    return crop.transforms, colour.transforms
+    return crop.transforms, color.transforms
 
 
 def _operations(steps: Iterable[Any]) -> Iterator[AugmentOp]:

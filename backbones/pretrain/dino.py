@@ -34,10 +34,12 @@ class Dino(DinoFacts):
             raise UsageError(
                 f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels"
             )
-        context.micro_batch(options.batch, options.grad_accum_steps)
+        context.micro_batch(options.batch_size, options.grad_accum_steps)
         images = len(data.needed("train", self.name))
-        if images < options.batch:
-            raise UserError(f"{data.name}: {images} training images, but a batch takes --batch {options.batch}")
+        if images < options.batch_size:
+            raise UserError(
+                f"{data.name}: {images} training images, but a batch takes --batch-size {options.batch_size}"
+            )
         if data.val is not None and images < options.knn_k:
             raise UserError(f"{data.name}: {images} training images are fewer than --knn-k {options.knn_k}")
 
@@ -58,9 +60,9 @@ class Dino(DinoFacts):
         """Return student and teacher, and the loader of their batches."""
         assert data.train is not None
         seed_torch(context.seed)
-        learner = make_learner(spec, options, len(data.train) // options.batch)
+        learner = make_learner(spec, options, len(data.train) // options.batch_size)
         operations = flops(learner.exported, options.size)
-        micro_batch = context.micro_batch(2 * options.batch, options.grad_accum_steps)
+        micro_batch = context.micro_batch(2 * options.batch_size, options.grad_accum_steps)
         context.note_backbone(learner.exported, operations, micro_batch)
         return learner, train_loader(data.train, options, context)
 
@@ -89,11 +91,11 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
         options.local_crops,
         blur=options.blur,
         image_ops="fast" if split.gives_arrays else options.image_ops,
-        colours=split.channels == 3 and not split.gives_arrays,
+        colors=split.channels == 3 and not split.gives_arrays,
     )
 
     def batches(epoch: int) -> list[list[int]]:
-        return shuffled_batches(len(split), options.batch, seed=context.seed, epoch=epoch, drop_last=True)
+        return shuffled_batches(len(split), options.batch_size, seed=context.seed, epoch=epoch, drop_last=True)
 
     images = SplitDataset(split, crops, seed=context.seed)
     return context.loader(images, batches, parts=options.grad_accum_steps)
@@ -113,7 +115,7 @@ def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOpti
         context,
         k=[options.knn_k],
         temperature=options.knn_temperature,
-        batch_size=options.eval_batch,
+        batch_size=options.eval_batch_size,
     )
     return {**image_outcomes(data.val), "rank": ranks[options.knn_k]}
 

@@ -1,6 +1,6 @@
 """DINO's projection head (Caron et al. 2021, arXiv 2104.14294, section 3.1 and appendix C).
 
-Letters: B samples, D channels, K prototypes.
+Shapes: B samples, D channels, K prototypes.
 """
 
 from contextlib import nullcontext

@@ -1,6 +1,6 @@
 """Self-distillation without labels (DINO; Caron et al. 2021, arXiv 2104.14294): what its training step computes.
 
-Letters: V crops (2 global ones first), B images, D channels, K prototypes.
+Shapes: V crops (2 global ones first), B images, D channels, K prototypes.
 """
 
 import math

@@ -1,6 +1,6 @@
 """DINO's objective: the student predicts the teacher's centred, sharpened softmax across crops of an image.
 
-Caron et al. 2021, arXiv 2104.14294, section 3.1, equations 1-4 and algorithm 1. Letters: V crops (the first 2 are the
+Caron et al. 2021, arXiv 2104.14294, section 3.1, equations 1-4 and algorithm 1. Shapes: V crops (the first 2 are the
 global ones), B images, K prototypes.
 """
 

@@ -14,7 +14,7 @@ from backbones.runtime.needs import Needs, Span
 class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Options of the `dino` method besides those of the training loop."""
 
-    batch: int
+    batch_size: int
     """Images per batch, over all ranks and micro-batches."""
     size: int
     """Height and width of the global crops in pixels. Images of the k-NN evaluation have this size too."""
@@ -61,12 +61,12 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Neighbours that vote in the k-NN evaluation."""
     knn_temperature: float
     """Temperature of their votes."""
-    eval_batch: int
+    eval_batch_size: int
     """Images per batch when features are extracted, per rank."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "batch", "size", "local_size", "resize", "knn_k", "eval_batch")
+        check_ranges(self, 1, None, "batch_size", "size", "local_size", "resize", "knn_k", "eval_batch_size")
         check_ranges(self, 2, None, "out_dim")
         check_ranges(self, 0, None, "local_crops", "freeze_last_layer", "warmup_teacher_temp_epochs", "blur")
         check_ranges(self, 0, 1, "drop_path", "teacher_momentum", "center_momentum", "global_area", "local_area")

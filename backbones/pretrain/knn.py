@@ -1,6 +1,6 @@
 """Weighted k-nearest-neighbour classification, as DINO evaluates features (arXiv 2104.14294, section 4.1).
 
-Letters: M training samples, N test samples, D channels, C classes.
+Shapes: M training samples, N test samples, D channels, C classes.
 """
 
 from collections.abc import Sequence

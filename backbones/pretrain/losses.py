@@ -1,6 +1,6 @@
 """Losses of supervised pretraining, and what the best constant prediction makes of them.
 
-Letters: B images, C classes, N tokens. Logits may be of any float type; losses are computed in float32.
+Shapes: B images, C classes, N tokens. Logits may be of any float type; losses are computed in float32.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Mixing the images of a batch: mixup (arXiv 1710.09412) and cutmix (arXiv 1905.04899), and the soft targets.
 
-Letters: B images, H x W pixels, C classes.
+Shapes: B images, H x W pixels, C classes.
 """
 
 import numpy as np

@@ -28,7 +28,7 @@ SOLARIZE = 0.2
 class MultiCrop:
     """PIL image -> [g1, g2, l1, ..., ln]: two global crops [C, G, G] and n local ones [C, L, L], all uint8.
 
-    Every crop: random resized crop (bicubic), flip, colour jitter with probability 0.8, grey with 0.2; then Gaussian
+    Every crop: random resized crop (bicubic), flip, color jitter with probability 0.8, grey with 0.2; then Gaussian
     blur with probability 1, 0.1 (global) and 0.5 (local); the second global crop is solarised with probability 0.2.
     Draws from `random` and torch, in the order of the reference, so equal seeds give equal crops.
 
@@ -41,7 +41,7 @@ class MultiCrop:
         blur: smallest and largest radius (standard deviation) of the blur in pixels; None for no blur. The reference's
             radii are meant for crops of 224 and 96 px and leave little of a 32 px one.
         image_ops: "fast" takes pixels [C, H, W] in place of a PIL image; see `FastCrop`.
-        colours: whether images are RGB; else there is no jitter, grey and solarisation.
+        colors: whether images are RGB; else there is no jitter, grey and solarisation.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class MultiCrop:
         *,
         blur: tuple[float, float] | None = BLUR,
         image_ops: Literal["pil", "fast"] = "pil",
-        colours: bool = True,
+        colors: bool = True,
     ) -> None:
         fast = self.takes_pixels = image_ops == "fast"
         self.global_crop = _crop(global_size, global_area, fast)
         self.local_crop = _crop(local_size, local_area, fast)
         jitter = ColorJitter(0.4, 0.4, 0.2, 0.1)
         steps: Sequence[Any] = (RandomHorizontalFlip(0.5), RandomApply([jitter], 0.8), RandomGrayscale(0.2))
-        colour: Sequence[Any] = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
-        self.colour, self.solarize = (colour, SOLARIZE) if colours else (colour[:1], 0.0)
+        color: Sequence[Any] = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
+        self.color, self.solarize = (color, SOLARIZE) if colors else (color[:1], 0.0)
         self.blurred = fast_ops.blur if fast else _blurred
         self.solarized = fast_ops.solarize if fast else ImageOps.solarize
         self.local_crops = local_crops
@@ -78,7 +78,7 @@ class MultiCrop:
 
     def _view(self, source: Any, crop: Callable[[Any], Any], blur: float) -> Any:
         image = crop(source)
-        for step in self.colour:
+        for step in self.color:
             image = step(image)
         if self.blur is not None and random.random() <= blur:
             image = self.blurred(image, random.uniform(*self.blur))

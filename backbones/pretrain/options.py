@@ -24,7 +24,7 @@ class ImageOpsOptions:
     image_ops: Literal["pil", "fast"]
     """How training images are decoded, cropped and recoloured. `pil` has the pixels of the reference implementations.
     `fast` decodes and resizes by torchvision and recolours by OpenCV, with the same draws: pixels of
-    photographs differ by at most 2 of 255 up to the crop (8 in dithered images), and a little where colours are turned,
+    photographs differ by at most 2 of 255 up to the crop (8 in dithered images), and a little where colors are turned,
     blurred, or moved between pixels. Scored images are always read by `pil`."""
 
 
@@ -33,7 +33,7 @@ class AugmentOptions(ImageOpsOptions):
     """How training images are augmented, and how evaluated images are cropped."""
 
     augment: Literal["timm", "bigvision", "crop", "pad"]
-    """Set of augmentations. timm: random resized crop, flip, auto_augment or colour jitter, erasing (DeiT, VOLO). pad:
+    """Set of augmentations. timm: random resized crop, flip, auto_augment or color jitter, erasing (DeiT, VOLO). pad:
     likewise with a padded crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop:
     resized crop and flip."""
     crop_area: Annotated[tuple[float, float], Needs(augment=Other("pad"))]

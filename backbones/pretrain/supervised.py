@@ -47,16 +47,18 @@ class Supervised(SupervisedFacts):
                 f"one of {', '.join(VOLOS)}, or --dense-weight 0"
             )
         train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-        share = context.micro_batch(options.batch, options.grad_accum_steps)
+        share = context.micro_batch(options.batch_size, options.grad_accum_steps)
         if options.mixes and options.mixing == "timm" and share % 2:
             raise UsageError(
-                f"--batch {options.batch}: micro-batches of {share} images on a rank, and --mixup and --cutmix "
+                f"--batch-size {options.batch_size}: micro-batches of {share} images per rank; --mixup and --cutmix "
                 "pair the images of one: give a batch that makes this number even"
             )
         split = data.needed("train", self.name)
         images = epoch_images(len(split), options)
-        if images < options.batch:
-            raise UserError(f"{data.name}: {images} training images an epoch, but a step takes --batch {options.batch}")
+        if images < options.batch_size:
+            raise UserError(
+                f"{data.name}: {images} training images an epoch, but a step takes --batch-size {options.batch_size}"
+            )
         if options.token_labels is not None:
             LabelMaps(options.token_labels, split, len(data.classes))
 
@@ -78,7 +80,7 @@ class Supervised(SupervisedFacts):
         if context.on_gpu:
             backbone.to(memory_format=torch.channels_last)
         context.note_backbone(
-            backbone, flops(backbone, options.size), context.micro_batch(options.batch, options.grad_accum_steps)
+            backbone, flops(backbone, options.size), context.micro_batch(options.batch_size, options.grad_accum_steps)
         )
         split = data.needed("train", self.name)
         counts = np.bincount(split.labels, minlength=len(data.classes))
@@ -107,8 +109,8 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
     def batches(epoch: int) -> list[list[int]]:
         n, seed = len(split), context.seed
         if options.repeats == 1:
-            return shuffled_batches(n, options.batch, seed=seed, epoch=epoch)
-        return repeated_batches(n, options.batch, repeats=options.repeats, seed=seed, epoch=epoch)
+            return shuffled_batches(n, options.batch_size, seed=seed, epoch=epoch)
+        return repeated_batches(n, options.batch_size, repeats=options.repeats, seed=seed, epoch=epoch)
 
     return context.loader(images, batches, parts=options.grad_accum_steps)
 
@@ -132,7 +134,7 @@ def validate(backbone: Backbone, data: ClassificationData, options: SupervisedOp
     transform = eval_transform(
         options.size, options.resize, view="area" if options.augment == "bigvision" else "bicubic"
     )
-    return top_k(backbone, data.val, transform, context, batch_size=options.eval_batch)
+    return top_k(backbone, data.val, transform, context, batch_size=options.eval_batch_size)
 
 
 METHOD = Supervised()

@@ -1,6 +1,6 @@
 """A backbone with a classifier under the loss of a supervised recipe.
 
-Letters: B images, C classes, K classes kept by a label map, h x w its places.
+Shapes: B images, C classes, K classes kept by a label map, h x w its places.
 """
 
 import math
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone
 from backbones.data.loading.erasing import erase_boxes
+from backbones.engine.ema import WeightAverage
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.optim import parameter_groups
 from backbones.engine.options import FitOptions
 from backbones.engine.outcome import Signs
 from backbones.engine.sequence_parallel import share_tokens
-from backbones.engine.weight_average import WeightAverage
 from backbones.errors import UserError
 from backbones.pretrain.losses import (
     constant_loss,

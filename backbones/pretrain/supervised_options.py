@@ -17,7 +17,7 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
 
     size: int
     """Height and width of the images in pixels."""
-    batch: int
+    batch_size: int
     """Images per step, over all ranks and micro-batches."""
     repeats: int
     """Augmented versions of an image in an epoch; 1 is off. The epoch stays as long, so with 3 it shows a third of the
@@ -38,12 +38,12 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     """Decay per step of a moving average of the weights; None: no average."""
     export: Literal["raw", "ema"]
     """Which weights are scored and exported."""
-    eval_batch: int
+    eval_batch_size: int
     """Images per batch of the evaluation, per rank."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "size", "batch", "repeats", "eval_batch")
+        check_ranges(self, 1, None, "size", "batch_size", "repeats", "eval_batch_size")
         check_pad(self.pad, self.size)
         check_ranges(self, 0, None, "dense_weight")
         check_ranges(self, 0, 1, "drop_path", "ema")

@@ -3,7 +3,7 @@
 Token labeling (Jiang et al. 2021, arXiv 2104.10858, section 3.1) has a strong classifier score a grid of places in each
 image once; only the K best classes of a place are kept.
 
-Letters: K classes kept, h x w places, N = rows x columns tokens, C classes, B images.
+Shapes: K classes kept, h x w places, N = rows x columns tokens, C classes, B images.
 """
 
 import random
@@ -32,7 +32,7 @@ class LabelMaps:
     `n01440764/n01440764_10026.JPEG`.
 
     A file holds a tensor [2, K, h, w], the same shape for all: the scores of the K best classes of each place (before
-    any softmax), then their numbers, in the order of the data set's classes. Other classes count as scored 0.
+    any softmax), then their numbers, in the order of the dataset's classes. Other classes count as scored 0.
 
     Args:
         folder: the maps.

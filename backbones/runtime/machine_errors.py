@@ -13,7 +13,7 @@ from pathlib import Path
 from backbones.errors import MachineError, UserError
 from backbones.runtime.user_modules import MODULES
 
-_SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch to score"
+_SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch-size to score"
 _ADVICE = (
     (
         r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory",

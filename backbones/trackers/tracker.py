@@ -23,7 +23,7 @@ class TrackedRun:
     options: Mapping[str, Any]
     """All options of the run as plain values."""
     tags: Mapping[str, str]
-    """Task, data set and backbone by name."""
+    """Task, dataset and backbone by name."""
 
 
 class Tracker:

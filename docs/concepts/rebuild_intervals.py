@@ -39,7 +39,7 @@ def exact(more, fewer, n):
     return (a - b - length[0], a - b + length[1]) if shown else (min(a - b - length[0], 0), max(a - b + length[1], 0))
 
 
-def interval(pairs, score):  # of a - b; pairs: the folders of both arms, for each seed
+def interval(pairs, score):  # of a - b; pairs: the folders of both variants, for each seed
     read = [[values_of(folder, score) for folder in pair] for pair in pairs]
     d, where, seeds = np.stack([a[0] - b[0] for a, b in read]), read[0][0][1], len(pairs)
     if np.ndim(where) == 0:
@@ -70,9 +70,11 @@ for row in csv.DictReader(rows.read_text().splitlines()):
     if row.get("low"):
         runs = [folder / run for run in row["run"].split()]  # those of a, then those of b
         seeds = [json.loads((run / "record.json").read_text())["seed"] for run in runs]
-        arms = [sorted(zip(seeds[part], runs[part], strict=True)) for part in np.s_[: len(runs) // 2, len(runs) // 2 :]]
+        variants = [
+            sorted(zip(seeds[part], runs[part], strict=True)) for part in np.s_[: len(runs) // 2, len(runs) // 2 :]
+        ]
         low, high = (
-            100 * end for end in interval([(a, b) for (_, a), (_, b) in zip(*arms, strict=True)], row["score"])
+            100 * end for end in interval([(a, b) for (_, a), (_, b) in zip(*variants, strict=True)], row["score"])
         )
         off = max(abs(low - float(row["low"])), abs(high - float(row["high"]))) / (high - low)
         worst = max(worst, off)

@@ -50,7 +50,7 @@ and neither right nor wrong in scores of masks."""
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CocoData:
-    """An opened data set."""
+    """An opened dataset."""
 
     name: str
     version: str | None
@@ -77,7 +77,7 @@ class CocoData:
     """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
 
     def check_unchanged(self) -> None:
-        """Raise Replaced for an image whose file has changed since the data set was opened."""
+        """Raise Replaced for an image whose file has changed since the dataset was opened."""
         for manifest in self.manifests.values():
             manifest.check()
 
@@ -125,23 +125,23 @@ def open_coco(
     data: Path | None,
     *,
     subset: int | None = None,
-    skip_unreadable: bool = False,
+    drop_corrupt: bool = False,
     trained: bool = True,
 ) -> CocoData:
-    """Find, parse and check a data set.
+    """Find, parse and check a dataset.
 
     Args:
-        spec: description of the data set.
+        spec: description of the dataset.
         data: value of the `--data` option (see `spec.find_root`).
         subset: keep this many images of each split, those with objects first, ranked by content; subsets are nested.
-        skip_unreadable: leave damaged images out, with their objects, instead of raising.
+        drop_corrupt: leave damaged images out, with their objects, instead of raising.
         trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
-        DatasetNotFound: the data set, or a part of it, does not exist.
+        DatasetNotFound: the dataset, or a part of it, does not exist.
         UserError: annotations that are not in COCO's format or contradict themselves, each other or the images; a
             missing or damaged image; nothing to train on, or nothing to score by.
-        UsageError: the data set is not one for detection, or its YAML file names something that does not exist.
+        UsageError: the dataset is not one for detection, or its YAML file names something that does not exist.
     """
     check_format(spec, ("coco",), "detection")
     exif = spec.options.get("exif", "ignore")
@@ -167,8 +167,8 @@ def open_coco(
         check_present(split.paths(), name=spec.name, listed_in=split.file)
     said += unlisted(root, splits)
     if subset is not None:
-        splits = choose_images(splits, subset, skip=skip_unreadable)
-    splits, skipped, notes = check_images(spec, splits, skip=skip_unreadable)
+        splits = choose_images(splits, subset, skip=drop_corrupt)
+    splits, skipped, notes = check_images(spec, splits, skip=drop_corrupt)
     _check_usable(splits)
     manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
     opened = CocoData(
@@ -190,7 +190,7 @@ def open_coco(
 
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read]]:
-    """Return the folder and the splits of a data set that a user's function reads. Raises UserError."""
+    """Return the folder and the splits of a dataset that a user's function reads. Raises UserError."""
     root, result = read_by_user(spec, data)
     wanted = "a dict with 'train', 'val' or both, each a pair of a dict in COCO's format and the folder of the images"
     pairs = rows_by_split(
@@ -207,7 +207,7 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read
 
 
 def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[str, str]], list[str]]:
-    """Return the folder of the data set, and of each split the annotation file and image folder in it, and notes.
+    """Return the folder of the dataset, and of each split the annotation file and image folder in it, and notes.
 
     A split set to null has none; a toy set is drawn on first use.
     """

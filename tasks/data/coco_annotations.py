@@ -1,6 +1,6 @@
 """A file of annotations in COCO's format -> the columns of a split, kept in an index for the next process.
 
-Letters: I images, M objects, of which some are crowds.
+Shapes: I images, M objects, of which some are crowds.
 """
 
 import hashlib

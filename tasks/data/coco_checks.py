@@ -56,7 +56,7 @@ FIELDS: dict[str, dict[str, tuple[Test, str]]] = {
     },
 }
 OPTIONAL = {"iscrowd": 0, "ignore": 0, "segmentation": None, "area": math.nan}
-"""Fields that data sets other than COCO leave out, or set to null, with their defaults."""
+"""Fields that datasets other than COCO leave out, or set to null, with their defaults."""
 TEXTS, FLAGS = ("file_name", "name", "segmentation"), ("iscrowd", "ignore")
 
 

@@ -1,6 +1,6 @@
-"""Images of a data set in COCO's format: checks that they exist, are whole and of the stated size; `--subset N`.
+"""Images of a dataset in COCO's format: checks that they exist, are whole and of the stated size; `--subset N`.
 
-Letters: I images.
+Shapes: I images.
 """
 
 import os
@@ -60,7 +60,7 @@ def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
     cure = "restore the images that it describes; the boxes fit no others"
     if sizes(not split.upright) == stated:
         rule = "as stored: `exif: ignore`" if split.upright else "turned by their EXIF orientation: `exif: apply`"
-        cure = f"it describes the images {rule} in the data set's YAML file reads them so"
+        cure = f"it describes the images {rule} in the dataset's YAML file reads them so"
     raise UserError(
         f"{split.file}: {len(wrong)} images are of another size (width x height) than it states:"
         f"{''.join(wrong[:SHOWN])}\n{cure}"
@@ -83,7 +83,7 @@ def choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
     have = {name: len(split.images) for name, split in splits.items()}
     if n < 1 or n > min(have.values()):
         listed = " and ".join(f"{count} {WORDS[name]}" for name, count in have.items())
-        raise UserError(f"subset {n}: the data set has {listed} images")
+        raise UserError(f"subset {n}: the dataset has {listed} images")
     return {name: split.select(_first(split, n, skip=skip)) for name, split in splits.items()}
 
 
@@ -104,11 +104,11 @@ def read_headers(split: CocoSplit, *, name: str) -> list[Header | str]:
     """Return width and height in pixels (of TIFF: as turned) and `orientation` of every image, or why there are none.
 
     A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found. Each state of a
-    data set is read once, see `read_once`.
+    dataset is read once, see `read_once`.
 
     Args:
         split: the images.
-        name: name of the data set, for messages.
+        name: name of the dataset, for messages.
     """
     listing = ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
     return read_once(lambda index: _header(split.path(index)), listing, f"checking {name}")

@@ -1,4 +1,4 @@
-"""One split of a data set in COCO's format. Letters: I images, M objects, of which some are crowds."""
+"""One split of a dataset in COCO's format. Shapes: I images, M objects, of which some are crowds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Person re-identification data: training, query and gallery lists, checked against the data set's stated counts.
+"""Person re-identification data: training, query and gallery lists, checked against the dataset's stated counts.
 
 A new layout is a parser (as in `reid_layouts`), its entry in `FORMATS` here, and its tree in
 `backbones.data.layouts.FORMATS`.
@@ -36,7 +36,7 @@ FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ReidData:
-    """An opened data set. Lists are sorted by file name; training identities are 0..C-1, test identities as on disk.
+    """An opened dataset. Lists are sorted by file name; training identities are 0..C-1, test identities as on disk.
 
     A set without training images can be scored, not trained on.
     """
@@ -70,7 +70,7 @@ class ReidData:
         return self.rounds or ((self.query, self.gallery),)
 
     def check_unchanged(self) -> None:
-        """Raise Replaced for an image whose file has changed since the data set was opened."""
+        """Raise Replaced for an image whose file has changed since the dataset was opened."""
         if self.manifest is not None:
             self.manifest.check()
 
@@ -100,23 +100,23 @@ def open_reid(
     *,
     subset: int | None = None,
     msmt17_val: bool = True,
-    skip_unreadable: bool = False,
+    drop_corrupt: bool = False,
     trained: bool = True,
 ) -> ReidData:
-    """Find, parse and check a data set.
+    """Find, parse and check a dataset.
 
     Args:
-        spec: description of the data set.
+        spec: description of the dataset.
         data: value of the `--data` option (see `find_root`).
         subset: keep this many training and this many test identities (see `reid_subset`).
         msmt17_val: MSMT17 trains on list_train + list_val, as TransReID does; else on list_train, as torchreid does.
-        skip_unreadable: leave damaged images out instead of raising.
+        drop_corrupt: leave damaged images out instead of raising.
         trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
         UserError: not found, incomplete, with a name that does not parse, with a damaged image, or without any query
             that has a match.
-        UsageError: the data set is of another kind, or its YAML file names something that does not exist.
+        UsageError: the dataset is of another kind, or its YAML file names something that does not exist.
     """
     check_format(spec, FORMATS, "re-identification")
     if spec.reader:
@@ -135,7 +135,7 @@ def open_reid(
             raise UserError(f"{spec.name}: --subset takes part of one test split; name it with `split: N`")
         parts = dict(zip(parts, choose_identities(**parts, n=subset), strict=True))
     paths = _paths(parts)
-    unreadable, read_notes = check_split(_files(root, paths), name=spec.name, skip=skip_unreadable)
+    unreadable, read_notes = check_split(_files(root, paths), name=spec.name, skip=drop_corrupt)
     bad = {paths[index] for index in unreadable}
     parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
     _check_usable(spec.name, parts["query"], parts["gallery"])
@@ -200,7 +200,7 @@ def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
 
 
 def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
-    """Return the folder and the lists of a data set that a user's function reads. Raises UserError."""
+    """Return the folder and the lists of a dataset that a user's function reads. Raises UserError."""
     root, result = read_by_user(spec, data)
     if isinstance(result, Splits):
         return root, result
@@ -230,7 +230,7 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
     if not matched(query, gallery):
         raise UserError(
             f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
-            "gallery; are the folders of one data set, and the camera numbers right? A set without cameras says "
+            "gallery; are the folders of one dataset, and the camera numbers right? A set without cameras says "
             "`cameras: none` in its YAML file"
         )
 

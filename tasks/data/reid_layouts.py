@@ -1,4 +1,4 @@
-"""Re-identification data sets on disk: one parser per layout, from a folder to lists of samples."""
+"""Re-identification datasets on disk: one parser per layout, from a folder to lists of samples."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Re-identification data sets as list files: one image a line, with its identity."""
+"""Re-identification datasets as list files: one image a line, with its identity."""
 
 import csv
 import random

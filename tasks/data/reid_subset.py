@@ -1,4 +1,4 @@
-"""`--subset N`: a small part of a real data set, chosen by content, so that it is the same part on every machine."""
+"""`--subset N`: a small part of a real dataset, chosen by content, so that it is the same part on every machine."""
 
 import hashlib
 from collections import defaultdict
@@ -24,7 +24,7 @@ def choose_identities(
     others = [sample for sample in gallery if sample.identity not in people]
     trainable = len({sample.identity for sample in train})
     if n < 1 or n > len(people) or (train and n > trainable):
-        raise UserError(f"subset {n}: the data set has {trainable} training and {len(people)} test identities")
+        raise UserError(f"subset {n}: the dataset has {trainable} training and {len(people)} test identities")
     trained = _first_by_content(train, n)
     tested = _first_by_content([sample for sample in query if sample.identity in people], n)
     ranked = sorted(others, key=lambda sample: (_content(sample), sample.path))

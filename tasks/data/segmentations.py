@@ -1,4 +1,4 @@
-"""The segmentations of many objects in a few blocks of memory. Letters: M objects, P polygons, N coordinates."""
+"""The segmentations of many objects in a few blocks of memory. Shapes: M objects, P polygons, N coordinates."""
 
 import importlib
 import json

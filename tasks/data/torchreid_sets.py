@@ -1,4 +1,4 @@
-"""`--dataset torchreid:NAME`: opens the image data sets that the torchreid package knows.
+"""`--dataset torchreid:NAME`: opens the image datasets that the torchreid package knows.
 
 Nothing is downloaded, and nothing is written beside the data: torchreid's classes see a folder of links to it.
 """
@@ -26,14 +26,14 @@ SEED = 0
 
 
 def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
-    """Return the lists of torchreid's data set class for its folder below `root`, in the order of file names.
+    """Return the lists of torchreid's dataset class for its folder below `root`, in the order of file names.
 
     Of several test splits the key `split` chooses one (0 if left out) or all. Identities of the training set are
     numbered in that order too: torchreid numbers them in the order of a set.
 
     Raises:
-        UserError: torchreid is not installed, or it does not find the data set or parts of it.
-        UsageError: torchreid knows no such data set or split.
+        UserError: torchreid is not installed, or it does not find the dataset or parts of it.
+        UsageError: torchreid knows no such dataset or split.
     """
     known = _classes()
     from backbones.runtime.seeding import seeded  # imports torch
@@ -41,7 +41,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     name = str(spec.options.get("set"))
     if name not in known:
         raise UsageError(
-            f"torchreid knows no image data set {name!r}{did_you_mean(name, known)}\nknown: {', '.join(sorted(known))}"
+            f"torchreid knows no image dataset {name!r}{did_you_mean(name, known)}\nknown: {', '.join(sorted(known))}"
         )
     kind = known[name]
     folder = root / getattr(kind, "dataset_dir", "")

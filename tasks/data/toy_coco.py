@@ -3,7 +3,7 @@
 Each object is a digit on a card of its own shape: the digit's outline, row by row, a little larger. The mask is the
 outline of the card, so it fits what is drawn exactly. Categories are the ten digits, under ids with gaps, as COCO has.
 Some images hold a crowd, a group of small digits of one kind under one run-length encoding, and some hold nothing.
-Letters: H x W pixels of the canvas, h x w pixels of a card.
+Shapes: H x W pixels of the canvas, h x w pixels of a card.
 """
 
 import json
@@ -20,7 +20,7 @@ from backbones.data.cache import make_once
 from backbones.data.toy.layouts import NAMES
 
 VERSION = 1
-"""Version of the drawing, raised with every change: results on other drawings are results on another data set."""
+"""Version of the drawing, raised with every change: results on other drawings are results on another dataset."""
 COUNTS = {"train": 96, "val": 32}
 CATEGORY_IDS = (1, 2, 3, 5, 6, 8, 11, 12, 15, 16)
 EVERY = 5
@@ -124,7 +124,7 @@ def _place(
     taken: NDArray[Any],
     rng: np.random.Generator,
 ) -> _Placed | None:
-    """Draw a digit on a free place, in two random colours; return None when no place is found."""
+    """Draw a digit on a free place, in two random colors; return None when no place is found."""
     card = _card(pool[int(rng.integers(len(pool)))], round(float(np.exp(rng.uniform(*np.log(sizes))))))
     height, width = card.mask.shape
     light, dark = rng.uniform(165, 255, 3), rng.uniform(0, 90, 3)
@@ -136,8 +136,8 @@ def _place(
         window = (slice(y, y + height), slice(x, x + width))
         if not taken[window].any():
             taken[window] = True
-            colours = dark + (light - dark) * card.strokes[:, :, None]
-            canvas[window] = np.where(card.mask[:, :, None], colours, canvas[window])
+            colors = dark + (light - dark) * card.strokes[:, :, None]
+            canvas[window] = np.where(card.mask[:, :, None], colors, canvas[window])
             return _Placed(digit, x, y, card.mask)
     return None
 
@@ -159,7 +159,7 @@ def _card(pixels: NDArray[Any], size: int) -> _Card:
 
 
 def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Return float64 [H, W, 3]: soft patches of colour, stripes and grain, none as bright or dark as the digits."""
+    """Return float64 [H, W, 3]: soft patches of color, stripes and grain, none as bright or dark as the digits."""
     coarse = rng.uniform(95, 160, (5, 6, 3)).astype(np.uint8)
     soft = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), dtype=np.float64)
     angle, period = rng.uniform(0, np.pi), rng.uniform(5, 14)

@@ -1,7 +1,7 @@
-"""Coloured figures in the layouts of Market-1501 and MSMT17: small data sets for trying things, without any download.
+"""Colored figures in the layouts of Market-1501 and MSMT17: small datasets for trying things, without any download.
 
 They are written once into the cache folder as JPEG files under the names of the real sets, so that the real parsers
-read them. What identifies a person is the colours of head, torso and legs and the pattern of the torso; background and
+read them. What identifies a person is the colors of head, torso and legs and the pattern of the torso; background and
 tint change with the camera, place, light and noise from image to image.
 """
 
@@ -14,9 +14,9 @@ from PIL import Image, ImageDraw
 
 from backbones.data.cache import make_once
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 VERSION = 1
-"""Counts up with every change of what is written: results on other images are results on another data set."""
+"""Counts up with every change of what is written: results on other images are results on another dataset."""
 TIMES = ("morning", "noon", "afternoon")
 BOX = (64, 128)
 """Width and height of an image in pixels."""
@@ -60,28 +60,28 @@ GENERATORS: dict[str, Callable[[], Path]] = {"toy_market": toy_market, "toy_msmt
 class _Look:
     """What is the same in all images of a person; `pattern` chooses rows, columns, both or neither of the torso."""
 
-    head: Colour
-    torso: Colour
-    accent: Colour
-    legs: Colour
+    head: Color
+    torso: Color
+    accent: Color
+    legs: Color
     pattern: int
 
 
 @dataclass(frozen=True)
 class _Camera:
-    wall: Colour
-    ground: Colour
-    tint: Colour
+    wall: Color
+    ground: Color
+    tint: Color
     """Gain of each channel in percent."""
 
 
-def _colour(rng: np.random.Generator, low: int, high: int) -> Colour:
+def _color(rng: np.random.Generator, low: int, high: int) -> Color:
     red, green, blue = rng.integers(low, high, 3).tolist()
     return red, green, blue
 
 
 def _draw_look(rng: np.random.Generator) -> _Look:
-    """Draw a look of few colours and many combinations: two people often share a torso or legs."""
+    """Draw a look of few colors and many combinations: two people often share a torso or legs."""
     head, torso, accent, legs = (tuple(rng.choice(SHADES, 3).tolist()) for _ in range(4))
     return _Look(head, torso, accent, legs, int(rng.integers(4)))
 
@@ -89,9 +89,7 @@ def _draw_look(rng: np.random.Generator) -> _Look:
 def _people(size: Size) -> tuple[list[_Look], list[_Camera], list[list[tuple[int, int]]]]:
     """Return all looks, the cameras, and for each person's images the indices of camera and shot."""
     rng = np.random.default_rng([size.seed, 0])
-    cameras = [
-        _Camera(_colour(rng, 60, 200), _colour(rng, 60, 200), _colour(rng, 70, 120)) for _ in range(size.cameras)
-    ]
+    cameras = [_Camera(_color(rng, 60, 200), _color(rng, 60, 200), _color(rng, 70, 120)) for _ in range(size.cameras)]
     looks = [_draw_look(rng) for _ in range(size.train + size.test)]
     seen = [rng.choice(size.cameras, size.seen_by, replace=False).tolist() for _ in looks]
     return looks, cameras, [[(camera, shot) for camera in own for shot in range(size.shots)] for own in seen]

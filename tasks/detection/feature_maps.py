@@ -1,6 +1,6 @@
 """Feature maps of a backbone for detectors: plain ViTs with windowed and global blocks, and timm's other models.
 
-Letters: B images, H x W pixels, h x w token grid, D channels, s side of a window in tokens.
+Shapes: B images, H x W pixels, h x w token grid, D channels, s side of a window in tokens.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Padding = Literal["keys", "masked"]
 class MapOptions:
     """How a plain ViT computes its maps."""
 
-    taps: tuple[int, ...]
+    out_indices: tuple[int, ...]
     """Blocks whose maps are returned, rising; -1 is the last."""
     window: int = 0
     """Side of the windows in tokens (ViTDet: 14); with 0 every block sees the whole image."""
@@ -39,7 +39,7 @@ class MapOptions:
     """Whether attention has relative positions, decomposed into rows and columns and initialised to zero."""
     grid: tuple[int, int] = (64, 64)
     """Token grid of the tables of relative positions of global blocks."""
-    checkpoint: bool = False
+    grad_checkpointing: bool = False
     """Whether a block's activations are recomputed in the backward pass instead of kept."""
 
 
@@ -63,18 +63,18 @@ class VitMaps(nn.Module):
         model: Any = backbone.model
         depth = len(model.blocks)
         self.backbone, self.options = backbone, options
-        self.taps = [_index(tap, depth, "taps") for tap in options.taps]
+        self.out_indices = [_index(tap, depth, "out_indices") for tap in options.out_indices]
         chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
         self.windowed = [
             bool(options.window) and number not in {_index(block, depth, "global blocks") for block in chosen}
             for number in range(depth)
         ]
-        del model.blocks[max(self.taps) + 1 :]
+        del model.blocks[max(self.out_indices) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
             raise UsageError(f"{backbone.spec.name}: its blocks are not timm's plain ones: --window 0 --no-relative")
         if options.relative:
             self._add_relative(model)
-        self.channels, self.strides = [backbone.dim] * len(self.taps), [backbone.stride] * len(self.taps)
+        self.channels, self.strides = [backbone.dim] * len(self.out_indices), [backbone.stride] * len(self.out_indices)
         self.shards: Shards | None = None
 
     def share_tokens(self, shards: Shards) -> None:
@@ -101,11 +101,11 @@ class VitMaps(nn.Module):
         """Return the map of each tap; see the class."""
         x, maps = self._embedded(images), []
         for number in range(len(self.backbone.model.blocks)):
-            if self.options.checkpoint and self.training:
+            if self.options.grad_checkpointing and self.training:
                 x = checkpoint(self._block, number, x, use_reentrant=False)
             else:
                 x = self._block(number, x)
-            if number in self.taps:
+            if number in self.out_indices:
                 maps.append(x.permute(0, 3, 1, 2).contiguous())
         return maps
 
@@ -206,7 +206,7 @@ def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
     """Return the module that computes a backbone's maps. Raises UsageError when it has none."""
     if is_plain(backbone):
         return VitMaps(backbone, options)
-    if options.window or options.relative or options.checkpoint:
+    if options.window or options.relative or options.grad_checkpointing:
         hint = "--window 0 --no-relative --no-checkpoint"
         raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: {hint}")
     return StageMaps(backbone)

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import torch
 
 from backbones.errors import UserError
-from tasks.detection import focal, roi_align, suppression
+from tasks.detection import focal, nms, roi_align
 
 OPS: dict[str, Callable[..., Any]] = {
-    "nms": suppression.nms,
-    "softnms": suppression.softnms,
+    "nms": nms.nms,
+    "softnms": nms.softnms,
     "roi_align_forward": roi_align.roi_align_forward,
     "roi_align_backward": roi_align.roi_align_backward,
     "sigmoid_focal_loss_forward": focal.sigmoid_focal_loss_forward,

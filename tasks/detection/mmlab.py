@@ -20,7 +20,7 @@ from timm.layers import LayerNorm2d
 from backbones.errors import MissingInput, UserError, shortened
 from backbones.runtime.machine_errors import machine_error
 from tasks.detection.mmcv_ext import Bridge
-from tasks.detection.suppression import class_offsets_in_float64
+from tasks.detection.nms import class_offsets_in_float64
 
 COMPILED = "mmcv._ext"
 PACKAGES = {

@@ -1,6 +1,6 @@
 """Pyramids from maps of one stride: ViTDet's simple one, and the four-level one from intermediate blocks.
 
-Letters: D channels of the backbone, C of the pyramid.
+Shapes: D channels of the backbone, C of the pyramid.
 """
 
 from collections.abc import Sequence

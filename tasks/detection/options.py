@@ -19,7 +19,7 @@ class DetectOptions(FitOptions):
     pyramid: Literal["simple", "taps"]
     """What the levels of the pyramid are made of. They come from the last map (ViTDet), or from four blocks through an
     FPN; for models with several strides it is the FPN."""
-    taps: Annotated[tuple[int, ...] | None, Needs(pyramid="taps")]
+    out_indices: Annotated[tuple[int, ...] | None, Needs(pyramid="taps")]
     """The four blocks of --pyramid taps. None: the last of each quarter."""
     window: int
     """Side of the attention windows in tokens; 0: every block sees the whole image."""
@@ -30,41 +30,43 @@ class DetectOptions(FitOptions):
     """Blocks without windows. None: the last of each quarter."""
     relative: bool
     """Relative positions within the attention, from zero; a function of one's own can have them if it takes `scale`."""
-    checkpoint: bool
+    grad_checkpointing: bool
     """Recompute activations in the backward pass. It takes less memory and a third more time."""
     norm_eval: Annotated[bool, TRAINING]
     """Keep the statistics of the backbone's batch norms. A few images a batch give poor ones."""
     drop_path: Annotated[float, TRAINING]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
-    view: Literal["jitter", "resize", "scales"]
+    resize_mode: Literal["jitter", "resize", "scales"]
     """How training images are resized. Large-scale jitter, 0.1 to 2 times the size and cropped to it; the whole image;
     or the whole image with the limit of its shorter side drawn from 0.6 to 1 times that of --size."""
     size: tuple[int, int]
     """Limits of the shorter and longer side in pixels; with jitter the height and width of the crop."""
     flip: Annotated[float, TRAINING]
     """Probability of a horizontal flip."""
-    batch: Annotated[int, TRAINING]
+    batch_size: Annotated[int, TRAINING]
     """Images per step, over all ranks."""
-    eval_batch: int
+    eval_batch_size: int
     """Images per batch in evaluation, per rank."""
     validate_at: Annotated[tuple[int, ...], TRAINING]
     """Epochs with a validation on the way; the last one's is the run's score."""
     test_dataset: tuple[str, ...]
-    """Data sets to score as well, where classes agree by name. Each gives a record of its own, and its images must not
+    """Datasets to score as well, where classes agree by name. Each gives a record of its own, and its images must not
     be among the training images."""
     save_pictures: int
     """Validation images saved with the boxes found on them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "size", "batch", "eval_batch")
+        check_ranges(self, 1, None, "size", "batch_size", "eval_batch_size")
         check_ranges(self, 0, None, "window", "save_pictures")
         check_ranges(self, 0, 1, "flip")
         check_ranges(self, 0, 0.99, "drop_path")
         if self.size[0] > self.size[1]:
             raise UsageError(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
-        if self.taps is not None and (self.pyramid != "taps" or len(self.taps) != 4 or len({*self.taps}) != 4):
-            raise UsageError(f"--taps {self.taps}: give four different blocks, with --pyramid taps")
+        if self.out_indices is not None and (
+            self.pyramid != "taps" or len(self.out_indices) != 4 or len({*self.out_indices}) != 4
+        ):
+            raise UsageError(f"--out-indices {self.out_indices}: give four different blocks, with --pyramid taps")
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
             raise UsageError(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
 

@@ -58,11 +58,11 @@ def save_pictures(
         raise write_error(folder, error) from error
 
 
-def _box(pen: ImageDraw.ImageDraw, box: Sequence[float], text: str, colour: str) -> None:
+def _box(pen: ImageDraw.ImageDraw, box: Sequence[float], text: str, color: str) -> None:
     """Draw a box, and its text on a patch at its corner or as near as fits into the image."""
     x, y, width, height = box
-    pen.rectangle((x, y, x + max(width - 1, 0), y + max(height - 1, 0)), outline=colour, width=2)  # PIL draws its end
+    pen.rectangle((x, y, x + max(width - 1, 0), y + max(height - 1, 0)), outline=color, width=2)  # PIL draws its end
     _, _, *patch = pen.textbbox((0, 0), text)
     corner = [max(min(at, most - side), 0) for at, most, side in zip((x, y), pen.im.size, patch)]
-    pen.rectangle(pen.textbbox((corner[0], corner[1]), text), fill=colour)
+    pen.rectangle(pen.textbbox((corner[0], corner[1]), text), fill=color)
     pen.text((corner[0], corner[1]), text, fill="white")

@@ -122,7 +122,7 @@ class DetectionImages(Dataset[dict[str, Any]]):
         """Read an image as it is stored, with its objects.
 
         The reader is this suite's: mmdetection's rotates images by EXIF, while COCO's sizes and objects are those of
-        the stored image, and its colours of CMYK differ.
+        the stored image, and its colors of CMYK differ.
         """
         from cv2 import COLOR_RGB2BGR, cvtColor
 

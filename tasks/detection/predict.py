@@ -42,7 +42,7 @@ def detect(
     in a batch nor the number of ranks changes the results.
 
     Args:
-        detector: mmdetection's detector. data: data set, for its category ids. split: images.
+        detector: mmdetection's detector. data: dataset, for its category ids. split: images.
         size: (short, long), limits of an image's sides in pixels.
         context: device, ranks and signals of the run. batch_size: images in a batch of one rank.
         padded: whether images are padded to `size`, then (H, W), as crops are: resampled positions then mean the same.

@@ -1,6 +1,6 @@
 """Decomposed relative positions, as in ViTDet (arXiv 2203.16527, after MViTv2, arXiv 2112.01526, section 4.1).
 
-Letters: B images or windows, N = h * w tokens, d = head_dim.
+Shapes: B images or windows, N = h * w tokens, d = head_dim.
 """
 
 from collections.abc import Callable

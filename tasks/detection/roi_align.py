@@ -3,7 +3,7 @@
 On a CPU mean pooling is two matrix products for each RoI instead: torchvision's gradient takes one core and single
 numbers there, and wants its maps with channels first, while necks whose norms work along channels leave them last.
 
-Letters: M RoIs (image, x1, y1, x2, y2), B images, C channels, H x W map pixels, h x w bins of a RoI, s x t samples of a
+Shapes: M RoIs (image, x1, y1, x2, y2), B images, C channels, H x W map pixels, h x w bins of a RoI, s x t samples of a
 bin (down, across).
 """
 

@@ -1,4 +1,4 @@
-"""Scores on a data set whose classes agree only in part with those that a detector was trained for."""
+"""Scores on a dataset whose classes agree only in part with those that a detector was trained for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,20 +15,20 @@ from tasks.data.coco import CocoData
 
 @dataclass(frozen=True)
 class SharedClasses:
-    """Classes of equal names in training and in a data set."""
+    """Classes of equal names in training and in a dataset."""
 
     names: tuple[str, ...]
-    """Those that both have, in the order of the data set."""
+    """Those that both have, in the order of the dataset."""
     only_trained: tuple[str, ...]
-    """Those that the data set lacks; detections of them are dropped."""
+    """Those that the dataset lacks; detections of them are dropped."""
     only_in_data: tuple[str, ...]
     """Those that the detector does not know; their objects are left out of the truth."""
     left_out: int
     """Number of objects left out, crowds included."""
     truth: CocoData
-    """The data set with the shared classes alone, without a training split."""
+    """The dataset with the shared classes alone, without a training split."""
     predicted: CocoData
-    """The data set with the classes of the detector; those that it lacks have the id `dropped`."""
+    """The dataset with the classes of the detector; those that it lacks have the id `dropped`."""
     dropped: int
     """Category id of detections to drop."""
 
@@ -55,7 +55,7 @@ class SharedClasses:
 
 
 def shared_classes(spec: BackboneSpec, data: CocoData) -> SharedClasses | None:
-    """Return the classes that the trained detector in `spec.weights` shares with a data set; None if all are the same.
+    """Return the classes that the trained detector in `spec.weights` shares with a dataset; None if all are the same.
 
     Raises:
         UserError: they share none.
@@ -87,11 +87,11 @@ def shared_classes(spec: BackboneSpec, data: CocoData) -> SharedClasses | None:
 
 
 def with_classes(data: CocoData, names: Sequence[str]) -> CocoData:
-    """Return a data set with the validation objects of some classes alone; images without any stay.
+    """Return a dataset with the validation objects of some classes alone; images without any stay.
 
     Args:
         data: with a validation split.
-        names: classes of the data set, in its order.
+        names: classes of the dataset, in its order.
     """
     assert data.val is not None
     places = [data.classes.index(name) for name in names]

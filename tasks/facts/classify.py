@@ -11,7 +11,7 @@ from tasks.task import TaskFacts
 class ClassifyOptions(FrozenOptions):
     """Options of `transfer.run classify`."""
 
-    view: Literal["bicubic", "fast", "area"]
+    resize_mode: Literal["bicubic", "fast", "area"]
     """How the image is resized before the centre crop. Bicubic as in DeiT and timm, likewise on bytes
     (`fast`), or by area averages (big_vision)."""
 

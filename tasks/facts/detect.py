@@ -24,11 +24,11 @@ class DetectFacts(TaskFacts):
     metrics = {name: Metric() for name in ("box_AP", "box_AP50", "box_AP75", "mask_AP")}  # noqa: RUF012
 
     def open(
-        self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
+        self, spec: DatasetSpec, options: DetectOptions, *, root: Path | None, subset: int | None, drop_corrupt: bool
     ) -> CocoData:
         """Read images, objects and categories; see `tasks.data.coco.open_coco`."""
         trained = options.epochs > 0
-        data = open_coco(spec, root, subset=subset, skip_unreadable=skip_unreadable, trained=trained)
+        data = open_coco(spec, root, subset=subset, drop_corrupt=drop_corrupt, trained=trained)
         for split in ("train", "val") if trained else ("val",):
             if getattr(data, split) is None:
                 raise UserError(

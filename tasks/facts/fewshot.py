@@ -19,7 +19,7 @@ STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option
 class FewshotOptions(FrozenOptions):
     """Options of `transfer.run fewshot`."""
 
-    view: Literal["squash", "bicubic", "fast", "area"]
+    resize_mode: Literal["squash", "bicubic", "fast", "area"]
     """How the image is resized before the centre crop. It is resized to a square (big_vision's probes), bicubic, so on
     bytes (`fast`), or by area."""
     block: int | None
@@ -41,12 +41,12 @@ class FewshotOptions(FrozenOptions):
     """Neighbours (all support images where there are fewer); several: as for --l2."""
     temperature: Annotated[float, Needs(probe="knn")]
     """Temperature of the neighbours' votes."""
-    select: int
+    val_shots: int
     """Training images per class for choosing a strength. They lie outside the support sets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "shots", "draws", "k", "select")
+        check_ranges(self, 1, None, "shots", "draws", "k", "val_shots")
         check_ranges(self, 1e-9, None, "temperature")
         check_ranges(self, 1e-9, None, "l2", "logistic_l2")
         for name in ("shots", "l2", "logistic_l2", "k"):
@@ -62,8 +62,8 @@ class FewshotOptions(FrozenOptions):
         return tuple(map(float, getattr(self, STRENGTHS[self.probe])))
 
     def support_sets(self, data: ClassificationData) -> SupportSets:
-        """Return the support sets of a data set. Raises UserError."""
-        select = self.select if len(self.strengths) > 1 else 0
+        """Return the support sets of a dataset. Raises UserError."""
+        select = self.val_shots if len(self.strengths) > 1 else 0
         return draw_support_sets(data, rule=self.support, draws=self.draws, shots=self.shots, select=select)
 
 
@@ -74,7 +74,7 @@ class FewshotFacts(TaskFacts, Classification):
     metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
 
     def metric(self, name: str) -> Metric:
-        """Return the metric of any number of shots, an accuracy whose mean over data sets is reported."""
+        """Return the metric of any number of shots, an accuracy whose mean over datasets is reported."""
         return Metric(averaged=True)
 
     def content(self, dataset: ClassificationData, options: FewshotOptions) -> dict[str, str]:

@@ -12,7 +12,7 @@ from tasks.task import Metric, TaskFacts
 class KnnOptions(FrozenOptions):
     """Options of `transfer.run knn`."""
 
-    view: Literal["bicubic", "fast"]
+    resize_mode: Literal["bicubic", "fast"]
     """How the image is resized before the centre crop. Bicubic as in DINO, or likewise on bytes (`fast`)."""
     k: int
     """Neighbours behind top1 and top5."""

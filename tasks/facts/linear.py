@@ -12,9 +12,9 @@ from tasks.task import Metric, TaskFacts
 class LinearOptions(ViewOptions, FitOptions):
     """Options of `transfer.run linear` besides those of the training loop."""
 
-    batch: Annotated[int, TRAINING]
+    batch_size: Annotated[int, TRAINING]
     """Images per step, over all ranks and micro-batches."""
-    blocks: int
+    n_last_blocks: int
     """Last blocks whose features are joined."""
     avgpool: bool
     """Join the mean over the last block's patch tokens too."""
@@ -27,7 +27,7 @@ class LinearOptions(ViewOptions, FitOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "batch", "blocks", "validate_every")
+        check_ranges(self, 1, None, "batch_size", "n_last_blocks", "validate_every")
         self.augmentation(crop_area=self.crop_area, flip=self.flip)
 
 

@@ -56,8 +56,8 @@ class ReidOptions(FitOptions):
     msmt17_val: Annotated[bool, TRAINING]
     """Train on MSMT17's validation half as well."""
     test_dataset: tuple[str, ...]
-    """Data sets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
-    eval_batch: int
+    """Datasets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
+    eval_batch_size: int
     """Images per batch when features are extracted, per rank."""
     save_pictures: int
     """Queries saved as pictures with ten gallery images. They are spaced evenly over the list of queries."""
@@ -67,7 +67,7 @@ class ReidOptions(FitOptions):
         check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "rerank_lambda")
         check_ranges(self, 0, 0.99, "drop_path")
         check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "save_pictures")
-        check_ranges(self, 1, None, "size", "eval_batch", "rerank_k1", "rerank_k2")
+        check_ranges(self, 1, None, "size", "eval_batch_size", "rerank_k1", "rerank_k2")
         check_ranges(self, 2, None, "num_identities", "num_instances")  # triplets need both kinds of pairs
         if self.identity_weight + self.triplet_weight == 0:
             raise UsageError("one of --identity-weight and --triplet-weight must be above 0")
@@ -75,17 +75,17 @@ class ReidOptions(FitOptions):
 
 
 class ReidFacts(TaskFacts):
-    """mAP and CMC of a fine-tuned backbone on a re-identification data set."""
+    """mAP and CMC of a fine-tuned backbone on a re-identification dataset."""
 
     name, version, options, primary = "reid", 1, ReidOptions, "mAP"
     metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
 
     def open(
-        self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, skip_unreadable: bool
+        self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, drop_corrupt: bool
     ) -> ReidData:
         """Read the lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
         chosen = {"msmt17_val": options.msmt17_val, "trained": options.epochs > 0}
-        return open_reid(spec, root, subset=subset, skip_unreadable=skip_unreadable, **chosen)
+        return open_reid(spec, root, subset=subset, drop_corrupt=drop_corrupt, **chosen)
 
     def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
         """Save pictures of `save_pictures` queries with their first gallery images."""

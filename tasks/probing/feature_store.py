@@ -4,7 +4,7 @@ An entry belongs to one key: weights, resolved model, view of the image, precisi
 Its rows are the different images in the order of their content digests. A shard holds some of them, with a checksum; it
 is written whole or not at all, so a killed extraction continues where it was. Several processes may fill one entry
 without locks: at worst a shard is made twice.
-Letters: R rows of an entry, K rows of a shard, F channels.
+Shapes: R rows of an entry, K rows of a shard, F channels.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.errors import UserError, tell
+from backbones.errors import UserError, print_safe
 from backbones.runtime.files import parse_json, write_atomic, write_error
 from tasks.probing.shards import DamagedShard, encode_shard, read_shard, shard_rows, shard_seconds
 
-FLAG = "--features"
+FLAG = "--feature-cache"
 ABOUT, SHARDS = "entry.json", "*.safetensors"
 
 
@@ -163,7 +163,7 @@ class Entry:
         return self.folder / f"{int(rows[0]):08d}-{name}.safetensors"
 
     def _remove(self, path: Path) -> None:
-        tell(f"{path}: damaged; its features are computed again", file=sys.stderr)
+        print_safe(f"{path}: damaged; its features are computed again", file=sys.stderr)
         path.unlink(missing_ok=True)
         self.shards.pop(path, None)
 

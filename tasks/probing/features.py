@@ -1,6 +1,6 @@
 """Features of a frozen backbone for the images of a split, through the store (`tasks.probing.feature_store`).
 
-Letters: M images of a split, R different ones among them, B images, F channels of the features.
+Shapes: M images of a split, R different ones among them, B images, F channels of the features.
 """
 
 import hashlib
@@ -94,7 +94,7 @@ class Extractor:
             split: images.
             indices: indices of images of the split, in the order of the result.
             contents: content digest of each of the split's M images.
-            name: name of the data set and split, for messages and for the list of entries.
+            name: name of the dataset and split, for messages and for the list of entries.
 
         Raises:
             UserError: an image cannot be read, or the store cannot be written.

@@ -1,4 +1,4 @@
-"""Fits the probes of all support sets and scores them. Letters: S support images needed, M test images, F channels."""
+"""Fits the probes of all support sets and scores them. Shapes: S support images needed, M test images, F channels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The classifier trained by the linear evaluation, and the frozen features that it is trained on.
 
-Letters: B images, N validation images, T tokens, D channels, F channels of the features, C classes.
+Shapes: B images, N validation images, T tokens, D channels, F channels of the features, C classes.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Shard files of the feature store: row numbers and features with a checksum, in safetensors' format.
 
-Letters: K rows of a shard, F channels.
+Shapes: K rows of a shard, F channels.
 """
 
 import contextlib

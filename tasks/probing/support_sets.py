@@ -1,6 +1,6 @@
 """Support sets: the k training images of each class that a few-shot probe sees, drawn several times.
 
-They depend on the data alone, so all backbones share them. Letters: M training images, N test images, C classes.
+They depend on the data alone, so all backbones share them. Shapes: M training images, N test images, C classes.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ Rule = Literal["digest", "bigvision"]
 
 @dataclass(frozen=True, eq=False)
 class SupportSets:
-    """Nested support sets of a data set: the set of k images per class contains those of fewer."""
+    """Nested support sets of a dataset: the set of k images per class contains those of fewer."""
 
     rule: Rule
     """Rule of the draws; see `draw_support_sets`."""
@@ -112,10 +112,10 @@ class SupportSets:
 def draw_support_sets(
     data: ClassificationData, *, rule: Rule, draws: int, shots: Sequence[int], select: int = 0
 ) -> SupportSets:
-    """Draw the support sets of a data set with a training and a validation (that is, test) split.
+    """Draw the support sets of a dataset with a training and a validation (that is, test) split.
 
     Args:
-        data: opened data set.
+        data: opened dataset.
         rule: `digest`: each class is ordered by sha256 of (content, draw), so that the same images are drawn wherever
             and however they are stored; an image that occurs twice in a class is taken once. `bigvision`: draw s
             permutes each class, in file order, by numpy.random.default_rng(s) (its evaluators/fewshot_lsr.py).

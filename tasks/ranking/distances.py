@@ -1,6 +1,6 @@
 """Squared Euclidean distances of features, in blocks.
 
-Letters: Q queries, G gallery images, D channels, U distinct gallery features, b queries of one block.
+Shapes: Q queries, G gallery images, D channels, U distinct gallery features, b queries of one block.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The first gallery images of every query, saved with a run, and drawn as pictures with marks for matches.
 
-Letters: Q queries, U gallery images in any of the lists, k places of a list.
+Shapes: Q queries, U gallery images in any of the lists, k places of a list.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tasks.task import PICTURES
 
 RANKED = "ranked.npz"  # in a run's folder
 PLACES = 10
-RIGHT, WRONG, QUERY = "#0072b2", "#d55e00", "#555555"  # safe for colour-blind readers
+RIGHT, WRONG, QUERY = "#0072b2", "#d55e00", "#555555"  # safe for color-blind readers
 HEIGHT, WIDEST, FRAME, GAP, BAND = 128, 192, 3, 6, 16  # pixels
 
 
@@ -28,7 +28,7 @@ class RankedLists:
     """First places of every query's ranked list, without its junk images."""
 
     query: NDArray[Any]
-    """File names [Q] relative to the data set's folder."""
+    """File names [Q] relative to the dataset's folder."""
     query_identity: NDArray[Any]
     """Identities [Q]."""
     query_camera: NDArray[Any]
@@ -101,7 +101,7 @@ def save_pictures(folder: Path, root: Path, count: int) -> None:
 
     Args:
         folder: the run's folder.
-        root: the folder of the data set's images.
+        root: the folder of the dataset's images.
 
     Raises:
         UserError: the lists are gone, an image cannot be read, or a picture cannot be written.
@@ -135,13 +135,13 @@ def picture(lists: RankedLists, row: int, root: Path) -> Image.Image:
     return strip
 
 
-def _tile(path: Path, colour: str, word: str) -> Image.Image:
+def _tile(path: Path, color: str, word: str) -> Image.Image:
     """Draw an image in a frame over a band with a word."""
     from backbones.data.loading.read_image import read_image
 
     image = read_image(str(path))
     width = min(max(round(image.width * HEIGHT / image.height), 1), WIDEST)
-    tile = Image.new("RGB", (width + 2 * FRAME, HEIGHT + 2 * FRAME + BAND), colour)
+    tile = Image.new("RGB", (width + 2 * FRAME, HEIGHT + 2 * FRAME + BAND), color)
     tile.paste(image.resize((width, HEIGHT), Image.Resampling.BICUBIC), (FRAME, FRAME))
     ImageDraw.Draw(tile).text((tile.width / 2, tile.height - BAND / 2 - 1), word, fill="white", anchor="mm")
     return tile

@@ -1,6 +1,6 @@
 """Matches and junk images of every query in the gallery.
 
-Letters: Q queries, G gallery images, b queries of one block, M gallery images of a query's identity.
+Shapes: Q queries, G gallery images, b queries of one block, M gallery images of a query's identity.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 The protocol is that of Market-1501 (Zheng et al. 2015): gallery images of the query's identity under the query's own
 camera are left out, and queries without another match do not count. Equal distances score the expectation over their
 orders (`tasks.ranking.tie_expectations`), never the luck of a sort.
-Letters: Q queries, G gallery images, D channels, b queries of one block, M gallery images of a query's identity.
+Shapes: Q queries, G gallery images, D channels, b queries of one block, M gallery images of a query's identity.
 """
 
 from dataclasses import dataclass, fields

@@ -1,6 +1,6 @@
 """k-reciprocal re-ranking of a gallery (Zhong et al. 2017, arXiv 1701.08398), in bounded memory apart from its result.
 
-Letters: Q queries, G gallery images, N = Q + G images, D channels.
+Shapes: Q queries, G gallery images, N = Q + G images, D channels.
 The sets and vectors of the paper are sparse matrices [N, N]: row i belongs to image i.
 """
 

@@ -1,7 +1,7 @@
 """Tie groups of the matches of a query: the numbers of nearer and of equally near gallery images.
 
 The rank of a match is a count of nearer values, so sorting values suffices: no argsort, no order of ties.
-Letters: G gallery images, b queries of one block, M gallery images of a query's identity.
+Shapes: G gallery images, b queries of one block, M gallery images of a query's identity.
 """
 
 from concurrent.futures import ThreadPoolExecutor

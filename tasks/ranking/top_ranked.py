@@ -1,6 +1,6 @@
 """The first places of ranked lists, in the order that is scored.
 
-Letters: G gallery images, b queries of one block, k places of each list.
+Shapes: G gallery images, b queries of one block, k places of each list.
 """
 
 import torch

@@ -39,12 +39,12 @@ class TokenWatch:
 
         Args:
             at: epochs as in `check_epochs`.
-            data: data set of the training.
+            data: dataset of the training.
             options: options of a pretraining method.
             context: device, ranks and notes of the run.
         """
         self.epochs = epochs_of(at, options.epochs)
-        self.batch, self.context = options.eval_batch, context
+        self.batch, self.context = options.eval_batch_size, context
         split = data.val or data.train
         assert split is not None
         if data.val is None:

@@ -1,6 +1,6 @@
 """Similarity maps of an image's tokens, kept with a run of task `tokens`.
 
-Letters: B images, n tokens, h x w token grid.
+Shapes: B images, n tokens, h x w token grid.
 """
 
 from collections.abc import Sequence

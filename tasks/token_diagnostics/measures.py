@@ -1,4 +1,4 @@
-"""The measures of a backbone's tokens over many images, as plain values. Letters: M images."""
+"""The measures of a backbone's tokens over many images, as plain values. Shapes: M images."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Statistics of a backbone's tokens and attention weights while images pass through it.
 
-Letters: B images, P places, F fields of a place, A attentions, G fields of an attention.
+Shapes: B images, P places, F fields of a place, A attentions, G fields of an attention.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """Statistics of the tokens of an image and of attention weights, as functions of tensors.
 
-Letters: B images, n tokens (rows), d channels, N queries, L keys, C channels of a norm.
+Shapes: B images, n tokens (rows), d channels, N queries, L keys, C channels of a norm.
 Everything is computed in float64.
 """
 

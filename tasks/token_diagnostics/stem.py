@@ -1,6 +1,6 @@
 """The last activation of a stem between the norm before it and the weights behind it (arXiv 2109.03810, theorem 1).
 
-Letters: C channels of the activation, D channels of the tokens. The theorem multiplies the ReLU's output by W_Q, W_K
+Shapes: C channels of the activation, D channels of the tokens. The theorem multiplies the ReLU's output by W_Q, W_K
 and W_V directly; in the model the projection, positions and a layer norm stand between. Both readings of W_c are given.
 """
 

@@ -54,7 +54,7 @@ def test_rows_stay_rows():
 
 def test_a_position_of_the_class_token_on_one_side_only():
     """timm adds it to the token where it converts DINOv2's files, whose models in timm have none."""
-    model, there = timm.create_model("vit_tiny", img_size=64, class_position=False), state(17, cls_token=1)
+    model, there = timm.create_model("vit_tiny", img_size=64, cls_pos_embed=False), state(17, cls_token=1)
     found = fit_positions(there, model, (4, 4))
     assert torch.equal(found["cls_token"], there["cls_token"] + there["pos_embed"][:, :1])
     assert torch.equal(found["pos_embed"], there["pos_embed"][:, 1:])
@@ -151,14 +151,14 @@ def test_resampling_equals_the_weights_of_each_place_written_out(way):
     [
         *((way, "vit_tiny", {}) for way in RESAMPLINGS),
         ("dino", "vit_tiny", {"pool": "gap"}),
-        ("dino", "vit_tiny", {"class_position": False}),
+        ("dino", "vit_tiny", {"cls_pos_embed": False}),
         ("dino", "vit_tiny_patch16_224", {}),
         ("dino", "deit_tiny_distilled_patch16_224", {}),
     ],
 )
 def test_every_pass_of_a_plain_vit_resamples_in_its_way(way, name, overrides):
-    backbone = create(name, weights="random", img_size=(96, 64), pos_resample=way, **overrides).eval()
-    model, prefix = backbone.model, 0 if overrides.get("class_position") is False else backbone.model.num_prefix_tokens
+    backbone = create(name, weights="random", img_size=(96, 64), pos_embed_interp=way, **overrides).eval()
+    model, prefix = backbone.model, 0 if overrides.get("cls_pos_embed") is False else backbone.model.num_prefix_tokens
     torch.nn.init.normal_(model.pos_embed)
     expected = plainly(model.pos_embed.detach()[:, prefix:].unflatten(1, (6, 4)), (3, 5), way)
     torch.testing.assert_close(patch_positions(model, (3, 5)).double(), expected, rtol=0, atol=2e-5)
@@ -172,30 +172,34 @@ def test_every_pass_of_a_plain_vit_resamples_in_its_way(way, name, overrides):
 
 
 def test_an_export_says_how_it_was_trained_and_binds_no_recipe(tmp_path):
-    folder = export(create("vit_tiny", weights="random", img_size=64, pos_resample="dino"), tmp_path / "export")
-    assert resolve(str(folder)).pos_resample == "dino"
-    assert resolve(str(folder), usual={"pos_resample": "bilinear"}).pos_resample == "bilinear"
-    assert resolve("vit_tiny", weights=str(folder), usual={"pos_resample": "bilinear"}).pos_resample == "bilinear"
+    folder = export(create("vit_tiny", weights="random", img_size=64, pos_embed_interp="dino"), tmp_path / "export")
+    assert resolve(str(folder)).pos_embed_interp == "dino"
+    assert resolve(str(folder), usual={"pos_embed_interp": "bilinear"}).pos_embed_interp == "bilinear"
+    assert (
+        resolve("vit_tiny", weights=str(folder), usual={"pos_embed_interp": "bilinear"}).pos_embed_interp == "bilinear"
+    )
     assert "timm resamples positions in its own way" in (folder / "README.md").read_text()
-    assert create(str(folder), pos_resample="bicubic").model.pos_resample == "bicubic"  # and `load: strict` agrees
+    assert (
+        create(str(folder), pos_embed_interp="bicubic").model.pos_embed_interp == "bicubic"
+    )  # and `load: strict` agrees
     config = json.loads((folder / "config.json").read_text())
     config |= config.pop("suite")
     (folder / "config.json").write_text(json.dumps(config))  # as exported under our names alone
-    assert timm.create_model(f"local-dir:{folder}", pretrained=True).pos_resample == "dino"
+    assert timm.create_model(f"local-dir:{folder}", pretrained=True).pos_embed_interp == "dino"
 
 
 def test_who_says_how_positions_are_resampled(tmp_path):
     (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nweights: random\npos_resample: corners\n")
-    usual = {"pos_resample": "bilinear"}
-    assert resolve("vit_tiny").pos_resample == "antialias"
-    assert resolve("vit_tiny", usual=usual).pos_resample == "bilinear"
-    assert resolve(str(tmp_path / "mine.yaml"), usual=usual).pos_resample == "corners"
-    assert resolve(str(tmp_path / "mine.yaml"), usual=usual, pos_resample="dino").pos_resample == "dino"
-    assert resolve("vit_small_patch16_224.dino", usual=usual).pos_resample == "bilinear"
-    assert resolve("resnet18", usual=usual).pos_resample is None
-    assert override(resolve("vit_tiny_patch16_224"), arch="resnet18").pos_resample is None
-    with pytest.raises(UsageError, match=r"`pos_resample` does not apply to resnet18; of ours vit_ti"):
-        resolve("resnet18", pos_resample="bicubic")
-    with pytest.raises(UsageError, match="`pos_resample: cubic` is none of antialias, bicubic, dino"):
-        resolve("vit_tiny", pos_resample="cubic")
+    usual = {"pos_embed_interp": "bilinear"}
+    assert resolve("vit_tiny").pos_embed_interp == "antialias"
+    assert resolve("vit_tiny", usual=usual).pos_embed_interp == "bilinear"
+    assert resolve(str(tmp_path / "mine.yaml"), usual=usual).pos_embed_interp == "corners"
+    assert resolve(str(tmp_path / "mine.yaml"), usual=usual, pos_embed_interp="dino").pos_embed_interp == "dino"
+    assert resolve("vit_small_patch16_224.dino", usual=usual).pos_embed_interp == "bilinear"
+    assert resolve("resnet18", usual=usual).pos_embed_interp is None
+    assert override(resolve("vit_tiny_patch16_224"), arch="resnet18").pos_embed_interp is None
+    with pytest.raises(UsageError, match=r"`pos_embed_interp` does not apply to resnet18; of ours vit_ti"):
+        resolve("resnet18", pos_embed_interp="bicubic")
+    with pytest.raises(UsageError, match="`pos_embed_interp: cubic` is none of antialias, bicubic, dino"):
+        resolve("vit_tiny", pos_embed_interp="cubic")
     assert resolve("vit_tiny", usual=usual).identity() != resolve("vit_tiny").identity()

@@ -58,7 +58,7 @@ def test_models_of_big_vision(arch, dim, heads, hidden):
             model = build(spec, Located(None, "random")).model
         block = model.blocks[0]
         assert (spec.attention, model.cls_token, model.pos_embed.shape) == (attention, None, (1, 49, dim))
-        assert (model.init, spec.ffn, spec.class_position) == ("bigvision", "mlp_tanh", False)
+        assert (model.init, spec.ffn, spec.cls_pos_embed) == ("bigvision", "mlp_tanh", False)
         assert (block.attn.num_heads, block.mlp.fc1.out_features) == (heads, hidden)
         assert [*block.attn.q_norm.state_dict()] == ["weight"]
 

@@ -19,7 +19,7 @@ VARIANTS = [
         "pos": "sincos2d",
         "alpha": "learned",
     },
-    {"ffn": "mlp_tanh", "init": "bigvision", "class_position": False, "rep_size": True, "qk_norm": True},
+    {"ffn": "mlp_tanh", "init": "bigvision", "cls_pos_embed": False, "pre_logits": True, "qk_norm": True},
     {"attention": "softplus", "ffn": "no_norm", "pool": "mean", "alpha": 0.5, "length": "train", "qk_norm": False},
 ]
 
@@ -66,7 +66,7 @@ def test_initialised_as_big_vision():
     torch.manual_seed(0)
     D, tokens = 384, 196
     model = timm.create_model(
-        "vit_s", depth=1, init="bigvision", qk_norm=True, gate="sigmoid", rep_size=True, num_classes=9
+        "vit_s", depth=1, init="bigvision", qk_norm=True, gate="sigmoid", pre_logits=True, num_classes=9
     )
     block = model.blocks[0]
     query, key, value = block.attn.qkv.weight.view(3, D, D)
@@ -93,7 +93,7 @@ def test_initialised_as_big_vision():
 def test_a_class_token_without_position():
     images = torch.randn(2, 3, 64, 32)
     for pos in ("learned", "sincos2d"):
-        model = timm.create_model("vit_tiny", class_position=False, pos=pos, img_size=(64, 32)).eval()
+        model = timm.create_model("vit_tiny", cls_pos_embed=False, pos=pos, img_size=(64, 32)).eval()
         assert model.pos_embed.shape == (1, 8, 64)
         assert pos == "learned" or torch.equal(model.pos_embed[0], sincos2d(4, 2, 64))
         stem = model.patch_embed(images)
@@ -104,7 +104,7 @@ def test_a_class_token_without_position():
 
 @pytest.mark.parametrize("pool", ["cls", "gap"])
 def test_the_layer_behind_the_pooling(pool):
-    model = timm.create_model("vit_tiny", rep_size=True, pool=pool, num_classes=3).eval()
+    model = timm.create_model("vit_tiny", pre_logits=True, pool=pool, num_classes=3).eval()
     tokens = model.forward_features(torch.randn(2, 3, 64, 32))
     pooled = tokens[:, 0] if pool == "cls" else tokens.mean(1)
     expected = torch.tanh(pooled @ model.pre_logits.fc.weight.T + model.pre_logits.fc.bias)

@@ -81,25 +81,31 @@ def test_what_the_name_leaves_open_comes_from_the_export(tmp_path, monkeypatch):
     (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nstem: conv\nattention: relu\n")
     before = resolve("mine.yaml")
     made = source(
-        stem="conv", attention="relu", qk_norm=False, alpha=0.5, pool="mean", rep_size=True, train_size=(64, 32)
+        stem="conv", attention="relu", qk_norm=False, alpha=0.5, pool="mean", pre_logits=True, train_size=(64, 32)
     )
     export(made, tmp_path / "weights" / "mine")
     spec = resolve("mine.yaml")
-    assert (before.qk_norm, before.pool, before.rep_size) == (True, "cls", False)
-    assert (spec.qk_norm, spec.pool, spec.rep_size, spec.alpha, spec.train_size) == (False, "mean", True, 0.5, (64, 32))
+    assert (before.qk_norm, before.pool, before.pre_logits) == (True, "cls", False)
+    assert (spec.qk_norm, spec.pool, spec.pre_logits, spec.alpha, spec.train_size) == (
+        False,
+        "mean",
+        True,
+        0.5,
+        (64, 32),
+    )
     backbone = create("mine.yaml", img_size=SIZE).eval()
     torch.testing.assert_close(backbone.pooled(IMAGES), features(made))
     assert resolve("mine.yaml", weights="weights/mine/model.safetensors").qk_norm is False
     for weights, expected in (("config", (False, "mean", True, 0.5)), ("random", (True, "cls", False, 1.0))):
         spec = resolve("mine.yaml", load="partial", weights=weights)
-        assert (spec.qk_norm, spec.pool, spec.rep_size, spec.alpha) == expected
+        assert (spec.qk_norm, spec.pool, spec.pre_logits, spec.alpha) == expected
 
 
 @pytest.mark.parametrize(
     ("there", "here"),
     [
         ({"attention": "relu", "qk_norm": False}, {"attention": "softmax"}),
-        ({"rep_size": True}, {"rep_size": False}),
+        ({"pre_logits": True}, {"pre_logits": False}),
         ({"ffn": "mlp_tanh"}, {"ffn": "mlp"}),
     ],
 )

@@ -53,7 +53,7 @@ BENCHMARKS = {
         speed("reid_training"),
         speed("report", "RUNS: a folder with a few finished runs", "not used"),
         speed("start", gpu="not used"),
-        parity("views", "--weights FOLDER: an export; --images FILE: a data set that its classifier knows"),
+        parity("views", "--weights FOLDER: an export; --images FILE: a dataset that its classifier knows"),
         Benchmark("evidence", "evidence", gpu="not used"),
         Benchmark("outcomes", "outcomes", gpu="not used"),
         parity("bigvision", f"{CLONE}google-research/big_vision; jax"),

@@ -1,11 +1,12 @@
 """How often comparisons are wrong: data with a known truth, drawn again and again, cell by cell.
 
 python -m tests.benchmarks evidence [--out tests/benchmarks/evidence.csv] [--repeats 3000] [--only WORD]
-Each cell draws outcomes of samples in clusters for two arms (or four, of an interaction, or one) whose true scores are
+Each cell draws outcomes of samples in clusters for two variants (or four, of an interaction, or one) whose true scores
+are
 known, and counts: differences shown where there is none, intervals that hold the truth, differences of the printed
 smallest size that are shown, equivalences said of a difference as large as the margin (with a published number: of one
 that is as far from the truth). About ten minutes on one core.
-Letters: C clusters, S seeds.
+Shapes: C clusters, S seeds.
 """
 
 import argparse
@@ -43,23 +44,23 @@ class Cell:
     """"difference", "interaction", "score", or "published": a score beside a printed number"""
     clusters: int
     discordant: float
-    """Expected clusters on which the arms disagree by chance; of a score those that are wrong"""
+    """Expected clusters on which the variants disagree by chance; of a score those that are wrong"""
     effect: str = "none"
-    """"none": as often either way; "one-sided": always for one arm; "surplus": as none, and so many more for one arm;
+    """"none": as often either way; "one-sided": always for one variant; "surplus": as none, and so many more for one;
     "normal": on every cluster, by normal amounts"""
     sizes: str = "ones"
     """Of clusters: "ones"; "identities", 1 to 8 samples; "lognormal" """
     seeds: tuple[int, ...] = (1, 1)
     paired: bool = False
-    """Whether the arms have the same seeds, whose effects are then half shared"""
+    """Whether the variants have the same seeds, whose effects are then half shared"""
     vary: tuple[float, float] = (0.0, 0.0)
-    """Standard deviation over seeds of each arm's rate of errors, relative to it"""
+    """Standard deviation over seeds of each variant's rate of errors, relative to it"""
     surplus: float = 0.0
     """Of clusters in favour"""
 
     @property
     def alone(self) -> bool:
-        """Whether there is one arm."""
+        """Whether there is one variant."""
         return self.kind in ("score", "published")
 
     @property
@@ -126,26 +127,26 @@ def truth(cell: Cell) -> float:
 
 
 def draw(cell: Cell, rng: np.random.Generator) -> list[Scores]:
-    """The scores of each arm; a wrong cluster loses 1 to all of its samples."""
+    """The scores of each variant; a wrong cluster loses 1 to all of its samples."""
     size = sizes_of(cell, rng)
     if cell.effect == "normal":
         return _normal(cell, size, rng)
     lost = rng.integers(1, size + 1)
-    rate, arms = cell.discordant / cell.clusters, len(cell.seeds)
-    rates = [0.0, rate] + [0.0] * (arms - 2) if cell.effect == "one-sided" else [rate / arms] * arms
+    rate, variants = cell.discordant / cell.clusters, len(cell.seeds)
+    rates = [0.0, rate] + [0.0] * (variants - 2) if cell.effect == "one-sided" else [rate / variants] * variants
     shared = rng.normal(size=max(cell.seeds))
     gain = rng.random(cell.clusters) < cell.surplus / cell.clusters
-    once, disagree = rng.integers(0, arms, cell.clusters), rng.random(cell.clusters) < rate
+    once, disagree = rng.integers(0, variants, cell.clusters), rng.random(cell.clusters) < rate
     found = []
-    for arm, (seeds, mean) in enumerate(zip(cell.seeds, rates, strict=True)):
+    for variant, (seeds, mean) in enumerate(zip(cell.seeds, rates, strict=True)):
         own = rng.normal(size=seeds)
         effect = (shared[:seeds] + own) / math.sqrt(2) if cell.paired else own
-        chance = np.clip(mean * (1 + (cell.vary[arm % 2]) * effect), 0, 1)
+        chance = np.clip(mean * (1 + (cell.vary[variant % 2]) * effect), 0, 1)
         wrong = rng.random((seeds, cell.clusters)) < chance[:, None]
         if max(cell.seeds) == 1 and not cell.alone and cell.effect != "one-sided":
             # one system at most is wrong, so that as many clusters disagree as are asked for
-            wrong = ((once == arm) & disagree)[None]
-        wrong = np.where(gain, arm > 0, wrong)
+            wrong = ((once == variant) & disagree)[None]
+        wrong = np.where(gain, variant > 0, wrong)
         found.append(Scores.of_clusters(size - lost * wrong, size))
     return found
 
@@ -158,12 +159,12 @@ def _normal(cell: Cell, size: np.ndarray, rng: np.random.Generator) -> list[Scor
     return [Scores.of_clusters(values * size, size), Scores.of_clusters(np.full((seeds, 1), 0.5) * size, size)]
 
 
-def estimated(cell: Cell, arms: list[Scores]) -> Estimate:
+def estimated(cell: Cell, variants: list[Scores]) -> Estimate:
     """As a comparison estimates it."""
     coefficients = {1: (1,), 2: (1, -1), 4: (1, -1, -1, 1)}[len(cell.seeds)]
-    labels = [[seed if cell.paired else (arm, seed) for seed in range(n)] for arm, n in enumerate(cell.seeds)]
-    arms, paired = paired_seeds(arms, labels)
-    return contrast(arms, coefficients, bounds=(0.0, 1.0), paired=paired)
+    labels = [[seed if cell.paired else (variant, seed) for seed in range(n)] for variant, n in enumerate(cell.seeds)]
+    variants, paired = paired_seeds(variants, labels)
+    return contrast(variants, coefficients, bounds=(0.0, 1.0), paired=paired)
 
 
 def drawn_estimates(cell: Cell, repeats: int) -> Iterator[Estimate]:

@@ -1,7 +1,7 @@
 """How often the rule for outcomes is wrong, on histories of short trainings of which it is known whether they live.
 
 python -m tests.benchmarks outcomes            the table, from `outcomes.npz` beside this file, in seconds
-A training is one of three methods in one setting (stem, attention, optimiser, warm-up, length, seed) at one of ten
+A training is one of three methods in one setting (stem, attention, optimizer, warm-up, length, seed) at one of ten
 rates. Whether it lives is told by images that it has not seen: the test images of CIFAR-10 (top-1; k-NN for DINO), for
 ReID held-out drawings of the training characters. It lives if the share of correct ones is above chance at 99.9 %
 (one-sided binomial). It is dead if the share is within chance at 95 % and the loss of its last window not below chance

@@ -1,6 +1,6 @@
 """Kind `bytes`: a file is cut or changed, then read. It is refused in words, or gives what the whole file gave.
 
-What belongs to a data set (images, annotations) may give something else under another digest.
+What belongs to a dataset (images, annotations) may give something else under another digest.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class Target:
     files: tuple[str, ...]
     """Those of which one is changed."""
     read: Callable[[Path], Any]
-    """What the folder gives, a `Found` of a data set; it raises UserError where it refuses it."""
+    """What the folder gives, a `Found` of a dataset; it raises UserError where it refuses it."""
     same: bool = True
     """Whether what is accepted must equal what the whole folder gives; people's own files may say something else."""
 
@@ -77,7 +77,7 @@ class DamagedFiles:
             return f"{target.name}: {'refused' if isinstance(error, UserError) else 'stopped by its reader'}"
         expected = self.expected[target.name]
         if isinstance(value, Found) and value.digest != expected.digest:
-            return f"{target.name}: another data set"
+            return f"{target.name}: another dataset"
         if target.same and value != expected:
             raise NotHeldError(f"{where}: another result in silence")
         return f"{target.name}: read"

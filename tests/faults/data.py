@@ -1,4 +1,4 @@
-"""For kind `bytes`: small data sets of each layout, and stored features."""
+"""For kind `bytes`: small datasets of each layout, and stored features."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ SUFFIXES = ("png", "jpg", "bmp", "webp", "ppm", "tiff")
 
 @dataclass(frozen=True)
 class Found:
-    """What was read of a data set: the values behind scores, and the digest by which runs know it."""
+    """What was read of a dataset: the values behind scores, and the digest by which runs know it."""
 
     values: list[Any]
     digest: str

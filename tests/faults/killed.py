@@ -143,8 +143,8 @@ def _interrupt(
 def arguments(name: str, folder: Path) -> list[str]:
     """Return the arguments of a run, all of whose outputs lie in a folder."""
     program, words = RUNS[name]
-    outputs = ["--out", str(folder / "runs"), "--features", str(folder / "features")]
-    return [*words, *outputs, *(["--weights-to", str(folder / "weights")] if program == "transfer.pretrain" else [])]
+    outputs = ["--out", str(folder / "runs"), "--feature-cache", str(folder / "features")]
+    return [*words, *outputs, *(["--export-dir", str(folder / "weights")] if program == "transfer.pretrain" else [])]
 
 
 def _ended(what: str, commands: Sequence[Command]) -> None:

@@ -56,8 +56,8 @@ def _program(words: list[str]) -> str:
 
 
 def _places(words: list[str], out: Path) -> list[str]:
-    given = ["--out", str(out / "runs"), "--features", str(out / "features")]
-    return given + (["--weights-to", str(out / "weights")] if _program(words) == "pretrain" else [])
+    given = ["--out", str(out / "runs"), "--feature-cache", str(out / "features")]
+    return given + (["--export-dir", str(out / "weights")] if _program(words) == "pretrain" else [])
 
 
 @dataclass

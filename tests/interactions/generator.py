@@ -24,9 +24,9 @@ from tests.interactions.places import Places
 from transfer.cli.command import pretraining_names, pretraining_recipe, read_command, task_names, task_recipe
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions, RunOptions
 
-SIZES = "--epochs 3 --batch 8 --size 32 --resize 32 --warmup-epochs 0 --num-identities 4 --num-instances 2"
+SIZES = "--epochs 3 --batch-size 8 --size 32 --resize 32 --warmup-epochs 0 --num-identities 4 --num-instances 2"
 """Of trainings that end in a second, for the options that a task or recipe has."""
-ALSO = {"detect": "--size 64 96 --batch 2 --epochs 1", "reid": "--size 64 32", "knn": "--k 3 --other-k 1 5",
+ALSO = {"detect": "--size 64 96 --batch-size 2 --epochs 1", "reid": "--size 64 32", "knn": "--k 3 --other-k 1 5",
         "fewshot": "--shots 1 10 --draws 2", "tokens": "--images 5", "volo": "--backbone volo_tiny",
         "dino": "--size 64 --resize 64 --local-size 32 --local-crops 1 --out-dim 32 --knn-k 3",
         "classify": "--resize 36"}  # fmt: skip

@@ -48,7 +48,7 @@ class Places:
         return f"{self.root / 'mine.py'}:{name}"
 
     def data(self, kind: str) -> Path:
-        """The YAML of a data set: of labelled images, people or scenes."""
+        """The YAML of a dataset: of labelled images, people or scenes."""
         path = self.root / f"{kind}.yaml"
         if not path.exists():
             path.write_text(write_yaml(getattr(self, f"_{kind}")(self.root / kind)))

@@ -32,7 +32,7 @@ def _equal(one: Ran, two: Ran, what: str) -> Problems:
 
 def executed(bench: Bench, ran: Ran, rng: random.Random) -> Problems:
     """Elsewhere, with a loader process, and a state that is saved after every step."""
-    words = ["--workers", "1", "--checkpoint-seconds", "0", "--tracker", "tensorboard", "--skip-unreadable"]
+    words = ["--workers", "1", "--checkpoint-seconds", "0", "--tracker", "tensorboard", "--drop-corrupt"]
     return _equal(ran, bench.run(with_words(ran.words, words)), " ".join(words))
 
 
@@ -79,7 +79,7 @@ def in_other_batches(bench: Bench, ran: Ran, rng: random.Random) -> Problems:
     """Features of so many images at a time."""
     if ran.status or ran.record.environment["eval_precision"] != "fp32":
         return []
-    more = ["--eval-batch", rng.choice(("1", "3", "5"))]
+    more = ["--eval-batch-size", rng.choice(("1", "3", "5"))]
     return _near(ran, bench.run(with_words(ran.words, more)), " ".join(more))
 
 

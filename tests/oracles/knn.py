@@ -1,6 +1,6 @@
 """Weighted k-nearest-neighbour votes (Caron et al. 2021, arXiv 2104.14294, section 4.1), one test image at a time.
 
-Letters: M training images, C classes.
+Shapes: M training images, C classes.
 """
 
 from collections.abc import Sequence

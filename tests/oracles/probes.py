@@ -1,6 +1,6 @@
 """The linear probe of least squares as big_vision's evaluators/fewshot_lsr.py states it.
 
-Letters: M support images, D channels, C classes.
+Shapes: M support images, D channels, C classes.
 """
 
 from dataclasses import dataclass

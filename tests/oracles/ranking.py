@@ -1,7 +1,7 @@
 """One query's ranked list: average precision, CMC and inverse negative penalty, ties as expectations over their orders.
 
 Market-1501's protocol (Zheng et al., ICCV 2015): gallery images of the query's identity under its own camera are junk.
-mINP: Ye et al., arXiv 2001.04193, section 4. Letters: G gallery images that are no junk, P of them matches.
+mINP: Ye et al., arXiv 2001.04193, section 4. Shapes: G gallery images that are no junk, P of them matches.
 """
 
 from math import comb

@@ -1,6 +1,6 @@
 """k-reciprocal re-ranking (Zhong et al. 2017, arXiv 1701.08398, section 3), one image at a time.
 
-Letters: Q queries, G gallery images, N = Q + G.
+Shapes: Q queries, G gallery images, N = Q + G.
 """
 
 from typing import Any

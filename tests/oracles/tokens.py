@@ -1,6 +1,6 @@
 """How alike and how large the tokens of one image are, and its attention weights (arXiv 2109.03810, section 3).
 
-Letters: n tokens of d channels, N queries, L keys.
+Shapes: n tokens of d channels, N queries, L keys.
 """
 
 from typing import Any

@@ -23,13 +23,11 @@ def smoke_options(task: str, *words: str) -> Any:
 def digits(per_class: int | None = None, task: str = "knn", *words: str) -> ClassificationData:
     """The embedded digits as a task opens them."""
     options = smoke_options(task, *words)
-    return load_task(task).open(
-        resolve_dataset("toy_digits"), options, root=None, subset=per_class, skip_unreadable=False
-    )
+    return load_task(task).open(resolve_dataset("toy_digits"), options, root=None, subset=per_class, drop_corrupt=False)
 
 
 def without(data: ClassificationData, split: str) -> ClassificationData:
-    """The same data set, one split fewer."""
+    """The same dataset, one split fewer."""
     return replace(data, **{split: None})
 
 

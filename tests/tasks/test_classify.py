@@ -56,7 +56,7 @@ def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     ("theirs", "said"),
     [
         ({"size": 32, "resize": 32, "augment": "crop"}, ""),
-        ({"size": 32, "resize": 32, "augment": "bigvision"}, "--size 32 --resize 32 --view area"),
+        ({"size": 32, "resize": 32, "augment": "bigvision"}, "--size 32 --resize 32 --resize-mode area"),
     ],
 )
 def test_another_view_than_that_of_the_weights_run_is_said(theirs: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Stem(nn.Conv2d):
 def test_equal_features_have_no_score(words: list[str], reason: str, tmp_path: Path) -> None:
     (tmp_path / "stem.py").write_text(STEM)
     stem = ["--backbone", "tiny", "--stem", f"{tmp_path}/stem.py:Stem"]
-    out = ["--smoke", "--workers", "0", "--out", str(tmp_path / "runs"), "--features", str(tmp_path / "features")]
+    out = ["--smoke", "--workers", "0", "--out", str(tmp_path / "runs"), "--feature-cache", str(tmp_path / "features")]
     assert main([*words, *stem, *out]) == 3
     kept = record(tmp_path / "runs")
     assert kept.outcome["status"] == "collapsed"

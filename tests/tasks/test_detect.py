@@ -16,7 +16,7 @@ from tests.tasks.support import smoke_options
 from transfer.run import main
 
 WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]
-QUICK = ["--subset", "4", "--epochs", "1", "--batch", "2", "--size", "96", "128"]
+QUICK = ["--subset", "4", "--epochs", "1", "--batch-size", "2", "--size", "96", "128"]
 LONGER = [*QUICK, "--epochs", "15", "--validate-at", "1"]
 NUMBERS = ("AP", "AP50", "AP75", "APs", "APm", "AR1", "AR10", "AR100", "ARs", "ARm")  # nothing large is drawn
 
@@ -24,7 +24,7 @@ NUMBERS = ("AP", "AP50", "AP75", "APs", "APm", "AR1", "AR10", "AR100", "ARs", "A
 def toy(images: int = 4, *words: str) -> CocoData:
     """A few of the drawn images as the task opens them."""
     options = smoke_options("detect", *words)
-    return TASK.open(resolve_dataset("toy_coco"), options, root=None, subset=images, skip_unreadable=False)
+    return TASK.open(resolve_dataset("toy_coco"), options, root=None, subset=images, drop_corrupt=False)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,17 @@ def test_the_detections_are_a_result_file_of_coco(run: Path) -> None:
     [
         ["--stem", "conv", "--attention", "relu", "--length", "train", "--window", "4", "--global-blocks", "1"],
         ["--pyramid", "taps", "--depth", "4", "--attention", "relu"],
-        ["--detector", "faster_rcnn_light", "--relative", "--window", "3", "--global-blocks", "1", "--checkpoint"],
-        ["--view", "jitter", "--grad-accum-steps", "2", "--norm-eval", "--stem", "conv"],
+        [
+            "--detector",
+            "faster_rcnn_light",
+            "--relative",
+            "--window",
+            "3",
+            "--global-blocks",
+            "1",
+            "--grad-checkpointing",
+        ],
+        ["--resize-mode", "jitter", "--grad-accum-steps", "2", "--norm-eval", "--stem", "conv"],
     ],
     ids=["stem-relu-window", "taps-relu", "boxes-relative", "jitter"],
 )

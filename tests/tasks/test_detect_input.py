@@ -35,8 +35,11 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
     [
         (["--detector", "mask_rcn"], "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'"),
         (["--pyramid", "taps"], "--pyramid taps takes four blocks, tiny has 2: --pyramid simple"),
-        (["--pyramid", "taps", "--depth", "4", "--taps", "0", "1", "2", "9"], "taps: there is no block 9"),
-        (["--batch", "500"], "--batch 500: toy_coco has 90 training images with objects"),
+        (
+            ["--pyramid", "taps", "--depth", "4", "--out-indices", "0", "1", "2", "9"],
+            "out_indices: there is no block 9",
+        ),
+        (["--batch-size", "500"], "--batch-size 500: toy_coco has 90 training images with objects"),
         (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
         (
             ["--backbone", "vit_tiny_patch16_224", "--weights", "random", "--relative"],
@@ -98,7 +101,7 @@ def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
     options = replace(smoke_options("detect", *QUICK[2:]), detector=None, epochs=1)
     name = str(tmp_path / "tiny.yaml")
-    data = TASK.open(resolve_dataset(name), options, root=None, subset=None, skip_unreadable=False)
+    data = TASK.open(resolve_dataset(name), options, root=None, subset=None, drop_corrupt=False)
     assert data.unmasked == 1
     for detector, effect, found in (
         (None, "faster_rcnn, and no scores of masks", False),
@@ -140,9 +143,7 @@ def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(
     written(tmp_path)
     (tmp_path / "tiny.yaml").write_text(f"format: coco\nroot: {tmp_path}\n")
     options = replace(smoke_options("detect", *QUICK[2:]), detector="faster_rcnn_light", epochs=2, validate_at=(1,))
-    data = TASK.open(
-        resolve_dataset(str(tmp_path / "tiny.yaml")), options, root=None, subset=None, skip_unreadable=False
-    )
+    data = TASK.open(resolve_dataset(str(tmp_path / "tiny.yaml")), options, root=None, subset=None, drop_corrupt=False)
     assert data.val is not None
     name, here, validated = data.val.images[0].file_name, context(), []
 

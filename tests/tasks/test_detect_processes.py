@@ -10,13 +10,13 @@ from tests.runs import assert_equal_runs, history, outcomes, record, steps
 from transfer.run import main
 
 WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--subset", "8", "--size", "96", "128"]
-WORDS += ["--batch", "2"]
+WORDS += ["--batch-size", "2"]
 
 
 @pytest.mark.nightly
 def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     """Jitter, flips, stochastic depth and the sampling of regions draw the same numbers again."""
-    words = [*WORDS, "--epochs", "4", "--view", "jitter", "--flip", "0.5", "--drop-path", "0.1"]
+    words = [*WORDS, "--epochs", "4", "--resize-mode", "jitter", "--flip", "0.5", "--drop-path", "0.1"]
     out = ["--out", str(tmp_path / "killed")]
     process = Command("transfer.run", [*words, "--workers", "1", "--checkpoint-seconds", "0", *out], tmp_path / "log")
     wait_for(lambda: steps(tmp_path / "killed") >= 5 or process.poll() is not None)
@@ -52,7 +52,7 @@ def test_two_ranks_follow_one_process(tmp_path: Path) -> None:
 def test_two_ranks_share_the_tokens_of_global_blocks(tmp_path: Path) -> None:
     """Both see the same images, and draw the same regions: losses are those of one process."""
     words = [*WORDS, "--epochs", "2", "--precision", "fp32", "--workers", "0", "--attention", "relu", "--window", "3"]
-    words += ["--global-blocks", "1", "--drop-path", "0.1", "--checkpoint"]
+    words += ["--global-blocks", "1", "--drop-path", "0.1", "--grad-checkpointing"]
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
     words += ["--sequence-parallel", "2", "--out", str(tmp_path / "two")]
     run_by_ranks("transfer.run", words, tmp_path / "log")

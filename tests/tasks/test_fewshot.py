@@ -63,7 +63,7 @@ def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
 
 def test_a_strength_is_chosen_without_the_test_images(tmp_path) -> None:
     data = digits(30)
-    words = ["--l2", "0.01", "1", "100", "10000", "--select", "4", "--shots", "5"]
+    words = ["--l2", "0.01", "1", "100", "10000", "--val-shots", "4", "--shots", "5"]
     _, _, here = run(tmp_path, *words, data=data)
     shuffled = replace(data.val, labels=np.roll(data.val.labels, 7))
     _, _, other = run(tmp_path, *words, data=replace(data, val=shuffled))

@@ -19,11 +19,11 @@ TASKS = ["classify", "knn", "linear"]
 
 def opened(task: str, name: str) -> Any:
     options = smoke_options(task)
-    return load_task(task).open(resolve_dataset(name), options, root=None, subset=None, skip_unreadable=False)
+    return load_task(task).open(resolve_dataset(name), options, root=None, subset=None, drop_corrupt=False)
 
 
 def one_split(folder: Path, split: str) -> str:
-    """A user's data set of the embedded digits' one split; its YAML."""
+    """A user's dataset of the embedded digits' one split; its YAML."""
     digits = dataset_root(resolve_dataset("toy_digits"), None)
     shutil.copytree(digits / split, folder / "digits" / split)
     shutil.copytree(digits / split / "0", folder / "digits" / "more")
@@ -36,7 +36,7 @@ def one_split(folder: Path, split: str) -> str:
 def test_the_recipe_is_complete_and_the_only_source_of_values(task: str) -> None:
     fields = dataclasses.fields(load_task(task).options)
     given = read_yaml(CONFIGS / "tasks" / f"{task}.yaml")
-    assert set(given) - {"dataset", "pos_resample"} == {field.name for field in fields}
+    assert set(given) - {"dataset", "pos_embed_interp"} == {field.name for field in fields}
     assert all(field.default is field.default_factory is dataclasses.MISSING for field in fields)
 
 

@@ -114,9 +114,9 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("words", "backbone", "error", "said"),
     [
-        (["--blocks", "3"], "tiny", UsageError, "--blocks 3.*has 2"),
+        (["--n-last-blocks", "3"], "tiny", UsageError, "--n-last-blocks 3.*has 2"),
         (["--avgpool", "--size", "64", "--resize", "64"], "resnet10t", UsageError, "--avgpool"),
-        (["--batch", "512"], "tiny", UserError, "200 training images.*--batch 512"),
+        (["--batch-size", "512"], "tiny", UserError, "200 training images.*--batch-size 512"),
     ],
 )
 def test_what_cannot_work_is_said_before_training(

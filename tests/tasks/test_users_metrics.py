@@ -98,12 +98,12 @@ def test_verify_runs_no_file_that_only_a_record_names(
         assert f"there is no task {others}:wrong here" in said
         return
     assert f"scores not recomputed: {others}:wrong: named by the record alone" in said
-    verify(["runs", "--code", f"{others}:wrong"])
+    verify(["runs", "--trust-code", f"{others}:wrong"])
     assert "named by the record alone" not in capsys.readouterr().out
     verify(["runs"])  # known from then on
     assert "named by the record alone" not in capsys.readouterr().out
-    assert verify(["runs", "--code", "m"]) == 2
-    assert "--code m: name a file and what is in it" in capsys.readouterr().err
+    assert verify(["runs", "--trust-code", "m"]) == 2
+    assert "--trust-code m: name a file and what is in it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,11 @@ def test_the_record_says_what_was_drawn_and_how_it_spreads(folders) -> None:
 
 
 def test_entries_are_listed(folders, capsys) -> None:
-    assert features.main(["list", "--features", str(folders["features"])]) == 0
+    assert features.main(["list", "--feature-cache", str(folders["features"])]) == 0
     text = capsys.readouterr().out
     assert "toy_digits train" in text
     assert "300 of 300" in text
-    assert features.main(["list", "--features", str(folders["features"]), "--stale"]) == 0
+    assert features.main(["list", "--feature-cache", str(folders["features"]), "--stale"]) == 0
     assert capsys.readouterr().out == "no entries\n"
 
 
@@ -65,7 +65,7 @@ def test_damaged_features_are_computed_again(folders, capsys) -> None:
 
 
 def test_entries_are_freed_by_name_and_by_age(folders, capsys) -> None:
-    words = ["free", "--features", str(folders["features"])]
+    words = ["free", "--feature-cache", str(folders["features"])]
     assert features.main(words) == 2
     first, second = entries(folders)
     about: dict[str, Any] = json.loads((second / "entry.json").read_text())

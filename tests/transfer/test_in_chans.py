@@ -41,7 +41,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("dataset", "channels", "view"), [("rgba", 4, "bicubic"), ("rgba", 4, "fast"), ("my_bands", 5, "bicubic")]
 )
 def test_neighbours_are_found_by_the_last_channel(dataset: str, channels: int, view: str) -> None:
-    command = [*KNN, "--dataset", f"{dataset}.yaml", "--in-chans", str(channels), "--view", view]
+    command = [*KNN, "--dataset", f"{dataset}.yaml", "--in-chans", str(channels), "--resize-mode", view]
     assert main(command) == 0
     made = record(Path("runs"))
     assert made.scores["top1"] == 1.0  # by RGB alone: chance, 1/3

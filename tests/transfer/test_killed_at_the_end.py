@@ -27,7 +27,7 @@ def test_scores_stand_once_in_the_history(tmp_path: Path) -> None:
     """Those of the last epoch are added behind the training, whose saved state does not know them."""
 
     def words(folder: str) -> list[str]:
-        places = ["--out", str(tmp_path / folder / "runs"), "--weights-to", str(tmp_path / folder / "weights")]
+        places = ["--out", str(tmp_path / folder / "runs"), "--export-dir", str(tmp_path / folder / "weights")]
         return ["deit", "--backbone", "tiny", "--epochs", "2", "--validate-at", "1", *ALIKE, *places]
 
     killed = Command("transfer.pretrain", words("killed"), tmp_path / "first", prepare=die_before_the_record)

@@ -19,16 +19,16 @@ from transfer.run import main as run
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--size", "32", "--resize", "32"]
 TINY += ["--subset", "40"]
 QUICK = {
-    "deit": [*TINY, "--epochs", "2", "--warmup-epochs", "0.5", "--batch", "32", "--lr", "3e-3"],
-    "dino": [*TINY, "--local-size", "16", "--epochs", "1", "--batch", "32", "--out-dim", "256"],
+    "deit": [*TINY, "--epochs", "2", "--warmup-epochs", "0.5", "--batch-size", "32", "--lr", "3e-3"],
+    "dino": [*TINY, "--local-size", "16", "--epochs", "1", "--batch-size", "32", "--out-dim", "256"],
 }
 
-HALF = ["--subset", "20", "--batch", "16"]
+HALF = ["--subset", "20", "--batch-size", "16"]
 """As many steps, of half the images."""
 
 
 def words_of(recipe: str, out: Path, *more: str) -> list[str]:
-    return [recipe, *QUICK[recipe], "--out", str(out / "runs"), "--weights-to", str(out / "weights"), *more]
+    return [recipe, *QUICK[recipe], "--out", str(out / "runs"), "--export-dir", str(out / "weights"), *more]
 
 
 @pytest.fixture(scope="module", params=QUICK)
@@ -55,7 +55,7 @@ def test_dino_trains_on_a_folder_of_images_alone(tmp_path: Path, capsys: pytest.
         image = Image.fromarray(np.random.default_rng(number).integers(0, 256, (32, 32, 3), np.uint8))
         image.save(tmp_path / "pile" / ("more" if number % 2 else "") / f"{number}.png")
     words = [word for word in QUICK["dino"] if word not in ("--subset", "40")]
-    words += ["--dataset", str(tmp_path / "pile"), "--batch", "8", "--weights-to", str(tmp_path / "weights")]
+    words += ["--dataset", str(tmp_path / "pile"), "--batch-size", "8", "--export-dir", str(tmp_path / "weights")]
     assert main(["dino", *words, "--out", str(tmp_path / "runs")]) == 0
     found = record(tmp_path / "runs")
     assert found.dataset["counts"] == {"train": {"images": 16, "classes": 0}, "ignored": 0}
@@ -153,7 +153,16 @@ def test_wrong_words(
 @pytest.mark.parametrize("recipe", QUICK)
 def test_a_killed_run_ends_as_an_undisturbed_one(recipe: str, tmp_path: Path) -> None:
     # below 20 steps: so small a training of deit would be found at chance, and leave no weights
-    more = ["--subset", "14" if recipe == "deit" else "20", "--batch", "16", "--sam", "sam", "--grad-accum-steps", "2"]
+    more = [
+        "--subset",
+        "14" if recipe == "deit" else "20",
+        "--batch-size",
+        "16",
+        "--sam",
+        "sam",
+        "--grad-accum-steps",
+        "2",
+    ]
     more += ["--stem", "conv", "--precision", "fp32", "--tokens-at", "1", "-1"]
     more += ["--mixup", "0.8", "--ema", "0.99", "--export", "ema"] if recipe == "deit" else []
     assert main(words_of(recipe, tmp_path / "undisturbed", *more)) == 0

@@ -1,4 +1,4 @@
-"""`compare` and `measure_cost`: two arms of a set of runs, in their scores and in what they cost. Imports no torch."""
+"""`compare` and `measure_cost`: two variants of a set of runs, in their scores and costs. Imports no torch."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,15 +21,15 @@ def compare(
 ) -> "Table":
     """Compare the runs in which a field has one value with those in which it has another.
 
-    Runs are matched by task, data set, protocol and the rest of the backbone, and paired by sample, and by seed as far
-    as both arms have the same ones. `docs/concepts/statistics.md` says how intervals and verdicts are reached.
+    Runs are matched by task, dataset, protocol and the rest of the backbone, and paired by sample, and by seed as far
+    as both variants have the same ones. `docs/concepts/statistics.md` says how intervals and verdicts are reached.
 
     Args:
-        runs: the runs of both arms, as `evaluate` and `load` return them.
+        runs: the runs of both variants, as `evaluate` and `load` return them.
         field: "stem", "attention", "backbone", "run", "lr", ...; see `RunSet.filter`.
         a, b: the two values; the difference is a less b.
         correction: of the p values over the table: Holm, Benjamini-Hochberg, or none.
-        margin: in points of percent: smaller differences do not matter, and two arms may be found equivalent.
+        margin: in points of percent: smaller differences do not matter, and two variants may be found equivalent.
 
     Returns:
         A row per match and score: difference, interval, p, adjusted p, verdict; `.to_frame()` for pandas.
@@ -51,7 +51,7 @@ def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
     of both run in turns in this process for some seconds, in processor time of one thread or in time of the GPU.
 
     Args:
-        runs: the runs of both arms, as `evaluate` and `load` return them.
+        runs: the runs of both variants, as `evaluate` and `load` return them.
         field: "stem", "attention", "backbone", ...; see `RunSet.filter`.
         a, b: the two values; a ratio is a over b.
 
@@ -66,5 +66,5 @@ def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
     from transfer.doctor.speed_pairs import cost_ratios
     from transfer.report.tables.cost_ratios import ratio_table
 
-    arms = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)
-    return ratio_table(match(arms, runs.exports).matches, cost_ratios())
+    variants = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)
+    return ratio_table(match(variants, runs.exports).matches, cost_ratios())

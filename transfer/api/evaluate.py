@@ -39,7 +39,7 @@ def evaluate(
         options: the flags of the command line with `_` for `-`, as `dataset="market1501", lr=5e-2, seeds=[0, 1]`.
 
     Returns:
-        One run for each data set and seed, in this order.
+        One run for each dataset and seed, in this order.
 
     Raises:
         UsageError: an unknown task, option or value; the nearest names are in the message.
@@ -65,7 +65,7 @@ def pretrain(
     Args:
         recipe: a name of `configs/pretrain`, a YAML file, or a method of your own, as "my_method.py:METHOD".
         backbone: see `evaluate`.
-        name: what the weights are called, by default as the backbone; they go to `WEIGHTS_TO/NAME` (`weights_to=`).
+        name: what the weights are called, by default as the backbone; they go to `EXPORT_DIR/NAME` (`export_dir=`).
         progress, options: see `evaluate`. `seeds` takes one.
 
     Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
-from backbones.errors import UsageError, did_you_mean, tell, unknown
+from backbones.errors import UsageError, did_you_mean, print_safe, unknown
 from backbones.runtime.files import with_home
 from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.needs import conditions, idle_options, with_value
@@ -213,7 +213,7 @@ def read_command(
         called: the Python function whose keywords `argv` stands for, see `transfer.cli.keywords`; errors name it.
 
     Raises:
-        UsageError: a layer has a wrong key or value (the layer is named), or there is no backbone or no data set.
+        UsageError: a layer has a wrong key or value (the layer is named), or there is no backbone or no dataset.
         SystemExit: after `--help`, or a wrong flag; tyro has printed the reason.
     """
     user_layers = config_files(argv)
@@ -270,7 +270,7 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
     try:
         interrupts_are_errors()
         if usage and (not argv or argv[0] in ("-h", "--help")):
-            tell(usage)
+            print_safe(usage)
             return 0 if argv else 2
         status = main(argv)
         sys.stdout.flush()  # here a full disk can still be told in one line
@@ -282,14 +282,14 @@ def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usa
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        tell("stopped by Ctrl-C", file=sys.stderr)
+        print_safe("stopped by Ctrl-C", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         if debug:
-            tell(traceback.format_exc(), file=sys.stderr)
+            print_safe(traceback.format_exc(), file=sys.stderr)
         if isinstance(error, OSError):
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter would try again, and complain
         reported = in_one_line(error)
-        tell(f"error: {reported}", file=sys.stderr)
+        print_safe(f"error: {reported}", file=sys.stderr)
         return reported.exit_status

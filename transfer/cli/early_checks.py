@@ -12,7 +12,7 @@ from transfer.cli.yaml_layers import flag_values
 
 
 def check_names_in(argv: list[str], recipe: Recipe, run: type[RunOptions] = RunOptions) -> None:
-    """Check the names of data sets, of the backbone and of options in flags.
+    """Check the names of datasets, of the backbone and of options in flags.
 
     Args:
         argv: the arguments after the name of the task or recipe.

@@ -14,14 +14,14 @@ MOST_PROCESSES = 1_024
 
 @dataclass(kw_only=True)
 class RunOptions:
-    """The options of every command. Only backbone, data set, seed, smoke and subset belong to a run's identity."""
+    """The options of every command. Only backbone, dataset, seed, smoke and subset belong to a run's identity."""
 
     backbone: str = ""
     """Backbone to run. A name of configs/backbones, a timm model, a YAML file, file.py:Name, or an exported folder."""
     dataset: tuple[str, ...] = ()
-    """Data sets: names, YAML files, folders, torchreid:NAME."""
+    """Datasets: names, YAML files, folders, torchreid:NAME."""
     data: Path | None = None
-    """Folder with the data sets; by default $TRANSFER_DATA."""
+    """Folder with the datasets; by default $TRANSFER_DATA."""
     seeds: tuple[int, ...] = (0,)
     """Seeds; each makes a record of its own."""
     subset: int | None = None
@@ -33,7 +33,7 @@ class RunOptions:
     """YAML files with options, or names of configs/schedules. Later files win, and flags win over all of them."""
     out: Path = Path("runs")
     """Folder of the runs."""
-    features: Path = Path("features")
+    feature_cache: Path = Path("features")
     """Folder that stores features of frozen backbones. Later probes read them; see `python -m transfer.features`."""
     metric: tuple[str, ...] = ()
     """Metrics of your own, as my_metric.py:NAME. Each is a function of the arrays that a run keeps of its samples, and
@@ -57,11 +57,11 @@ class RunOptions:
     allow_dropped: bool = False
     """Take weights that fit less than --load partial asks for. Whatever else of them is dropped or missing is recorded;
     without it such weights are refused."""
-    skip_unreadable: bool = False
+    drop_corrupt: bool = False
     """Skip unreadable images and record their number. Without it such an image stops the run."""
     max_pixels: int | None = None
     """Most pixels of an image; a larger one is unreadable. By default it is PIL's limit, 178,956,970."""
-    skip_corrupt: int = 0
+    max_replaced: int = 0
     """Most damaged images that a training may replace. In pretraining, finetune, linear and reid the next readable
     image stands in, and the record names them; counted on each rank. Sets of up to 200,000 images are checked before
     they are trained on."""
@@ -78,7 +78,7 @@ class RunOptions:
         check_ranges(self, 1, MOST_PROCESSES, "threads")
         check_ranges(self, 2, None, "subset")
         check_ranges(self, 1, None, "sequence_parallel", "max_pixels")
-        check_ranges(self, 0, None, "checkpoint_seconds", "skip_corrupt")
+        check_ranges(self, 0, None, "checkpoint_seconds", "max_replaced")
         if not self.seeds or len({*self.seeds}) < len(self.seeds) or not all(0 <= one < 2**63 for one in self.seeds):
             raise UsageError("--seeds: give one or more different numbers, from 0 to 2**63 - 1")
         if len({*self.dataset}) < len(self.dataset):
@@ -87,9 +87,9 @@ class RunOptions:
 
 # Options of how a run is executed and observed, which never belong to its identity.
 EXECUTION = (
-    *("compile", "checkpoint", "eval_batch", "validate_at"),
-    *("data", "out", "features", "device", "workers", "threads", "checkpoint_seconds", "skip_unreadable", "tracker"),
-    *("sequence_parallel", "skip_corrupt", "save_weights", "name", "weights_to", "replace", "save_pictures"),
+    *("compile", "grad_checkpointing", "eval_batch_size", "validate_at"),
+    *("data", "out", "feature_cache", "device", "workers", "threads", "checkpoint_seconds", "drop_corrupt", "tracker"),
+    *("sequence_parallel", "max_replaced", "save_weights", "name", "export_dir", "replace", "save_pictures"),
     *("test_dataset", "result_file", "tokens_at", "allow_modified", "allow_dropped", "max_pixels"),
 )
 
@@ -102,8 +102,8 @@ class PretrainRunOptions(RunOptions):
     """Set by the recipe. It is supervised, dino, or a method of your own, as my_method.py:METHOD."""
     name: str | None = None
     """Name of the exported weights; by default the backbone's, under which tasks look for them."""
-    weights_to: Path = Path("weights")
-    """Folder of the exports: the weights go to WEIGHTS_TO/NAME."""
+    export_dir: Path = Path("weights")
+    """Folder of the exports: the weights go to EXPORT_DIR/NAME."""
     replace: bool = False
     """Put the weights in the place of those of another run."""
     tokens_at: tuple[int, ...] = ()
@@ -115,7 +115,7 @@ class PretrainRunOptions(RunOptions):
         if len(self.seeds) > 1:
             raise UsageError("--seeds: pretraining takes one; give each seed's weights a --name of their own")
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
-            raise UsageError(f"--name {self.name}: a plain name, without folders (--weights-to names the folder)")
+            raise UsageError(f"--name {self.name}: a plain name, without folders (--export-dir names the folder)")
 
 
 MINIMUM = {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}
@@ -202,7 +202,7 @@ class BackboneOptions:
     """Pooling of the tokens, cls or gap."""
     pos: str | None = None
     """Position embedding, learned or sincos2d."""
-    pos_resample: Literal["antialias", "bicubic", "dino", "bilinear", "corners"] | None = None
+    pos_embed_interp: Literal["antialias", "bicubic", "dino", "bilinear", "corners"] | None = None
     """Resampling of positions for another grid; by default the recipe's way. antialias: timm's; bicubic: as in ViTDet,
     DeiT and VOLO; dino: at DINO's scales; bilinear: as in TransReID; corners: bilinear (big_vision)."""
     qk_norm: bool | None = None
@@ -214,11 +214,11 @@ class BackboneOptions:
     """Exponent of the length in point-wise attention."""
     length: Literal["tokens", "image", "train"] | None = None
     """Tokens that the length counts: keys, image or training."""
-    rep_size: bool | None = None
+    pre_logits: bool | None = None
     """Dense layer and tanh behind the pooling (big_vision). Its output is the representation."""
     init: Literal["deit", "bigvision"] | None = None
     """Initialisation of the weights, as in DeiT or big_vision."""
-    class_position: bool | None = None
+    cls_pos_embed: bool | None = None
     """Position embedding for the class token."""
     in_chans: int | None = None
     """Channels of the images, 3 by default. 1 is grey, 4 RGBA; others come from a reader with `decode`. Weights of RGB

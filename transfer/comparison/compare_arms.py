@@ -1,4 +1,4 @@
-"""Compares two arms, or the four corners of a 2 x 2, on the same samples: estimates, p values and verdicts as values.
+"""Compares two variants, or the corners of a 2 x 2, on the same samples: estimates, p values and verdicts as values.
 
 Imports neither torch nor pandas.
 """
@@ -19,7 +19,7 @@ from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, broken_down,
 PERCENT = 100.0
 ARMS = ("a", "b")
 DIFFERENCE = {"": (1, -1)}
-"""The contrast of two arms, a less b."""
+"""The contrast of two variants, a less b."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class ComparedScore:
         matched: runs whose scores are compared.
         score: name of the score.
         verdict: conclusion about the contrast.
-        means: mean score of each arm in the contrast, in the score's own unit; empty if an arm has no score.
-        effect: effect of a 2 x 2; None for a comparison of two arms.
+        means: mean score of each variant in the contrast, in the score's own unit; empty if a variant has no score.
+        effect: effect of a 2 x 2; None for a comparison of two variants.
         percent: whether the score is a fraction that is shown in percent.
         higher: whether a higher score is better.
         primary: whether the score is the task's primary one.
-        breakdowns: number of seeds that broke down in each arm of the contrast.
+        breakdowns: number of seeds that broke down in each variant of the contrast.
         estimate: contrast with its interval; None if there is no interval.
         with_breakdowns: contrast in which trainings that broke down count as chance; None if none broke down.
         p: p value, adjusted for the number of tests in the table; None without an estimate.
@@ -106,7 +106,7 @@ class ComparedMatch:
 
     Attributes:
         matched: runs that are compared.
-        units: runs of each arm by what counts as one seed.
+        units: runs of each variant by what counts as one seed.
         rows: a row for each score, or for each score and effect.
         results: estimates of all contrasts, by score.
         without_interval: scores that have means but no interval, with the reasons.
@@ -121,7 +121,7 @@ class ComparedMatch:
     @classmethod
     def of(cls, matched: MatchedRuns, evidence: Evidence) -> "ComparedMatch":
         """Return the match without rows."""
-        return cls(matched, [Units.of(runs, evidence) for runs in matched.arms])
+        return cls(matched, [Units.of(runs, evidence) for runs in matched.variants])
 
     def estimate(self, contrasts: Mapping[str, Sequence[int]], options: Settings) -> None:
         """Compute means and contrasts of each score, or only the means if per-sample outcomes cannot be used."""
@@ -164,28 +164,30 @@ class ComparedMatch:
             with_breakdowns=result.with_breakdowns.get(contrast),
         )
 
-    def breakdowns(self, arms: Sequence[str]) -> tuple[Breakdowns, ...]:
-        """Return how many seeds of each arm broke down.
+    def breakdowns(self, variants: Sequence[str]) -> tuple[Breakdowns, ...]:
+        """Return how many seeds of each variant broke down.
 
         Args:
-            arms: names of the arms.
+            variants: names of the variants.
         """
-        return tuple(Breakdowns(name, *arm.arm.breakdowns) for name, arm in zip(arms, self.units, strict=True))
+        return tuple(
+            Breakdowns(name, *variant.variant.breakdowns) for name, variant in zip(variants, self.units, strict=True)
+        )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of arms: its rows, and the runs that were not compared.
+    """A comparison of variants: its rows, and the runs that were not compared.
 
     Attributes:
-        arms: chosen runs of each arm.
-        effects: effects of a 2 x 2; empty for two arms.
+        variants: chosen runs of each variant.
+        effects: effects of a 2 x 2; empty for two variants.
         matches: matches with their rows.
         exclusions: reasons why chosen runs are in no row.
         options: settings of the intervals and p values.
     """
 
-    arms: list[Selection]
+    variants: list[Selection]
     effects: list[Effect]
     matches: list[ComparedMatch]
     exclusions: list[Exclusion]
@@ -198,14 +200,14 @@ class Comparison:
 
 
 def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Settings) -> ComparedMatch:
-    """Return a match with a row for each score of two arms; one row without numbers if an arm has no scores.
+    """Return a match with a row for each score of two variants; one row without numbers if a variant has no scores.
 
-    So it is if both arms have only trainings that broke down or score at chance, whose differences mean nothing.
+    So it is if both variants have only trainings that broke down or score at chance, whose differences mean nothing.
     """
     match = ComparedMatch.of(matched, evidence)
     breakdowns = match.breakdowns(ARMS)
-    dead = [not arm.arm.alive for arm in match.units]
-    if all(dead) or not all(arm.runs for arm in match.units):
+    dead = [not variant.variant.alive for variant in match.units]
+    if all(dead) or not all(variant.runs for variant in match.units):
         verdict = broken_down(*dead) if any(dead) else Verdict(Kind.NO_INTERVAL)
         match.rows = [ComparedScore(matched, matched.first.primary, verdict, breakdowns=breakdowns)]
         return match
@@ -215,12 +217,16 @@ def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Settings) -
 
 
 def crossed_arms(
-    matched: MatchedRuns, arms: Sequence[Selection], effects: Sequence[Effect], evidence: Evidence, options: Settings
+    matched: MatchedRuns,
+    variants: Sequence[Selection],
+    effects: Sequence[Effect],
+    evidence: Evidence,
+    options: Settings,
 ) -> ComparedMatch:
     """Return a match with a row for each score and effect of four corners, all of which have scores."""
     match = ComparedMatch.of(matched, evidence)
-    breakdowns = match.breakdowns([arm.text for arm in arms])
-    if not any(arm.arm.alive for arm in match.units):
+    breakdowns = match.breakdowns([variant.text for variant in variants])
+    if not any(variant.variant.alive for variant in match.units):
         verdict = broken_down(True, True)
         match.rows = [ComparedScore(matched, matched.first.primary, verdict, effect=effects[-1], breakdowns=breakdowns)]
         return match

@@ -5,43 +5,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class UnusedRuns:
-    """Runs of an arm that are in no row.
+    """Runs of a variant that are in no row.
 
     Attributes:
-        label: task and data set of the runs, such as "reid on market1501".
-        arm: selector of the arm.
+        label: task and dataset of the runs, such as "reid on market1501".
+        variant: selector of the variant.
         count: number of unused runs.
         broken: number of unused runs that broke down.
     """
 
     label: str
-    arm: str
+    variant: str
     count: int
     broken: int
 
 
 @dataclass(frozen=True)
 class NoCounterpart:
-    """An arm has no counterpart of some runs, because all trainings that it would have started from broke down.
+    """A variant has no counterpart of some runs, because all trainings that it would have started from broke down.
 
     Attributes:
-        label: task and data set of the runs without a counterpart.
-        arm: selector of the arm that lacks the counterpart.
-        trainings: number of trainings of that arm that broke down.
+        label: task and dataset of the runs without a counterpart.
+        variant: selector of the variant that lacks the counterpart.
+        trainings: number of trainings of that variant that broke down.
     """
 
     label: str
-    arm: str
+    variant: str
     trainings: int
 
 
 @dataclass(frozen=True)
 class ProtocolsDiffer:
-    """Several arms have runs of one task and data set, but never under one protocol.
+    """Several variants have runs of one task and dataset, but never under one protocol.
 
     Attributes:
-        label: task and data set of the runs.
-        runs: ids of the nearest two, one of each arm.
+        label: task and dataset of the runs.
+        runs: ids of the nearest two, one of each variant.
         fields: fields in which these differ, with both values.
     """
 
@@ -52,16 +52,16 @@ class ProtocolsDiffer:
 
 @dataclass(frozen=True)
 class MixedArm:
-    """An arm has runs of several backbones or pretrainings, whose mean would be meaningless.
+    """A variant has runs of several backbones or pretrainings, whose mean would be meaningless.
 
     Attributes:
-        label: task, data set and setting of the runs.
-        arm: selector of the arm.
-        fields: names of the fields in which the arm's runs differ.
+        label: task, dataset and setting of the runs.
+        variant: selector of the variant.
+        fields: names of the fields in which the variant's runs differ.
     """
 
     label: str
-    arm: str
+    variant: str
     fields: tuple[str, ...]
 
 
@@ -70,7 +70,7 @@ class BrokenCorners:
     """An interaction lacks corners because all their runs broke down.
 
     Attributes:
-        label: task, data set and setting of the runs.
+        label: task, dataset and setting of the runs.
         corners: selectors of the missing corners.
     """
 

@@ -1,6 +1,6 @@
 """Contrasts of mean scores over seeds, with intervals over samples and seeds. Imports no torch.
 
-Letters: R runs, S seeds.
+Shapes: R runs, S seeds.
 """
 
 import math
@@ -64,29 +64,29 @@ def _score_names(records: Sequence[Record], options: Settings) -> list[str]:
 
 @dataclass(frozen=True)
 class Units:
-    """The runs of an arm that have a score, by what counts as one seed (`transfer.records.evidence.Evidence.arm`).
+    """Runs of a variant that have a score, by what counts as one seed (`transfer.records.evidence.Evidence.variant`).
 
     Attributes:
         runs: [R] runs; the latest of several with the same weights and seed.
         labels: [R] unit that each run counts as; runs with the same label count as one seed.
-        arm: all runs of the arm, with the trainings that broke down.
+        variant: all runs of the variant, with the trainings that broke down.
     """
 
     runs: list[Run]
     labels: list[Unit]
-    arm: Arm
+    variant: Arm
 
     @classmethod
     def of(cls, runs: Sequence[Run], evidence: Evidence) -> "Units":
         """Return the units of some runs of one configuration."""
-        arm = evidence.arm([run.record for run in runs])
+        variant = evidence.variant([run.record for run in runs])
         latest: dict[tuple[str, int], tuple[Run, Unit]] = {}
-        labelled = zip(runs, arm.labels, strict=True)
+        labelled = zip(runs, variant.labels, strict=True)
         for run, label in sorted(labelled, key=lambda pair: str(pair[0].record.environment.get("started") or "")):
             if run.record.scored:
                 latest[run.record.weights_id, run.record.seed] = run, label
         kept = list(latest.values())
-        return cls([run for run, _ in kept], [label for _, label in kept], arm)
+        return cls([run for run, _ in kept], [label for _, label in kept], variant)
 
     @property
     def seeds(self) -> list[Unit]:
@@ -96,7 +96,7 @@ class Units:
     @property
     def repeated(self) -> int:
         """Number of scored runs that do not count because a later one has the same weights and seed."""
-        return sum(record.scored for record in self.arm.records) - len(self.runs)
+        return sum(record.scored for record in self.variant.records) - len(self.runs)
 
 
 def _by_label(labels: Sequence[Unit]) -> list[list[int]]:
@@ -109,7 +109,7 @@ class Estimates:
     """The estimates of one score.
 
     Attributes:
-        means: mean score of each arm.
+        means: mean score of each variant.
         contrasts: contrasts of the means by their names; empty if per-sample outcomes cannot be used.
         with_breakdowns: contrasts in which trainings that broke down count as chance; empty if none broke down.
     """
@@ -122,44 +122,48 @@ class Estimates:
 def estimates(
     units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], options: Settings
 ) -> dict[str, Estimates]:
-    """Return the mean of each arm and the contrasts, by score.
+    """Return the mean of each variant and the contrasts, by score.
 
     Args:
-        units: runs of each arm by seed.
-        contrasts: a coefficient for each arm, by the name of the contrast.
+        units: runs of each variant by seed.
+        contrasts: a coefficient for each variant, by the name of the contrast.
         options: settings of the intervals.
 
     Raises:
         UserError, NotPaired: see `transfer.comparison.paired_scores.paired_scores`.
     """
-    runs = [run for arm in units for run in arm.runs]
+    runs = [run for variant in units for run in variant.runs]
     ends = [0]
-    for arm in units:
-        ends.append(ends[-1] + len(arm.runs))
+    for variant in units:
+        ends.append(ends[-1] + len(variant.runs))
     results = {}
     try:
         for name, scores in paired_scores(runs, _score_names([run.record for run in runs], options)).items():
-            arms = [scores.merged([[row] for row in range(start, end)]) for start, end in pairwise(ends)]
-            results[name] = _estimates(units, arms, contrasts, runs[0].record, name)
+            variants = [scores.merged([[row] for row in range(start, end)]) for start, end in pairwise(ends)]
+            results[name] = _estimates(units, variants, contrasts, runs[0].record, name)
     except ValueError as error:
         raise UserError(f"{runs[0].record.run_id}: {error}") from None
     return results
 
 
 def _estimates(
-    units: Sequence[Units], arms: Sequence[Scores], contrasts: Mapping[str, Sequence[int]], record: Record, name: str
+    units: Sequence[Units],
+    variants: Sequence[Scores],
+    contrasts: Mapping[str, Sequence[int]],
+    record: Record,
+    name: str,
 ) -> Estimates:
     """Return the estimates of a score.
 
     Args:
-        arms: scores of the runs [R] of each arm.
+        variants: scores of the runs [R] of each variant.
         record: a record with the score.
     """
     bounds = record.metrics.get(name, {}).get("bounds") or UNKNOWN
 
     def of(scores: Sequence[Scores], labels: Sequence[Sequence[Unit]]) -> tuple[list[float], dict[str, Estimate]]:
-        merged = [arm.merged(_by_label(of_arm)) for arm, of_arm in zip(scores, labels, strict=True)]
-        # among all arms, so that effects are those of the means that stand beside them
+        merged = [variant.merged(_by_label(of_arm)) for variant, of_arm in zip(scores, labels, strict=True)]
+        # among all variants, so that effects are those of the means that stand beside them
         kept, paired = paired_seeds(merged, [list(dict.fromkeys(of_arm)) for of_arm in labels])
         found = {}
         for label, coefficients in contrasts.items():
@@ -170,25 +174,28 @@ def _estimates(
                 bounds=(float(bounds[0]), float(bounds[1])),
                 paired=paired,
             )
-        return [float(arm.values.mean()) for arm in kept], found
+        return [float(variant.values.mean()) for variant in kept], found
 
-    result = Estimates(*of(arms, [arm.labels for arm in units]))
+    result = Estimates(*of(variants, [variant.labels for variant in units]))
     level_of_chance = chance(record, name, record.metrics)
-    if level_of_chance is None or not any(arm.arm.absent for arm in units):
+    if level_of_chance is None or not any(variant.variant.absent for variant in units):
         return result
     with_lost = [
-        scores.with_constant(level_of_chance, len(arm.arm.absent)) for scores, arm in zip(arms, units, strict=True)
+        scores.with_constant(level_of_chance, len(variant.variant.absent))
+        for scores, variant in zip(variants, units, strict=True)
     ]
-    return replace(result, with_breakdowns=of(with_lost, [arm.labels + arm.arm.absent for arm in units])[1])
+    return replace(
+        result, with_breakdowns=of(with_lost, [variant.labels + variant.variant.absent for variant in units])[1]
+    )
 
 
 def recorded_means(units: Sequence[Units], options: Settings) -> dict[str, list[float]]:
-    """Return the mean score of each arm from the recorded scores, by score, without need of per-sample outcomes."""
-    names = _score_names([run.record for arm in units for run in arm.runs], options)
-    return {name: [_recorded_mean(arm, name) for arm in units] for name in names}
+    """Return the mean score of each variant from the recorded scores, by score, without need of per-sample outcomes."""
+    names = _score_names([run.record for variant in units for run in variant.runs], options)
+    return {name: [_recorded_mean(variant, name) for variant in units] for name in names}
 
 
-def _recorded_mean(arm: Units, name: str) -> float:
+def _recorded_mean(variant: Units, name: str) -> float:
     """Return the mean over seeds of each seed's mean recorded score."""
-    by_seed = [[arm.runs[row].record.scores[name] for row in rows] for rows in _by_label(arm.labels)]
+    by_seed = [[variant.runs[row].record.scores[name] for row in rows] for rows in _by_label(variant.labels)]
     return math.fsum(math.fsum(scores) / len(scores) for scores in by_seed) / len(by_seed)

@@ -1,6 +1,6 @@
 """Scores of several runs on the same test samples, cluster by cluster, from `outcomes.npz`. Imports no torch.
 
-Letters: M samples, C clusters, R runs.
+Shapes: M samples, C clusters, R runs.
 """
 
 from collections.abc import Iterator, Sequence

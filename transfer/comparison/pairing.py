@@ -1,4 +1,4 @@
-"""Matches the runs of arms: groups in which all arms have equal conditions, and the reasons why runs are in none.
+"""Matches the runs of variants: groups of equal conditions, and the reasons why runs are in none.
 
 Imports neither torch nor pandas.
 """
@@ -19,16 +19,16 @@ from transfer.records.store import Record, Run
 
 @dataclass
 class MatchedRuns:
-    """Runs of each arm under one protocol, and equal in all of the backbone and its pretraining that can be equal.
+    """Runs of each variant under one protocol, and equal in all of the backbone and its pretraining that can be equal.
 
     Attributes:
-        arms: runs of each arm.
-        setting: fields, with their values, that distinguish it from other matches of its task and data set.
-        differing: names of the fields in which the arms differ, fields of the selectors first.
-        unshared: for each arm, values of the fields that no two arms share although no selector names them.
+        variants: runs of each variant.
+        setting: fields, with their values, that distinguish it from other matches of its task and dataset.
+        differing: names of the fields in which the variants differ, fields of the selectors first.
+        unshared: for each variant, values of the fields that no two variants share although no selector names them.
     """
 
-    arms: list[list[Run]]
+    variants: list[list[Run]]
     setting: dict[str, Any] = field(default_factory=dict)
     differing: list[str] = field(default_factory=list)
     unshared: list[dict[str, Any]] = field(default_factory=list)
@@ -36,16 +36,16 @@ class MatchedRuns:
     @property
     def first(self) -> Record:
         """First record; all records have the same protocol."""
-        return self.arms[0][0].record
+        return self.variants[0][0].record
 
     @property
     def records(self) -> list[Record]:
-        """Records of all arms."""
-        return [run.record for runs in self.arms for run in runs]
+        """Records of all variants."""
+        return [run.record for runs in self.variants for run in runs]
 
     @property
     def label(self) -> str:
-        """Task, data set and setting, such as "reid on market1501 (lr 0.1)"; no two matches have the same."""
+        """Task, dataset and setting, such as "reid on market1501 (lr 0.1)"; no two matches have the same."""
         return self.with_setting(task_label(self.first))
 
     def with_setting(self, text: str) -> str:
@@ -55,26 +55,26 @@ class MatchedRuns:
 
 @dataclass(frozen=True)
 class Matching:
-    """Groups of runs that are compared, in order of task and data set, and the reasons why other runs are not."""
+    """Groups of runs that are compared, in order of task and dataset, and the reasons why other runs are not."""
 
     matches: list[MatchedRuns]
     exclusions: list[Exclusion]
 
 
 def task_label(record: Record) -> str:
-    """Return the task and the data set of a record: "reid on market1501"."""
+    """Return the task and the dataset of a record: "reid on market1501"."""
     return f"{record.task} on {record.dataset.get('name')}"
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A run of an arm.
+    """A run of a variant.
 
     Attributes:
         run: the run.
         content: fields of its protocol, its backbone and its pretraining, without those chosen; one that does not act
             has the value `NO_EFFECT`, which agrees with any other.
-        parts: those of the backbone and its pretraining, which arms need not share.
+        parts: those of the backbone and its pretraining, which variants need not share.
     """
 
     run: Run
@@ -94,24 +94,24 @@ class _Candidate:
 
 
 _Candidates = Sequence[Sequence[_Candidate]]
-"""Candidates of each arm."""
+"""Candidates of each variant."""
 
 
-def match(arms: Sequence[Selection], exports: Exports) -> Matching:
+def match(variants: Sequence[Selection], exports: Exports) -> Matching:
     """Return the groups of runs that can be compared, and the reasons why other runs cannot.
 
     The protocol must be equal except for the fields of the selectors, and so must every field of the backbone and of
-    its pretraining of which the arms have a value in common. A field without a common value, such as one that comes
-    with a part, is kept in `MatchedRuns.unshared` instead. A field that does not act in one arm does not separate it
+    its pretraining of which the variants have a value in common. A field without a common value, such as one that comes
+    with a part, is kept in `MatchedRuns.unshared`. A field that has no effect in one variant does not separate it
     from another: the radius of SAM beside a run without SAM, the number of processes beside one without batch norm.
     """
-    chosen = {name for arm in arms for name in arm.fields}
+    chosen = {name for variant in variants for name in variant.fields}
     by_label: dict[str, list[list[_Candidate]]] = {}
-    for index, arm in enumerate(arms):
-        for run in arm.runs:
+    for index, variant in enumerate(variants):
+        for run in variant.runs:
             one = _Candidate.of(run, chosen, exports)
             label = f"{one.content.get('task')} on {one.content.get('dataset')}"
-            by_label.setdefault(label, [[] for _ in arms])[index].append(one)
+            by_label.setdefault(label, [[] for _ in variants])[index].append(one)
     matching = Matching([], [])
     for label in sorted(by_label):
         names, unshared = _names(by_label[label])
@@ -122,41 +122,41 @@ def match(arms: Sequence[Selection], exports: Exports) -> Matching:
         for content, part in sorted(parts, key=lambda found: [order(found[0].get(name)) for name in shown]):
             matched = MatchedRuns([[one.run for one in of_arm] for of_arm in part])
             matched.setting = {name: _shown(part, name, content[name], exports) for name in shown if name in content}
-            if mixed := _describe(matched, part, arms, unshared, exports):
+            if mixed := _describe(matched, part, variants, unshared, exports):
                 matching.exclusions.append(mixed)
             else:
                 matching.matches.append(matched)
     refused = {reason.label for reason in matching.exclusions if isinstance(reason, ProtocolsDiffer)}
-    matching.exclusions.extend(one for one in _unused(arms, matching.matches, exports) if one.label not in refused)
+    matching.exclusions.extend(one for one in _unused(variants, matching.matches, exports) if one.label not in refused)
     return matching
 
 
-def _unused(arms: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports) -> Iterator[Exclusion]:
+def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], exports: Exports) -> Iterator[Exclusion]:
     """Yield a reason for every run that is in no match, so that none is dropped silently."""
-    used = {run.folder for matched in matches for runs in matched.arms for run in runs}
-    for arm in arms:
+    used = {run.folder for matched in matches for runs in matched.variants for run in runs}
+    for variant in variants:
         unused: dict[str, list[Run]] = {}
-        for run in arm.runs:
+        for run in variant.runs:
             if run.folder not in used:
                 unused.setdefault(task_label(run.record), []).append(run)
         for label, runs in unused.items():
-            yield UnusedRuns(label, arm.text, len(runs), sum(run.record.training_failed for run in runs))
-            for other in arms:
-                trainings = 0 if other is arm else _failed_trainings(other, runs, exports)
+            yield UnusedRuns(label, variant.text, len(runs), sum(run.record.training_failed for run in runs))
+            for other in variants:
+                trainings = 0 if other is variant else _failed_trainings(other, runs, exports)
                 if trainings:
                     yield NoCounterpart(label, other.text, trainings)
 
 
-def _failed_trainings(arm: Selection, runs: Sequence[Run], exports: Exports) -> int:
-    """Return how many pretrainings of an arm failed, so that it has no counterpart of the runs; 0 if it has any run."""
+def _failed_trainings(variant: Selection, runs: Sequence[Run], exports: Exports) -> int:
+    """Return how many pretrainings of a variant failed, so that it has no run to pair; 0 if it has any run."""
     pretrainings = {parent.task for run in runs if (parent := pretraining(run.record, exports))}
-    records = [run.record for run in arm.runs if run.record.task in (runs[0].record.task, *pretrainings)]
+    records = [run.record for run in variant.runs if run.record.task in (runs[0].record.task, *pretrainings)]
     failed = all(record.training_failed and record.task in pretrainings for record in records)
     return len(records) if failed else 0
 
 
 def _names(candidates: _Candidates) -> tuple[list[str], list[str]]:
-    """Return the differing fields in which arms must agree, and those of parts that arms have no common value of."""
+    """Return the differing fields in which variants must agree, and those of components without a common value."""
     everyone = [one for of_arm in candidates for one in of_arm]
     names: tuple[list[str], list[str]] = [], []
     for name in dict.fromkeys(name for one in everyone for name in one.content):
@@ -169,7 +169,7 @@ def _names(candidates: _Candidates) -> tuple[list[str], list[str]]:
 
 
 def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[tuple[dict[str, Any], list[list[_Candidate]]]]:
-    """Return the parts of which all arms agree in what acts in several, each with the values of what acts there."""
+    """Return the parts of which all variants agree in what acts in several, each with the values of what acts there."""
     found: list[tuple[dict[str, Any], list[list[_Candidate]]]] = [({}, [])]
     for of_arm in candidates:
         kinds: dict[str, tuple[dict[str, Any], list[_Candidate]]] = {}
@@ -191,10 +191,10 @@ def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[tuple[dict[
 
 
 def _nearest(candidates: _Candidates, names: Sequence[str]) -> ProtocolsDiffer:
-    """Return the two runs, one of each arm, that clash in the fewest fields; of several pairs of arms the farthest."""
+    """Return two runs of different variants that clash in the fewest fields; of several such pairs the farthest."""
     clashes = []
-    for arms in combinations(filter(None, candidates), 2):
-        distinct = [{digest_of(one.acting(names)): one for one in of_arm}.values() for of_arm in arms]
+    for variants in combinations(filter(None, candidates), 2):
+        distinct = [{digest_of(one.acting(names)): one for one in of_arm}.values() for of_arm in variants]
         clashes.append(min((_clash(a, b, names) for a, b in product(*distinct)), key=lambda clash: len(clash.fields)))
     return max(clashes, key=lambda clash: len(clash.fields))
 
@@ -217,17 +217,17 @@ def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
 
 
 def _describe(
-    matched: MatchedRuns, part: _Candidates, arms: Sequence[Selection], unshared: Sequence[str], exports: Exports
+    matched: MatchedRuns, part: _Candidates, variants: Sequence[Selection], unshared: Sequence[str], exports: Exports
 ) -> MixedArm | None:
-    """Write the differences between its arms into a match; return the reason if an arm mixes runs that differ."""
+    """Write the differences between variants into a match; return the reason if a variant mixes unlike runs."""
     # weights of another kind have another pretraining, which need not be listed
     unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
-    for arm, of_arm in zip(arms, part, strict=True):
+    for variant, of_arm in zip(variants, part, strict=True):
         if mixed := list(differences([one.acting(unshared) for one in of_arm])):
-            return MixedArm(matched.label, arm.text, tuple(mixed))
+            return MixedArm(matched.label, variant.text, tuple(mixed))
         acting = of_arm[0].acting(unshared)
         matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})
-    for name in sorted({name for arm in arms for name in arm.fields}):
+    for name in sorted({name for variant in variants for name in variant.fields}):
         values = {repr(value_of(record, name, exports)) for record in matched.records}
         matched.differing += [name] * (len(values) > 1)
     matched.differing += [name for name in unshared if name not in matched.differing]

@@ -19,12 +19,12 @@ Exports = Mapping[str, Record]
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs of one arm of a comparison, before they are matched with the runs of other arms.
+    """The runs of one variant of a comparison, before they are matched with the runs of other variants.
 
     Attributes:
         text: selector as the user wrote it.
         runs: selected runs.
-        fields: names of the fields in the selector; the arms may differ in these.
+        fields: names of the fields in the selector; the variants may differ in these.
     """
 
     text: str
@@ -60,13 +60,13 @@ def select(text: str, runs: RunSet) -> Selection:
 
 def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
     """Return the runs of each selector. Raises UsageError if one names no run, or two name the same run."""
-    arms = [select(text, runs) for text in texts]
-    for index, arm in enumerate(arms):
-        ids = {run.record.run_id for run in arm.runs}
-        for other in arms[:index]:
+    variants = [select(text, runs) for text in texts]
+    for index, variant in enumerate(variants):
+        ids = {run.record.run_id for run in variant.runs}
+        for other in variants[:index]:
             if both := [run.record.run_id for run in other.runs if run.record.run_id in ids]:
-                raise UsageError(f"'{other.text}' and '{arm.text}' both mean {shortened(both, 3)}")
-    return arms
+                raise UsageError(f"'{other.text}' and '{variant.text}' both mean {shortened(both, 3)}")
+    return variants
 
 
 def _by_fields(text: str, runs: RunSet) -> Selection:

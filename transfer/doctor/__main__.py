@@ -1,4 +1,4 @@
-"""`python -m transfer.doctor [data]` prints versions, what this machine can do, which data sets are here, and fixes.
+"""`python -m transfer.doctor [data]` prints versions, what this machine can do, which datasets are here, and fixes.
 
 Its other commands have modules of their own: `backbone NAME` checks a backbone, `speed --backbone NAME` measures how
 fast it trains here, and `clean RUNS` removes what killed runs left.
@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from backbones.data.loading.read_image import allow_pixels
-from backbones.errors import UsageError, UserError, did_you_mean, tell
+from backbones.errors import UsageError, UserError, did_you_mean, print_safe
 from backbones.settings import Positional, parse
 from transfer.cli.command import exit_on_user_error
 from transfer.doctor.check_result import CheckResult
@@ -31,22 +31,22 @@ RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdete
 
 @dataclass(kw_only=True)
 class DoctorOptions:
-    """Check everything. `python -m transfer.doctor data` checks only the data sets, but thoroughly;
+    """Check everything. `python -m transfer.doctor data` checks only the datasets, but thoroughly;
     `backbone NAME|FILE:Class` checks a backbone, `speed --backbone NAME` measures how fast it trains on this machine,
     `clean RUNS` removes what killed runs left."""
 
     data: Path | None = None
-    """The folder with the data sets; by default $TRANSFER_DATA."""
+    """The folder with the datasets; by default $TRANSFER_DATA."""
 
 
 @dataclass(kw_only=True)
 class DataOptions(DoctorOptions):
-    """Check data sets, or fetch them."""
+    """Check datasets, or fetch them."""
 
     names: Positional[tuple[str, ...]] = ()
-    """The data sets to check: names in configs/datasets or YAML files; by default all shipped ones."""
+    """The datasets to check: names in configs/datasets or YAML files; by default all shipped ones."""
     fetch: tuple[str, ...] = ()
-    """Data sets to download from their publishers into the data folder, if their licence permits it."""
+    """Datasets to download from their publishers into the data folder, if their licence permits it."""
     max_pixels: int | None = None
     """Most pixels of an image, as for a run."""
 
@@ -66,7 +66,7 @@ def _data(argv: list[str]) -> int:
     results = fetch_all(options.fetch, options.data) if options.fetch else check_datasets(options.names, options.data)
     states = set()
     for result in results:
-        tell(result)
+        print_safe(result)
         states.add(result.state)
     return int(bool(states & {"broken", "incomplete"}))
 
@@ -88,15 +88,15 @@ def _main(argv: list[str]) -> int:
         "software": _software,
         "machine": _machine,
         "extras": _extras,
-        "data sets": lambda: _datasets(options.data),
+        "datasets": lambda: _datasets(options.data),
         "weights": _weights,
     }
     broken = False
     for title, check in sections.items():
-        tell(f"{title}:")
+        print_safe(f"{title}:")
         for result in _results(check):
             broken |= result.state == "broken"
-            tell(result)
+            print_safe(result)
     return 1 if broken else 0
 
 

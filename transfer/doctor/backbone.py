@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from backbones.engine.options import check_ranges
-from backbones.errors import tell
+from backbones.errors import print_safe
 from backbones.settings import Positional, parse
 from transfer.testing import Result, check_backbone
 
@@ -57,9 +57,9 @@ def main(argv: list[str]) -> int:
         on_result=_show,
         **{name: value for name, value in parts.items() if value is not None},
     )
-    tell(report.summary)
+    print_safe(report.summary)
     return int(not report.ok)
 
 
 def _show(result: Result) -> None:
-    tell(f"  {result}", flush=True)
+    print_safe(f"  {result}", flush=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backbones.checkpoints.exports import EXPORT
-from backbones.errors import UserError, tell
+from backbones.errors import UserError, print_safe
 from backbones.runtime.files import lock, remove, scraps_in
 from backbones.settings import Positional, parse
 from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, has_state, is_locked, store_in
@@ -77,6 +77,6 @@ def _left_outside(folder: Path) -> Iterator[Path]:
 
 def _remove(path: Path, options: CleanOptions) -> None:
     if os.path.lexists(path):
-        tell(f"{path}: {'left by a run' if options.dry_run else 'removed'}")
+        print_safe(f"{path}: {'left by a run' if options.dry_run else 'removed'}")
         if not options.dry_run:
             remove(path)

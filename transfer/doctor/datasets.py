@@ -1,17 +1,17 @@
-"""`python -m transfer.doctor data [NAME ...] [--fetch NAME ...]` checks which data sets are here and fetches others."""
+"""`python -m transfer.doctor data [NAME ...] [--fetch NAME ...]` checks which datasets are here and fetches others."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
-from backbones.errors import UsageError, UserError, tell
+from backbones.errors import UsageError, UserError, print_safe
 from transfer.doctor.check_result import CheckResult
 from transfer.doctor.download import fetch
 
 
 def check_datasets(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
-    """Check data sets as a run would: every list is read, every count compared, every image decoded once.
+    """Check datasets as a run would: every list is read, every count compared, every image decoded once.
 
     Args:
         names: names of shipped sets, or YAML files. If empty, all shipped sets are checked, with less detail on
@@ -23,7 +23,7 @@ def check_datasets(names: Sequence[str], data: Path | None) -> Iterator[CheckRes
 
 
 def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
-    """Fetch data sets that are not here, and check each of them afterwards.
+    """Fetch datasets that are not here, and check each of them afterwards.
 
     Raises:
         UsageError: a name is unknown, or there is no data folder.
@@ -38,7 +38,7 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
             yield result
             continue
         try:
-            fetch(spec, folder, tell)
+            fetch(spec, folder, print_safe)
         except UserError as error:
             yield CheckResult("broken", f"{spec.name}: not fetched", str(error))
         else:
@@ -62,7 +62,7 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Chec
 
 
 def open_any(spec: DatasetSpec, data: Path | None) -> Any:
-    """Open a data set, which reads and checks it as a run would. Raises UserError."""
+    """Open a dataset, which reads and checks it as a run would. Raises UserError."""
     from backbones.data.classification import open_classification
     from backbones.data.formats.users_reader import WrongReader
     from tasks.data.coco import open_coco

@@ -1,4 +1,4 @@
-"""Downloads published archives of data sets: the only code of the suite that uses the network, and only on request."""
+"""Downloads published archives of datasets: the only code of the suite that uses the network, and only on request."""
 
 import hashlib
 import http.client
@@ -25,12 +25,12 @@ DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, RuntimeEr
 
 
 def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
-    """Download the archives of a data set, check them, and extract them into the data folder.
+    """Download the archives of a dataset, check them, and extract them into the data folder.
 
     An interrupted download is kept under `DATA/.fetch-NAME` and resumed. Nothing in the data folder is overwritten.
 
     Args:
-        spec: the data set.
+        spec: the dataset.
         data: the data folder.
         say: is called with a line of text for each step.
 

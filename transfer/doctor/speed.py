@@ -1,6 +1,6 @@
 """`python -m transfer.doctor speed --backbone NAME`: images per second of feed, model and whole step on this machine.
 
-It trains by a shipped recipe for some seconds, on drawn JPEG files or on a data set, and predicts the hours of the
+It trains by a shipped recipe for some seconds, on drawn JPEG files or on a dataset, and predicts the hours of the
 recipe. Nothing is recorded but the rate, by which sweeps predict their cost.
 """
 
@@ -20,7 +20,7 @@ from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.data.toy.jpegs import draw_jpegs
 from backbones.engine.options import check_ranges
-from backbones.errors import tell
+from backbones.errors import print_safe
 from backbones.pretrain.method import Method, load_method
 from backbones.runtime.threads import usable_cores
 from backbones.settings import parse
@@ -47,10 +47,10 @@ class SpeedOptions:
     recipe: str = "deit"
     """The recipe of pretraining: a shipped name, as deit or dino."""
     dataset: str | None = None
-    """The data set whose files are read; by default JPEG files of ImageNet's size are drawn."""
+    """The dataset whose files are read; by default JPEG files of ImageNet's size are drawn."""
     data: Path | None = None
-    """The folder with the data sets; by default $TRANSFER_DATA."""
-    batch: int | None = None
+    """The folder with the datasets; by default $TRANSFER_DATA."""
+    batch_size: int | None = None
     """Images in a step; by default 128 on a GPU and 16 on a CPU, or the recipe's if that is less."""
     workers: int | None = None
     """Loader processes; by default as many as a training takes."""
@@ -65,7 +65,7 @@ class SpeedOptions:
 
     def __post_init__(self) -> None:
         check_ranges(self, 1e-3, None, "seconds")
-        check_ranges(self, 1, None, "batch")
+        check_ranges(self, 1, None, "batch_size")
         check_ranges(self, 0, None, "workers")
 
 
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     """Measure, print and remember.
 
     Raises:
-        UsageError: an unknown name. UserError: a data set is missing.
+        UsageError: an unknown name. UserError: a dataset is missing.
     """
     options = parse(SpeedOptions, argv, prog="python -m transfer.doctor speed")
     command, method = _command(options)
@@ -81,16 +81,16 @@ def main(argv: list[str]) -> int:
     with _data(options, command) as data:
         rates = measure_rates(command, method, data, context, options.seconds)
     machine = environment(context)
-    tell(
+    print_safe(
         f"{options.backbone} by {options.recipe} on {machine['device']}, {usable_cores()} cores, {context.precision}, "
-        f"batch {command.options.batch}, {_source(options)}"
+        f"batch {command.options.batch_size}, {_source(options)}"
     )
     for title, rate in _table(rates):
-        tell(f"  {title:26} {rate}")
+        print_safe(f"  {title:26} {rate}")
     images, epochs = _epoch_images(command), command.options.epochs
     if images is not None:
         hours = images * epochs / rates.step / 3600
-        tell(f"{epochs} epochs of {images:,} images at this rate: {hours:,.1f} hours on one such device")
+        print_safe(f"{epochs} epochs of {images:,} images at this rate: {hours:,.1f} hours on one such device")
     if method.name == "supervised":  # one view of an image a step, whose operations the model's count gives
         remember_speed(machine["device"], options.backbone, rates.step, context.cost.gflops)
     return 0
@@ -115,8 +115,8 @@ def _command(options: SpeedOptions) -> tuple[Command, Method]:
     words += ["--compile"] if options.compile else []
     command = read_command(recipe, method.options, words, PretrainRunOptions)
     device = "cuda" if options.device != "cpu" and torch.cuda.is_available() else "cpu"
-    batch = options.batch or min(BATCH[device], command.options.batch)
-    command.options = replace(command.options, batch=batch)
+    batch = options.batch_size or min(BATCH[device], command.options.batch_size)
+    command.options = replace(command.options, batch_size=batch)
     return command, method
 
 
@@ -134,16 +134,16 @@ class _Drawn(FileSplit):
     """Few files under many names, read from the disk each time."""
 
     def preload(self, limit: int | None) -> None:
-        """Do nothing: a large data set would not be kept in memory either."""
+        """Do nothing: a large dataset would not be kept in memory either."""
 
 
 @contextmanager
 def _data(options: SpeedOptions, command: Command) -> Iterator[ClassificationData]:
-    """Give the training split of the data set that the user names, or a drawn one."""
+    """Give the training split of the dataset that the user names, or a drawn one."""
     if options.dataset:
         yield open_classification(resolve_dataset(options.dataset), options.data)
         return
-    count = max(2048, 64 * command.options.batch)
+    count = max(2048, 64 * command.options.batch_size)
     with TemporaryDirectory(prefix="speed-") as folder:
         files = draw_jpegs(FILES, *SIDES)
         for number, content in enumerate(files):

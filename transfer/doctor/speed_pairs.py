@@ -53,10 +53,10 @@ def measure_pair(a: Record, b: Record, device: str = "auto") -> CostRatio:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        arms = [_Arm(record, images, place) for record in (a, b)]
-        forward = in_turns(arms[0].score, arms[1].score, timed, seconds)
+        variants = [_Arm(record, images, place) for record in (a, b)]
+        forward = in_turns(variants[0].score, variants[1].score, timed, seconds)
         trains = all(record.environment.get("precision") for record in (a, b))
-        training = in_turns(arms[0].train, arms[1].train, timed, seconds) if trains else None
+        training = in_turns(variants[0].train, variants[1].train, timed, seconds) if trains else None
     finally:
         torch.set_num_threads(threads)
     return CostRatio(forward, training, images, clock, device_name(place))

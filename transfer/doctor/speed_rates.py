@@ -63,7 +63,7 @@ def measure_rates(
             loader = method.prepare_training(spec, data, replace(options, image_ops=ops), context)[1]
         except UsageError:
             continue  # this augmentation has no fast operations
-        feed[ops] = _feed_rate(loader, options.batch, seconds)
+        feed[ops] = _feed_rate(loader, options.batch_size, seconds)
     batch = next(iter(chosen.stream(0, 0, 1)))[1]
     model = _step_rate(learner, _Repeated(batch), options, context, seconds)
     learner, chosen = method.prepare_training(spec, data, options, context)
@@ -131,4 +131,4 @@ def _step_rate(learner: Learner, loader: Any, options: Any, context: Context, se
     """Return images per second of training, and the share of the time that it waited for data."""
     limited = _Limited(loader, seconds, context.device)
     fit(learner, limited, options, context)
-    return limited.steps * options.batch / limited.passed, limited.waited / limited.passed
+    return limited.steps * options.batch_size / limited.passed, limited.waited / limited.passed

@@ -1,4 +1,4 @@
-"""Runs of `--test-dataset`: what a training learned is scored on other data sets, each as a run of its own."""
+"""Runs of `--test-dataset`: what a training learned is scored on other datasets, each as a run of its own."""
 
 import sys
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from functools import partial
 from backbones.checkpoints.exports import EXPORT
 from backbones.data.spec import resolve_dataset
 from backbones.data.splits.overlap import overlap_notes
-from backbones.errors import UsageError, tell
+from backbones.errors import UsageError, print_safe
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.evaluation.evaluate import evaluate
@@ -21,7 +21,7 @@ from transfer.records.record import Record
 def evaluate_across(
     command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
 ) -> Evaluation:
-    """Evaluate a command, and then what each run trained on the data sets of `--test-dataset`, without training.
+    """Evaluate a command, and then what each run trained on the datasets of `--test-dataset`, without training.
 
     Every score is that of `--epochs 0 --weights RUN` on the test set: the same run, found again either way.
 
@@ -33,7 +33,7 @@ def evaluate_across(
     """
     names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
     if names:
-        _check(command, task, names, partial(tell, file=sys.stderr) if progress else lambda text: None)
+        _check(command, task, names, partial(print_safe, file=sys.stderr) if progress else lambda text: None)
     result = evaluate(command, task, check_run, progress=progress)
     for record in list(result.records) if names else []:
         if not record.training_failed:

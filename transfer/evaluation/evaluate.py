@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from backbones.errors import tell
+from backbones.errors import print_safe
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.evaluation.planned_run import PlannedRun
@@ -26,7 +26,7 @@ def evaluate(
         UserError: something is missing; raised before anything runs, with all that is missing in one message.
         Stopped: a signal arrived; the state of the run is saved.
     """
-    say = partial(tell, file=sys.stderr) if progress else lambda text: None
+    say = partial(print_safe, file=sys.stderr) if progress else lambda text: None
     finished, inputs = reuse(command, task, check_run, say)
     if finished:
         return finished

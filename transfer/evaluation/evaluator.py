@@ -85,10 +85,10 @@ def make_context(command: Command) -> Context:
         workers=workers,
         threads=threads,
         checkpoint_seconds=run.checkpoint_seconds,
-        skip_corrupt=run.skip_corrupt,
+        max_replaced=run.max_replaced,
         ranks=ranks,
         progress=True,
-        features=run.features,
+        features=run.feature_cache,
         save_weights=run.save_weights == "last",
     )
 

@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from backbones.errors import tell
+from backbones.errors import print_safe
 from backbones.runtime.ranks import ranks_from_environment
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def checked_spec(command: "Command", task: "Task", *, say: bool = True) -> "Back
     command.check_flags(spec)
     task.check_words(spec, command.options)
     for line in command.choices(spec, task.from_scratch) if say and ranks_from_environment().first else ():
-        tell(line, file=sys.stderr)
+        print_safe(line, file=sys.stderr)
     return spec
 
 
@@ -49,8 +49,8 @@ def execute(
         from backbones.settings import plain, write_yaml
 
         groups = (command.run, command.backbone, command.options)
-        tell(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
-        tell("# the backbone\n" + write_yaml({"resolved": spec.as_dict()}), end="")
+        print_safe(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
+        print_safe("# the backbone\n" + write_yaml({"resolved": spec.as_dict()}), end="")
         return 0, []
     from backbones.errors import Stopped
     from transfer.evaluation.cross_set import evaluate_across
@@ -61,8 +61,8 @@ def execute(
     except Stopped:
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:
-        tell(run_table(evaluation.records))
+        print_safe(run_table(evaluation.records))
         for record in evaluation.records:
             if record.reason and (record.not_judged or record.training_failed):
-                tell(f"{record.run_id}: {record.status.replace('_', ' ')}: {record.reason}", file=sys.stderr)
+                print_safe(f"{record.run_id}: {record.status.replace('_', ' ')}: {record.reason}", file=sys.stderr)
     return evaluation.exit_status, evaluation.records if evaluation.first_rank else []

@@ -1,4 +1,4 @@
-"""Finds the weights and data sets that a command names, without torch."""
+"""Finds the weights and datasets that a command names, without torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ class Messages:
         """Keep a line that belongs into the record, too."""
         self.lines.append((text, True))
 
-    def tell(self, say: Callable[[str], None], note: Callable[[str], None]) -> None:
+    def deliver(self, say: Callable[[str], None], note: Callable[[str], None]) -> None:
         """Hand the lines on, once."""
         for text, recorded in self.lines:
             (note if recorded else say)(text)
@@ -42,7 +42,7 @@ class Messages:
 
 @dataclass
 class ResolvedInputs:
-    """The resolved backbone with the id and origin of its weights, and the opened data sets by the command's names."""
+    """The resolved backbone with the id and origin of its weights, and the opened datasets by the command's names."""
 
     spec: BackboneSpec
     weights_id: str = "random"
@@ -64,7 +64,7 @@ def find_backbone(command: Command, task: Task, problems: Problems) -> ResolvedI
 
 
 def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems: Problems) -> None:
-    """Open the data sets of a command into `inputs`; what is missing is added to `problems`."""
+    """Open the datasets of a command into `inputs`; what is missing is added to `problems`."""
     named_files.cache_clear()  # nothing is remembered from one command to the next
     for argument in command.run.dataset:
         spec = resolve_dataset(argument)
@@ -78,10 +78,10 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems
 
 
 def open_dataset(spec: DatasetSpec, command: Command, task: Task) -> Any:
-    """Open a data set as a command asks for it. Raises UserError."""
+    """Open a dataset as a command asks for it. Raises UserError."""
     run = command.run
     allow_pixels(run.max_pixels)
-    return task.open(spec, command.options, root=run.data, subset=run.subset, skip_unreadable=run.skip_unreadable)
+    return task.open(spec, command.options, root=run.data, subset=run.subset, drop_corrupt=run.drop_corrupt)
 
 
 def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[BackboneSpec, str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The runs that a command plans, one per data set and seed: and what identifies a run."""
+"""The runs that a command plans, one per dataset and seed: and what identifies a run."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ from transfer.evaluation.software import source_state
 from transfer.records.store import RunKey
 
 # Options that say where a run is written or how its command was composed; they are not needed to repeat it.
-NOT_REPEATED = ("config", "out", "features", "dry_run", "replace")
+NOT_REPEATED = ("config", "out", "feature_cache", "dry_run", "replace")
 # Options whose resolved value on this machine belongs to the identity, not the requested one.
 RESOLVED = ("precision", "eval_precision")
 
@@ -32,13 +32,13 @@ OF_THE_COMMAND = ("result_file",)
 def _absolute_path(argument: str) -> str:
     """Return an argument that is a path as an absolute path, and any other argument as it is."""
     path, colon, name = argument.rpartition(":") if ".py:" in argument else (argument, "", "")
-    # A name of a data set or backbone stays a name even where a folder is called the same.
+    # A name of a dataset or backbone stays a name even where a folder is called the same.
     is_path = Path(path).is_file() or ("/" in path and Path(path).exists())
     return str(Path(path).resolve()) + colon + name if is_path else argument
 
 
 def _content_digest(path: Path) -> str:
-    """Return the digest of a file or folder that an option names, from names, sizes and contents as for data sets."""
+    """Return the digest of a file or folder that an option names, from names, sizes and contents as for datasets."""
     files = named_files(path)
     counted = files.names if path.is_dir() else ["."]  # a file counts by its content, however it is named
     return manifest_digest(
@@ -48,7 +48,7 @@ def _content_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a command on one data set (`dataset_argument` is how the command named it) and with one seed."""
+    """A run of a command on one dataset (`dataset_argument` is how the command named it) and with one seed."""
 
     command: Command
     task: Task
@@ -132,13 +132,13 @@ class PlannedRun:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options as plain values, for this data set and this seed."""
+        """All options as plain values, for this dataset and this seed."""
         command = self.command
         options = plain(command.run) | plain(command.backbone) | plain(command.options)
         options |= {"dataset": [_absolute_path(self.dataset_argument)], "seeds": [self.seed]}
         options |= {"backbone": _absolute_path(command.run.backbone)}
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
-        options["pos_resample"] = self.inputs.spec.pos_resample  # whether the spec or the command set it
+        options["pos_embed_interp"] = self.inputs.spec.pos_embed_interp  # whether the spec or the command set it
         options["weights"] = _absolute_path(options["weights"])
         if self.task.file and "method" in options:
             options["method"] = self.task.file
@@ -172,7 +172,7 @@ class PlannedRun:
 
 
 def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precisions: tuple[str, str]) -> list[PlannedRun]:
-    """Return a run for each data set and seed; `precisions` are those of training and of scoring.
+    """Return a run for each dataset and seed; `precisions` are those of training and of scoring.
 
     What identifies them is settled now: files may be replaced before the last one begins.
     """

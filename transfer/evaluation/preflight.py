@@ -27,11 +27,11 @@ def resolve_inputs(
     """
     problems = Problems()
     inputs = found or find_backbone(command, task, problems)
-    inputs.messages.tell(context.say, context.note)
+    inputs.messages.deliver(context.say, context.note)
     _check_model(inputs.spec, inputs.weights_id, command, task)
     if found is None:
         open_datasets(inputs, command, task, problems)
-        inputs.messages.tell(context.say, context.note)
+        inputs.messages.deliver(context.say, context.note)
     for _, dataset in inputs.datasets:
         with problems.collected():
             task.check(inputs.spec, dataset, command.options, context)

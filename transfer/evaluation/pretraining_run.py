@@ -1,4 +1,4 @@
-"""What a pretraining does besides a task's run: its options are checked, and its weights go to WEIGHTS_TO/NAME."""
+"""What a pretraining does besides a task's run: its options are checked, and its weights go to EXPORT_DIR/NAME."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class PretrainingRun:
         """Return the run of a command.
 
         Raises:
-            UsageError: another method than the recipe's, several data sets, or an epoch that the training has not.
+            UsageError: another method than the recipe's, several datasets, or an epoch that the training has not.
         """
         options = command.run
         assert isinstance(options, PretrainRunOptions)
@@ -45,9 +45,9 @@ class PretrainingRun:
 
     @property
     def check_target(self) -> Callable[[PlannedRun], None]:
-        """Raises UserError when a planned run could not put its weights into WEIGHTS_TO/NAME."""
+        """Raises UserError when a planned run could not put its weights into EXPORT_DIR/NAME."""
         return lambda planned: check_planned_target(planned, self.options)
 
     def publish(self, record: Record) -> Path | None:
-        """Copy the weights to WEIGHTS_TO/NAME and return that folder; None when the training broke down."""
+        """Copy the weights to EXPORT_DIR/NAME and return that folder; None when the training broke down."""
         return publish_export(record, self.options) if record.export else None

@@ -33,7 +33,7 @@ class Pretraining(Task):
         return Pretraining(self.method.complete(), self.tokens_at)
 
     def open(
-        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, skip_unreadable: bool
+        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool
     ) -> ClassificationData:
         """Open the images by split and class; see `backbones.data.classification`."""
         return open_classification(
@@ -42,7 +42,7 @@ class Pretraining(Task):
             label_fraction=options.label_fraction,
             fraction_seed=options.fraction_seed,
             subset=subset,
-            skip_unreadable=skip_unreadable,
+            drop_corrupt=drop_corrupt,
         )
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:

@@ -25,7 +25,7 @@ def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None
     target = _target(run, planned.inputs.spec.name)
     if (target / WEIGHTS).is_file() and pretraining_facts(target).get("identity") == planned.run_key.digest:
         return
-    check_writable(run.weights_to, "--weights-to")
+    check_writable(run.export_dir, "--export-dir")
     if not run.replace:
         check_target(target, planned.run_key.digest, planned.options)
 
@@ -44,9 +44,9 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
     if not same or pretraining_facts(target).get("identity") != record.run_key:
         if not source.is_dir():
             raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
-        check_writable(target.parent, "--weights-to")
+        check_writable(target.parent, "--export-dir")
         with (target.parent / LOCK_FILE).open("a") as file:  # another run may end at the same moment
-            lock(file, target.parent / LOCK_FILE, flag="--weights-to", wait=True)
+            lock(file, target.parent / LOCK_FILE, flag="--export-dir", wait=True)
             if not run.replace:
                 check_target(target, record.run_key, record.options)
             publish(source, target)
@@ -54,7 +54,7 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
 
 
 def _target(run: PretrainRunOptions, backbone: str) -> Path:
-    return run.weights_to / (run.name or backbone)
+    return run.export_dir / (run.name or backbone)
 
 
 def check_target(target: Path, run_key: str, options: dict[str, Any]) -> None:
@@ -88,6 +88,6 @@ def publish(source: Path, target: Path) -> None:
         shutil.copytree(source, scratch)
         replace_folder(scratch, target)
     except OSError as error:
-        raise write_error(target, error, "--weights-to") from error
+        raise write_error(target, error, "--export-dir") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UserError, tell
+from backbones.errors import UserError, print_safe
 from transfer.cli.interrupts import INTERRUPTED
 from transfer.cli.options import RESOURCES
 from transfer.launch.base import ProcessSpec
@@ -47,7 +47,7 @@ def launch(program: str, arguments: list[str], command: "Command") -> int:
     try:
         status = _follow(job)
     except KeyboardInterrupt:
-        tell(f"\nthe Slurm job {job.id} goes on; the same command follows it again, `scancel {job.id}` ends it, "
+        print_safe(f"\nthe Slurm job {job.id} goes on; the same command follows it again, `scancel {job.id}` ends it, "
               "its state saved", file=sys.stderr)  # fmt: skip
         return INTERRUPTED
     return _end(result_file, command.run.out, job, status)
@@ -76,7 +76,7 @@ def _follow(job: "SlurmJob") -> int:
         status = job.poll()
         if job.state() not in (state, "ended"):
             state = job.state()
-            tell(f"Slurm job {job.id}: {state}", file=sys.stderr)
+            print_safe(f"Slurm job {job.id}: {state}", file=sys.stderr)
         position = _show(job.log, position)
         if status is not None:
             return status
@@ -106,5 +106,5 @@ def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
 
     records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]
     if records:
-        tell(run_table(records))
+        print_safe(run_table(records))
     return result.status

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from backbones.errors import UserError, tell
+from backbones.errors import UserError, print_safe
 from backbones.runtime.files import check_writable
 from transfer.launch.base import ProcessSpec
 from transfer.launch.slurm_child import STOPPED
@@ -163,7 +163,7 @@ class SlurmLauncher:
         """Leave the jobs to Slurm and print that; the same command finds them again."""
         array_ids = sorted({job.id.partition("_")[0] for job in self.jobs if job.poll() is None})
         if array_ids:
-            tell(
+            print_safe(
                 f"still with Slurm: {' '.join(array_ids)}; the same command goes on with them, "
                 f"`scancel {' '.join(array_ids)}` ends them, their states saved",
                 file=sys.stderr,

@@ -124,7 +124,9 @@ def _figure(paper: str, name: str, content: dict[str, Any], where: str) -> Publi
 def _cost(content: dict[str, Any], where: str) -> Cost:
     check_keys(content, _COST_KEYS, where, needed=_COST_KEYS)
     claim, step, more = content["claim"], content["step"], str(content["more"])
-    with_it, without = (Row(claim, {step: {**content["both"], **content[arm]}}, ()) for arm in ("with", "without"))
+    with_it, without = (
+        Row(claim, {step: {**content["both"], **content[variant]}}, ()) for variant in ("with", "without")
+    )
     return Cost(claim, more, Value(step, content["dataset"], "hours", more), with_it, without)
 
 

@@ -66,7 +66,7 @@ class Cost:
     more: str
     """Additional hours in percent, as printed."""
     value: Value
-    """Step and data set of both trainings."""
+    """Step and dataset of both trainings."""
     with_it: Row
     """Row of the training with the options."""
     without: Row
@@ -111,9 +111,9 @@ class Paper:
     source: str
     notes: tuple[str, ...]
     stand_ins: dict[str, tuple[str, ...]]
-    """Data sets that smaller tiers use in place of a data set, by the name of the latter."""
+    """Datasets that smaller tiers use in place of a dataset, by the name of the latter."""
     versions: dict[str, str]
-    """Version of a data set that the paper used, by name, if its facts in configs/datasets leave the version open."""
+    """Version of a dataset that the paper used, by name, if its facts in configs/datasets leave the version open."""
     needs: dict[str, dict[str, str]]
     """Descriptions of the downloads that the numbers need, by step and option; any value of the option will do."""
     open: dict[str, tuple[str, ...]]

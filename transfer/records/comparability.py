@@ -107,7 +107,7 @@ def _group_rows(
 def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dict[str, Any]]:
     """Return the protocols without the fields that a row shows in its columns.
 
-    The contents of a data set differ only if rows of the same name and version have several contents.
+    The contents of a dataset differ only if rows of the same name and version have several contents.
     """
     contents = [displayed_fields(record, without) for record in records]
     names = dict.fromkeys(name for content in contents for name in content)

@@ -24,7 +24,7 @@ Unit = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Arm:
-    """The runs of one configuration, or of one arm of a comparison.
+    """The runs of one configuration, or of one variant of a comparison.
 
     Attributes:
         records: the records of all runs, including those that broke down.
@@ -63,7 +63,7 @@ class Arm:
 
     @property
     def alive(self) -> bool:
-        """Whether a training of the arm may have left chance: it did, or was not judged and scores above it."""
+        """Whether a training of the variant may have left chance: it did, or was not judged and scores above it."""
         may = ("completed", "not_judged")
         return any(ending(run) in may and above_chance(run) is not False for run in self.records)
 
@@ -111,7 +111,7 @@ class Evidence:
         """Return the trainings that a record's weights come from, the last one first."""
         return lineage(record, self.exports)
 
-    def arm(self, records: Sequence[Record]) -> Arm:
+    def variant(self, records: Sequence[Record]) -> Arm:
         """Return the runs of one configuration with their units.
 
         The units are the first trainings, counted from the earliest weights, of which there are several: pretrainings
@@ -203,7 +203,7 @@ def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> flo
     None is returned for scores that are no fractions, or of which less is better.
 
     Args:
-        record: a record on the data set in question.
+        record: a record on the dataset in question.
         name: the name of the score.
         metrics: the metrics of a record that has the score.
     """

@@ -26,11 +26,11 @@ from transfer.records.protocol import (
 )
 from transfer.records.store import Record
 
-# Parts that a command sets in the place of a backbone's own; of `pos_resample` the record does not say who set it.
-_SET = {item.name for item in dataclass_fields(BackboneOptions)} - {"weights", "load", "pos_resample"}
+# Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
+_SET = {item.name for item in dataclass_fields(BackboneOptions)} - {"weights", "load", "pos_embed_interp"}
 # Fields of a backbone that do not change its architecture.
 _NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size")
-OF_PRETRAINING = "data set of the pretraining"
+OF_PRETRAINING = "dataset of the pretraining"
 """The mark of runs that are scored on it."""
 
 
@@ -39,7 +39,7 @@ class Group:
     """The runs of one configuration, which differ only in seeds, with the labels of their row.
 
     Attributes:
-        dataset: the name of the data set with its marks.
+        dataset: the name of the dataset with its marks.
         backbone: the name of the backbone with the fields in which rows of that name differ.
         pretraining: the trainings that the weights come from; empty if all rows start from the same weights.
         protocol: the group whose numbers may be compared; None if all rows of the task have one protocol.
@@ -135,7 +135,7 @@ def machines_of_tasks(records: Iterable[Record]) -> dict[str, set[str]]:
 
 
 def dataset_label(records: Sequence[Record], exports: Mapping[str, Record], made_on: Iterable[str] = ()) -> str:
-    """Return the data set of the runs of one configuration with their marks: smoke, dirty, subset, version.
+    """Return the dataset of the runs of one configuration with their marks: smoke, dirty, subset, version.
 
     Args:
         records: the runs.
@@ -176,7 +176,7 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
 
 
 def scores_pretraining_data(record: Record, exports: Mapping[str, Record]) -> bool:
-    """Return whether a run scores weights on the data set that they were pretrained on, which is no transfer."""
+    """Return whether a run scores weights on the dataset that they were pretrained on, which is no transfer."""
     name, digest = record.dataset.get("name"), record.dataset.get("digest")
     seen = [run.dataset for run in lineage(record, exports) if run.task.startswith("pretrain-")]
     same = any(data.get("name") == name or data.get("digest") == digest for data in seen)

@@ -1,7 +1,7 @@
 """Reads and checks `outcomes.npz`, a run's results for each sample, from which intervals are made. Imports no torch.
 
 Comparisons and `verify` read and check the file by the same functions, so that both accept the same files.
-Letters: M samples.
+Shapes: M samples.
 """
 
 import re

@@ -26,7 +26,7 @@ NO_EFFECT = "no effect"
 PRETRAINING = "pretraining."
 """Prefix of the fields of the run that the weights come from."""
 OF_DATA = "dataset_"
-"""Prefix of the fields that describe the contents of a data set."""
+"""Prefix of the fields that describe the contents of a dataset."""
 # Options whose resolved value counts, which the record's environment has.
 _RESOLVED = ("precision", "eval_precision")
 # The value of each field of the backbone while it does not act.
@@ -39,7 +39,7 @@ _LEFT_OUT = frozenset((*EXECUTION, *_RESOLVED, *_PARTS, *(item.name for item in 
 def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     """Return everything besides backbone, weights and seed that must be equal for two numbers to be compared.
 
-    The flat dict has: task and version; name, version, contents and unreadable images of the data set; the options of
+    The flat dict has: task and version; name, version, contents and unreadable images of the dataset; the options of
     the task; the resolved precisions of training and of scoring; smoke and subset. Options that do not act (see
     `backbones.runtime.needs`) and options of execution are left out. A file that an option names counts by its content.
     The rule by which a training was judged stands for its constants by its version.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UserError, tell, visible_lines
+from backbones.errors import UserError, print_safe, visible_lines
 from backbones.runtime.files import check_writable, write_atomic
 from backbones.settings import parse
 from transfer.cli.command import exit_on_user_error
@@ -38,7 +38,7 @@ def _main(argv: list[str]) -> int:
         from transfer.share.bundle import bundle
 
         packed = bundle(shown, options.bundle)
-        tell(f"{options.bundle}: {_runs(len(packed))}")
+        print_safe(f"{options.bundle}: {_runs(len(packed))}")
         return 0
     if options.figures:
         return _write_figures(RunSet.of(shown, known), options, options.figures)
@@ -53,7 +53,7 @@ def _write_figures(runs: RunSet, options: ReportOptions, folder: Path) -> int:
 
     with styled(options.style):
         files = write_figures(lambda: sections(runs, replace(_request(options), everything=True)), folder)
-    tell(f"{folder}: {len(files)} files")
+    print_safe(f"{folder}: {len(files)} files")
     return 0
 
 
@@ -76,7 +76,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
             messages.append(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
     runs, disputes = merged(finished)
     for message in (*messages, *disputes):
-        tell(message, file=sys.stderr)
+        print_safe(message, file=sys.stderr)
     return runs
 
 
@@ -84,10 +84,10 @@ def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = [run for run in known if options.smoke or not run.record.smoke]
     if len(shown) < len(known):
-        tell(f"{_runs(len(known) - len(shown))} of --smoke left out; --smoke shows them", file=sys.stderr)
+        print_safe(f"{_runs(len(known) - len(shown))} of --smoke left out; --smoke shows them", file=sys.stderr)
     clean = [run for run in shown if options.dirty or not run.record.dirty]
     if len(clean) < len(shown):
-        tell(f"{_runs(len(shown) - len(clean))} of changed files left out; --dirty shows them", file=sys.stderr)
+        print_safe(f"{_runs(len(shown) - len(clean))} of changed files left out; --dirty shows them", file=sys.stderr)
     if not clean and not options.paper:
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return clean
@@ -101,13 +101,13 @@ def _request(options: ReportOptions) -> "ReportRequest":
     from transfer.report.page.sections import ReportRequest
 
     return ReportRequest(
-        each=options.each,
+        per_run=options.per_run,
         paper=options.published,
         compare=(options.compare,) if options.compare else (),
         correction=options.correction,
         margin=options.margin,
         interaction=options.interaction,
-        map=options.map,
+        heatmap=options.heatmap,
         by=options.by,
         cost=options.cost,
         ratios=_cost_ratios(options),
@@ -133,10 +133,10 @@ def _cost_ratios(options: ReportOptions) -> CostRatios:
 def _render(runs: RunSet, options: ReportOptions) -> bytes:
     from transfer.report.page.plain_formats import as_latex, as_markdown, as_one_table, as_terminal
     from transfer.report.page.sections import sections
-    from transfer.report.render.terminal import shows_colours
+    from transfer.report.render.terminal import shows_colors
 
     request = _request(options)
-    if options.format in DATA and options.each and not request.names_sections:
+    if options.format in DATA and options.per_run and not request.names_sections:
         from transfer.records.run_frame import frame_of_runs
 
         return file_content(frame_of_runs(runs), options.format)
@@ -148,16 +148,16 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
 
         return page("Transfer results", parts, runs).encode()
     if options.format == "terminal":
-        return as_terminal(parts, ids=options.each, colour=shows_colours()).encode()
+        return as_terminal(parts, ids=options.per_run, color=shows_colors()).encode()
     write = as_latex if options.format == "latex" else as_markdown
-    return visible_lines(write(parts, ids=options.each)).encode()
+    return visible_lines(write(parts, ids=options.per_run)).encode()
 
 
 def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
-    """Write a report to a file, or print it; `escape` shows the control characters of names, colours among them."""
+    """Write a report to a file, or print it; `escape` shows the control characters of names, colors among them."""
     if output is None:
         text = content.decode().removesuffix("\n")
-        (tell if escape else print)(text)
+        (print_safe if escape else print)(text)
     else:
         write_atomic(output, content, flag="--output")
 
@@ -167,7 +167,7 @@ def _import(file: Path, folder: Path) -> int:
 
     check_writable(folder, "--import into")
     result = import_bundle(file, store_in(folder))
-    tell(str(result))
+    print_safe(str(result))
     return 1 if result.conflicts else 0
 
 

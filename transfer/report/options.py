@@ -27,7 +27,7 @@ class ReportOptions:
     """Show smoke runs as well; they are left out otherwise."""
     dirty: bool = False
     """Show runs made with changed files of the suite as well; they are left out otherwise."""
-    each: bool = False
+    per_run: bool = False
     """One row per run instead of means over seeds. In csv, jsonl and parquet one row per run and score."""
     paper: str | None = None
     """Paper in configs/published whose numbers are shown beside your own; needs --table or --figure."""
@@ -45,14 +45,14 @@ class ReportOptions:
     With --paper the largest difference at which a number agrees with the printed one, 1 by default."""
     interaction: tuple[str, str] | None = None
     """Two fields, for instance stem attention: tests whether the effect of one depends on the other."""
-    map: tuple[str, str] | None = None
+    heatmap: tuple[str, str] | None = None
     """Two fields, for instance lr warmup_epochs: shows outcomes and scores of trainings over both."""
     by: tuple[str, ...] = ()
-    """Fields for whose values --map has separate panels."""
+    """Fields for whose values --heatmap has separate panels."""
     cost: bool = False
     """Scores against operations, with the Pareto front, and the hours of the runs."""
     measure_cost: bool = False
-    """Measure what a training step and a forward pass of the compared arms take one beside the other, for some
+    """Measure what a training step and a forward pass of the compared variants take one beside the other, for some
     seconds on this machine."""
     layers: bool = False
     """Diagnostics of the task tokens, layer by layer."""
@@ -75,7 +75,7 @@ class ReportOptions:
         if not chosen:
             self.format = chosen_format(self.format, self.output)
         compares = bool(self.compare or self.interaction)
-        shows = compares or bool(self.paper or self.map or self.cost or self.layers or self.each)
+        shows = compares or bool(self.paper or self.heatmap or self.cost or self.layers or self.per_run)
         paper = "--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1"
         for is_wrong, text in (
             (self.table is not None and self.figure is not None, "--table and --figure exclude each other"),
@@ -84,7 +84,7 @@ class ReportOptions:
             (len(chosen) > 1, f"{' and '.join(chosen)} exclude each other"),
             (self.output and chosen and not self.card, f"--output: has no effect with {' '.join(chosen)}"),
             (self.import_ and len(self.runs) > 1, "--import: name one folder of runs, to which they are added"),
-            (self.by and not self.map, "--by: needs --map"),
+            (self.by and not self.heatmap, "--by: needs --heatmap"),
             (
                 self.measure_cost and not (self.compare or self.figures or self.format == "html"),
                 "--measure-cost: needs --compare, as --compare stem=conv stem=patchify, or --format html",

@@ -40,7 +40,17 @@ The licence of the weights is unknown: records do not say it. {licences}
 ## Use
 
 """
-_RECIPE = ("epochs", "batch", "optimizer", "lr", "warmup_epochs", "weight_decay", "drop_path", "size", "label_fraction")
+_RECIPE = (
+    "epochs",
+    "batch_size",
+    "optimizer",
+    "lr",
+    "warmup_epochs",
+    "weight_decay",
+    "drop_path",
+    "size",
+    "label_fraction",
+)
 _COST = ("params", "gflops", "train_seconds", "device_hours", "peak_mib", "images_per_second")
 _LABELS = {"gflops": "GFLOPs of an image (two per multiply-add)"}
 _ENVIRONMENT = ("device", "world_size", "precision", "git", "started")

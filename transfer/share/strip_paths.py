@@ -9,7 +9,7 @@ from backbones.errors import UserError
 from transfer.records.record import Record
 
 # Options that name places on one machine; the other options repeat the run elsewhere.
-PLACES = ("data", "out", "features", "weights_to", "config", "result_file")
+PLACES = ("data", "out", "feature_cache", "export_dir", "config", "result_file")
 _PATH = re.compile(r"(?<![\w.:/~-])(?:~[\w.-]*|\.\.?)?/(?:[^\s/'\":;,()]+/)*[^\s/'\":;,()]+")
 _WHOLE = re.compile(r"(?:local-dir:)?(?:/|~|\.\.?/)")
 

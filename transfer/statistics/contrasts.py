@@ -1,6 +1,6 @@
-"""Linear contrasts of arms' scores, with intervals over test samples and seeds. Imports no torch.
+"""Linear contrasts of variants' scores, with intervals over test samples and seeds. Imports no torch.
 
-`docs/concepts/statistics.md` has the formulas in one place. Letters: C clusters, K arms, S seeds of an arm.
+`docs/concepts/statistics.md` has the formulas in one place. Shapes: C clusters, K variants, S seeds of a variant.
 
 A score varies over test samples and over seeds, which are crossed: every seed is scored on all samples. The variance of
 a contrast is that over clusters of its mean over seeds, and that over seeds, less what both hold (Owen 2007, "The
@@ -25,54 +25,54 @@ UNKNOWN = (-math.inf, math.inf)
 
 
 def contrast(
-    arms: Sequence[Scores],
+    variants: Sequence[Scores],
     coefficients: Sequence[float],
     *,
     bounds: tuple[float, float] = UNKNOWN,
     paired: bool = False,
     level: float = LEVEL,
 ) -> Estimate:
-    """Return sum_k c_k m_k with its interval, m_k the mean score of arm k over its seeds.
+    """Return sum_k c_k m_k with its interval, m_k the mean score of variant k over its seeds.
 
     Args:
-        arms: scores of each arm, on the same clusters.
+        variants: scores of each variant, on the same clusters.
         coefficients: +1, -1 for a difference; +1, -1, -1, +1 for the interaction of a 2 x 2; 1 for a single score.
         bounds: smallest and largest value of a sample.
-        paired: whether the arms have the same seeds in the same order (see `paired_seeds`), so that what such seeds
+        paired: whether the variants have the same seeds in the same order (see `paired_seeds`), so that what such seeds
             share, as the order of the data, cancels.
 
     Raises:
         ValueError: nothing varies and the score has no bounds, so that there is no interval.
     """
     scale = np.asarray(coefficients, dtype=np.float64)
-    known = _varying(arms, scale, paired=paired, level=level)
-    known = replace(known, discordant=_discordant(arms, scale, bounds))
+    known = _varying(variants, scale, paired=paired, level=level)
+    known = replace(known, discordant=_discordant(variants, scale, bounds))
     reach = float(np.abs(scale).sum() / 2 * (bounds[1] - bounds[0]))
-    span, limits = (2 * reach, bounds) if len(arms) == 1 else (reach, (-reach, reach))
+    span, limits = (2 * reach, bounds) if len(variants) == 1 else (reach, (-reach, reach))
     known = replace(known, estimate=min(max(known.estimate, limits[0]), limits[1]))  # sums round
-    counts = _counts(arms, scale, bounds)
-    if counts is not None and (len(arms) == 1 or any(counts)):
+    counts = _counts(variants, scale, bounds)
+    if counts is not None and (len(variants) == 1 or any(counts)):
         return _exact(known, *counts)
-    return _student(known, limits) if known.error else _constant(known, span, limits)
+    return _student(known, limits) if known.stderr else _constant(known, span, limits)
 
 
-def paired_seeds(arms: Sequence[Scores], seeds: Sequence[Sequence[object]]) -> tuple[Sequence[Scores], bool]:
-    """Return the arms with the seeds that all share alone, in one order, and whether there are enough of these.
+def paired_seeds(variants: Sequence[Scores], seeds: Sequence[Sequence[object]]) -> tuple[Sequence[Scores], bool]:
+    """Return the variants with the seeds that all share alone, in one order, and whether there are enough of these.
 
     Args:
-        seeds: labels [S_k] of each arm's seeds.
+        seeds: labels [S_k] of each variant's seeds.
     """
     shared = common_seeds(seeds)
     if not shared:
-        return arms, False
-    return [arm.merged([[row] for row in rows]) for arm, rows in zip(arms, shared, strict=True)], True
+        return variants, False
+    return [variant.merged([[row] for row in rows]) for variant, rows in zip(variants, shared, strict=True)], True
 
 
 def common_seeds(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
-    """Return for each arm the indices of the seeds that all arms share, in one order, or None if too few are.
+    """Return for each variant the indices of the seeds that all variants share, in one order, or None if too few are.
 
-    Two or more are enough if they are more than half of each arm's seeds, so that a seed whose training broke down in
-    one arm leaves the pairs of the other seeds.
+    Two or more are enough if they are more than half of each variant's seeds, so that a seed whose training failed in
+    one variant leaves the pairs of the other seeds.
     """
     if len(seeds) < 2:
         return None
@@ -82,26 +82,31 @@ def common_seeds(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
     return [[list(labels).index(label) for label in common] for labels in seeds]
 
 
-def _varying(arms: Sequence[Scores], scale: NDArray[Any], *, paired: bool, level: float) -> Estimate:
+def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool, level: float) -> Estimate:
     """Return the contrast with its errors, without an interval."""
-    values, influences = [arm.values for arm in arms], [arm.influence for arm in arms]
+    values, influences = [variant.values for variant in variants], [variant.influence for variant in variants]
     sizes = tuple(map(len, values))
     estimate = float(sum(c * one.mean() for c, one in zip(scale, values, strict=True)))
     pooled = _weighted(scale, [one.mean(axis=0) for one in influences])
-    if paired:  # the seeds of all arms are those of their difference
+    if paired:  # the seeds of all variants are those of their difference
         values, influences, scale = [_weighted(scale, values)], [_weighted(scale, influences)], np.ones(1)
-    rounding = 64 * np.finfo(np.float64).eps * max(np.abs(arm.values).max(initial=0) for arm in arms) * len(arms)
+    rounding = (
+        64
+        * np.finfo(np.float64).eps
+        * max(np.abs(variant.values).max(initial=0) for variant in variants)
+        * len(variants)
+    )
     by_clusters = float((pooled**2).sum())
     by_clusters = by_clusters if math.sqrt(by_clusters) > rounding else 0.0
     several = [k for k, one in enumerate(values) if len(one) > 1]
     alone = float(sum(scale[k] ** 2 for k, one in enumerate(values) if len(one) == 1))
-    # an arm of one seed is taken to vary over seeds as the others do on the average
+    # a variant of one seed is taken to vary over seeds as the others do on the average
     by_seeds = [
         (scale[k] ** 2 / len(values[k]) + alone / len(several)) * _over_seeds(values[k], influences[k], rounding)
         for k in several
     ]
-    freedom = arms[0].freedom
-    parts = by_clusters**2 / freedom + sum(v**2 / (len(values[k]) - 1) for v, k in zip(by_seeds, several, strict=True))
+    df = variants[0].df
+    parts = by_clusters**2 / df + sum(v**2 / (len(values[k]) - 1) for v, k in zip(by_seeds, several, strict=True))
     total = by_clusters + sum(by_seeds)
     estimate = estimate if abs(estimate) > rounding else 0.0  # what floating point leaves between equal predictions
     return Estimate(
@@ -109,16 +114,16 @@ def _varying(arms: Sequence[Scores], scale: NDArray[Any], *, paired: bool, level
         estimate,
         estimate,
         level,
-        error=math.sqrt(total),
-        freedom=total**2 / parts if parts else freedom,
+        stderr=math.sqrt(total),
+        df=total**2 / parts if parts else df,
         cluster_error=math.sqrt(by_clusters),
-        cluster_freedom=freedom,
+        cluster_df=df,
         seed_error=math.sqrt(sum(by_seeds)) if several else None,
         seeds=sizes,
         paired=paired,
         borrowed=bool(several and alone),
-        clusters=len(arms[0].shares),
-        effective_clusters=1 / float((arms[0].shares ** 2).sum()),
+        clusters=len(variants[0].shares),
+        effective_clusters=1 / float((variants[0].shares ** 2).sum()),
     )
 
 
@@ -133,38 +138,41 @@ def _over_seeds(values: NDArray[Any], influence: NDArray[Any], rounding: float) 
     return variance if math.sqrt(variance) > rounding else 0.0
 
 
-def _discordant(arms: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> int | None:
-    """Return the number of clusters on which arms differ; of a single score those that are not at the nearer bound.
+def _discordant(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> int | None:
+    """Return the number of clusters on which variants differ; of a single score those that are not at the nearer bound.
 
     Of resampled scores it is told by the share of resamples without a difference, exp(-number), while there are any.
     """
-    sums = [arm.sums.mean(axis=0) for arm in arms if arm.sums is not None]
-    if len(sums) < len(arms):
-        drawn = [arm.resampled.mean(axis=0) for arm in arms if arm.resampled is not None]
-        if len(drawn) < len(arms):
+    sums = [variant.sums.mean(axis=0) for variant in variants if variant.sums is not None]
+    if len(sums) < len(variants):
+        drawn = [variant.resampled.mean(axis=0) for variant in variants if variant.resampled is not None]
+        if len(drawn) < len(variants):
             return None
         without = float((np.abs(_weighted(scale, drawn)) < 1e-12).mean())
         return round(-math.log(without)) if without else None
-    rounding = 1e-9 * float(arms[0].shares.max())
-    if len(arms) > 1:
+    rounding = 1e-9 * float(variants[0].shares.max())
+    if len(variants) > 1:
         return int((np.abs(_weighted(scale, sums)) > rounding).sum())
-    gaps = [np.abs(sums[0] - bound * arms[0].shares) > rounding for bound in bounds if math.isfinite(bound)]
+    gaps = [np.abs(sums[0] - bound * variants[0].shares) > rounding for bound in bounds if math.isfinite(bound)]
     return min((int(gap.sum()) for gap in gaps), default=None)
 
 
-def _counts(arms: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> tuple[int, ...] | None:
-    """Return the counts of samples that are all the data: right ones, or those that one arm alone has right.
+def _counts(variants: Sequence[Scores], scale: NDArray[Any], bounds: tuple[float, float]) -> tuple[int, ...] | None:
+    """Return the counts of samples that are all the data: right ones, or those that one variant alone has right.
 
-    None unless each arm is one run, each cluster one sample, and each sample right or wrong.
+    None unless each variant is one run, each cluster one sample, and each sample right or wrong.
     """
-    if scale.tolist() not in ([1], [1, -1]) or bounds != (0, 1) or any(len(arm.values) > 1 for arm in arms):
+    if scale.tolist() not in ([1], [1, -1]) or bounds != (0, 1) or any(len(variant.values) > 1 for variant in variants):
         return None
-    right = [arm.sums[0] * len(arm.shares) if arm.sums is not None and arm.single else np.full(1, 0.5) for arm in arms]
+    right = [
+        variant.sums[0] * len(variant.shares) if variant.sums is not None and variant.single else np.full(1, 0.5)
+        for variant in variants
+    ]
     if any((np.minimum(np.abs(one), np.abs(one - 1)) > 1e-9).any() for one in right):
         return None
     first = np.rint(right[0]).astype(np.int64)
-    other = np.rint(right[-1]).astype(np.int64) if len(arms) > 1 else 0 * first
-    return tuple(int((one > two).sum()) for one, two in ((first, other), (other, first))[: len(arms)])
+    other = np.rint(right[-1]).astype(np.int64) if len(variants) > 1 else 0 * first
+    return tuple(int((one > two).sum()) for one, two in ((first, other), (other, first))[: len(variants)])
 
 
 def _exact(known: Estimate, more: int, fewer: int | None = None) -> Estimate:
@@ -203,16 +211,16 @@ def _student(known: Estimate, limits: tuple[float, float]) -> Estimate:
     """Return the estimate with Student's interval, within the limits that the score cannot leave."""
     from scipy.special import stdtr, stdtrit
 
-    def ends(level: float, error: float, freedom: float) -> tuple[float, float]:
-        half = error * float(stdtrit(freedom, (1 + level) / 2))
+    def ends(level: float, error: float, df: float) -> tuple[float, float]:
+        half = error * float(stdtrit(df, (1 + level) / 2))
         return max(known.estimate - half, limits[0]), min(known.estimate + half, limits[1])
 
-    low, high = ends(known.level, known.error, known.freedom)
+    low, high = ends(known.level, known.stderr, known.df)
     return replace(
         known,
         low=low,
         high=high,
-        inner=ends(2 * known.level - 1, known.error, known.freedom),
-        of_models=ends(known.level, known.cluster_error, known.cluster_freedom),
-        p=2 * float(stdtr(known.freedom, -abs(known.estimate) / known.error)),
+        inner=ends(2 * known.level - 1, known.stderr, known.df),
+        of_models=ends(known.level, known.cluster_error, known.cluster_df),
+        p=2 * float(stdtr(known.df, -abs(known.estimate) / known.stderr)),
     )

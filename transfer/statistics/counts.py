@@ -17,7 +17,7 @@ def mcnemar_p(more: int, fewer: int) -> float:
     """Return the two-sided p value of McNemar's exact test.
 
     Args:
-        more, fewer: samples that only the first, and only the second arm has right.
+        more, fewer: samples that only the first, and only the second variant has right.
     """
     from scipy.special import bdtr
 

@@ -14,7 +14,7 @@ FEW = 10
 SKEWED = 40
 """Clusters that disagree below which Student's interval may be too short, as their sum is skewed."""
 FEW_SEEDS = 5
-"""Seeds up to which Satterthwaite's freedom makes intervals too short in some cases."""
+"""Seeds up to which Satterthwaite's df makes intervals too short in some cases."""
 
 Method = Literal["t", "exact", "rule of three"]
 """t: over clusters and seeds; exact: McNemar's test, of a single score Clopper and Pearson's interval; rule of three:
@@ -33,26 +33,26 @@ class Estimate:
     """Two-sided p value of no difference, by the method of the interval: below 1 - level where that excludes 0, and
     only there."""
     method: Method = "t"
-    error: float = 0.0
+    stderr: float = 0.0
     """Standard error over test samples and, with several seeds, over seeds."""
-    freedom: float = math.inf
+    df: float = math.inf
     """Degrees of freedom of the Student distribution that the interval is taken from."""
     cluster_error: float = 0.0
     """Standard error over test samples alone, the trained models being given."""
-    cluster_freedom: float = math.inf
+    cluster_df: float = math.inf
     seed_error: float | None = None
-    """Standard error over seeds beyond that over samples; None with one seed of each arm."""
+    """Standard error over seeds beyond that over samples; None with one seed of each variant."""
     seeds: tuple[int, ...] = ()
-    """Number of seeds of each arm."""
+    """Number of seeds of each variant."""
     paired: bool = False
-    """Whether differences are taken seed by seed, the arms having the same ones."""
+    """Whether differences are taken seed by seed, the variants having the same ones."""
     borrowed: bool = False
-    """Whether an arm of one seed is taken to vary over seeds as the others do."""
+    """Whether a variant of one seed is taken to vary over seeds as the others do."""
     clusters: int = 0
     effective_clusters: float = math.inf
     """Number of equal clusters that carry as much information (Kish 1965)."""
     discordant: int | None = None
-    """Clusters on which the arms differ; None where it is not known, as of COCO's scores."""
+    """Clusters on which the variants differ; None where it is not known, as of COCO's scores."""
     inner: tuple[float, float] = (-math.inf, math.inf)
     """The interval of the level 1 - 2 (1 - level), of two one-sided tests (Schuirmann 1987)."""
     of_models: tuple[float, float] = (-math.inf, math.inf)
@@ -81,8 +81,8 @@ class Estimate:
         from scipy.special import stdtrit
 
         level = round(1 - self.level, 9) / tests
-        quantiles = float(stdtrit(self.freedom, 1 - level / 2) + stdtrit(self.freedom, POWER))
-        return math.inf if self.few else quantiles * self.error
+        quantiles = float(stdtrit(self.df, 1 - level / 2) + stdtrit(self.df, POWER))
+        return math.inf if self.few else quantiles * self.stderr
 
 
 def wilson(successes: int, of: int, level: float = LEVEL) -> tuple[float, float]:

@@ -1,6 +1,6 @@
-"""Scores of one arm by seed, with what each cluster of test samples adds to their variance. Imports no torch.
+"""Scores of one variant by seed, with what each cluster of test samples adds to their variance. Imports no torch.
 
-Letters: B resamples, C clusters, S seeds.
+Shapes: B resamples, C clusters, S seeds.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """A score of each seed of one arm."""
+    """A score of each seed of one variant."""
 
     values: NDArray[Any]
     """[S] score of each seed on all samples."""
@@ -52,7 +52,7 @@ class Scores:
         """Return scores that are no means, such as AP, with their values on bootstrap resamples of the clusters.
 
         Args:
-            values: [S] score of each seed. resampled: [S, B] its values, resample b the same for all seeds and arms.
+            values: [S] score of each seed. resampled: [S, B] its values, resample b equal for all seeds and variants.
             clusters: number C of clusters.
 
         Raises:
@@ -64,7 +64,7 @@ class Scores:
         return cls(values, influence, None, np.full(clusters, 1 / clusters), resampled=resampled)
 
     @property
-    def freedom(self) -> float:
+    def df(self) -> float:
         """Degrees of freedom of a variance over the clusters, C - 1 if these are of one size.
 
         Bell and McCaffrey's (2002) of CR2 for clusters whose samples are alike: tr(M)^2 / tr(M^2), M = B B^T and B =

@@ -15,12 +15,12 @@ MOST_SEEDS = 100
 
 
 class Kind(Enum):
-    """Every verdict that there is; `a` and `b` are the arms of the comparison."""
+    """Every verdict that there is; `a` and `b` are the variants of the comparison."""
 
     A_BETTER = "a better"
     B_BETTER = "b better"
     ABOVE = "above 0"
-    """The verdict on an effect, which has no arms."""
+    """The verdict on an effect, which has no variants."""
     BELOW = "below 0"
     EQUIVALENT = "equivalent"
     """Two one-sided tests show a difference smaller than the margin either way."""
@@ -34,9 +34,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Breakdowns:
-    """How many seeds of an arm broke down, so that they have no score, of those judged; how many were not judged."""
+    """How many seeds of a variant broke down, so that they have no score, of those judged; how many were not judged."""
 
-    arm: str
+    variant: str
     broken: int
     of: int
     not_judged: int = 0
@@ -53,12 +53,12 @@ class Verdict:
         within: whether the difference is shown to be within the margin; so may be one that is shown not to be 0.
         smallest: where nothing can be told, the true difference that would be shown four times in five; infinite where
             too few clusters disagree to say.
-        seeds: where nothing can be told, how many seeds more each arm needs for a difference of one point to be shown
+        seeds: where nothing can be told, how many seeds more each variant needs to detect a difference of one point
             so often; None where seeds do not matter or nothing is known of them, -1 where no number of them would do.
-        equal: whether the arms do not differ on any sample.
+        equal: whether the variants do not differ on any sample.
         alone: whether the row's own interval shows a difference, which the correction for several tests takes back.
-        few: whether too few clusters disagree to say what could have been detected, or to call arms equivalent.
-        breakdowns: of each arm, where any broke down; the verdict is then one on those that trained.
+        few: whether too few clusters disagree to say what could have been detected, or to call variants equivalent.
+        breakdowns: of each variant, where any broke down; the verdict is then one on those that trained.
         counted: the difference with trainings that broke down at chance: what whoever takes a recipe without knowing
             how it will end has to expect.
     """
@@ -93,14 +93,14 @@ def verdict_of(
     Args:
         p: the adjusted p value; by default the estimate's own.
         higher: whether more of the score is better.
-        effect: whether the difference is an effect of a field, not one of arms.
+        effect: whether the difference is an effect of a field, not one of variants.
         tests: the number of tests over which p values are adjusted.
         margin: a difference smaller than this does not matter. Without one nothing is called equivalent.
         percent: whether the score is a fraction, so that a point is a hundredth; there is advice on seeds only then.
         breakdowns, counted: see `Verdict`.
     """
     verdict = _verdict(estimate, p, higher, effect, tests, margin, percent)
-    if any(arm.broken for arm in breakdowns):
+    if any(variant.broken for variant in breakdowns):
         return replace(verdict, percent=percent, breakdowns=breakdowns, counted=counted)
     return replace(verdict, percent=percent)
 
@@ -127,12 +127,12 @@ def _verdict(
 
 
 def broken_down(a: bool, b: bool) -> Verdict:
-    """Return the verdict where an arm has no score since its trainings broke down."""
+    """Return the verdict where a variant has no score since its trainings broke down."""
     return Verdict(Kind.BOTH_BROKE_DOWN if a and b else Kind.A_BROKE_DOWN if a else Kind.B_BROKE_DOWN)
 
 
 def seeds_to_add(estimate: Estimate, difference: float, *, tests: int = 1) -> int | None:
-    """Return how many seeds more each arm needs for a true difference of this size to be shown four times in five.
+    """Return how many seeds more each variant needs for a true difference of this size to be shown four times in five.
 
     More seeds divide the variance between seeds; that over test samples, the models being given, stays as it is, though
     it falls a little too. 0 where they suffice; -1 where even 100 more would not; None where nothing is known of seeds.
@@ -148,11 +148,11 @@ def seeds_to_add(estimate: Estimate, difference: float, *, tests: int = 1) -> in
 
 
 def _with_more_seeds(estimate: Estimate, more: int) -> Estimate:
-    """Return the estimate expected with `more` seeds of each arm that vary as these do, on the same samples."""
+    """Return the estimate expected with `more` seeds of each variant that vary as these do, on the same samples."""
     sizes = [size + more for size in estimate.seeds]
     seeds = (estimate.seed_error or 0.0) ** 2 * min(estimate.seeds) / min(sizes)
     samples = estimate.cluster_error**2
-    freedom = min(sizes) - 1 if estimate.paired else sum(size - 1 for size in sizes)
-    parts = samples**2 / estimate.cluster_freedom + seeds**2 / freedom
+    df = min(sizes) - 1 if estimate.paired else sum(size - 1 for size in sizes)
+    parts = samples**2 / estimate.cluster_df + seeds**2 / df
     total = samples + seeds
-    return replace(estimate, error=math.sqrt(total), freedom=total**2 / parts if parts else estimate.cluster_freedom)
+    return replace(estimate, stderr=math.sqrt(total), df=total**2 / parts if parts else estimate.cluster_df)

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from backbones.engine.options import check_ranges
-from backbones.errors import UsageError, tell
+from backbones.errors import UsageError, print_safe
 
 if TYPE_CHECKING:
     from transfer.launch.base import Launcher
@@ -45,7 +45,7 @@ class SweepOptions:
     """The folder of the sweep with runs, weights, features, cells and report.html; by default sweeps/NAME-TIER, or
     sweeps/NAME if the sweep has no tiers."""
     data: Path | None = None
-    """The folder with the data sets; by default $TRANSFER_DATA."""
+    """The folder with the datasets; by default $TRANSFER_DATA."""
     launcher: Literal["local", "slurm"] = "local"
     """Where cells run: in worker processes on this machine, or as job arrays of a Slurm cluster."""
     workers: int | None = None
@@ -93,7 +93,7 @@ def _main(argv: list[str]) -> int:
     from transfer.sweep.definition.sweep_file import sweep_names
 
     if argv[0] == "--list":
-        tell("sweeps:\n  " + "\n  ".join(sweep_names()))
+        print_safe("sweeps:\n  " + "\n  ".join(sweep_names()))
         return 0
     name, arguments = ("", ["--help"]) if argv[0] == "--help-all" else (argv[0], argv[1:])
     if name.startswith("-"):
@@ -136,7 +136,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
         from transfer.sweep.model_check import build_all
 
         built = build_all(jobs)
-        tell(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
+        print_safe(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
         built.raise_if_any(sweep.name)
         return 0
     sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus)
@@ -144,7 +144,7 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
         sweeper.on_end = searches.next_jobs
     sweeper.add(jobs)
     if not _run(sweeper):
-        tell(f"stopped; the same command goes on from {out}", file=sys.stderr)
+        print_safe(f"stopped; the same command goes on from {out}", file=sys.stderr)
         return 143
     return _report(sweep, sweeper, searches, _cost_ratios(out, options))
 
@@ -198,11 +198,11 @@ def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None",
     from transfer.sweep.report import SweepReport
 
     report = SweepReport(sweep, sweeper, searches, ratios)
-    tell(report.text(), flush=True)  # before anything is written: the disk may be full
-    tell(f"page: {report.write_page()}", file=sys.stderr)
+    print_safe(report.text(), flush=True)  # before anything is written: the disk may be full
+    print_safe(f"page: {report.write_page()}", file=sys.stderr)
     failed = [progress for progress in sweeper.jobs.values() if progress.status == "failed"]
     for progress in failed:
-        tell(f"failed: {progress.job.name}: {progress.reason}", file=sys.stderr)
+        print_safe(f"failed: {progress.job.name}: {progress.reason}", file=sys.stderr)
     if failed:
         return 1
     return 3 if any(progress.training_failed for progress in sweeper.jobs.values()) else 0

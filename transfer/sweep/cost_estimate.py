@@ -110,7 +110,7 @@ def job_operations(job: SweepJob) -> float | None:
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
-    """Return the number of images in these splits; None if the data set's facts count none of them."""
+    """Return the number of images in these splits; None if the dataset's facts count none of them."""
     counted = [counts[split]["images"] for split in splits if "images" in counts.get(split, {})]
     return float(sum(counted)) if counted else None
 

@@ -12,7 +12,7 @@ from transfer.sweep.definition.grid import SweepJob
 
 
 def data_state(dataset: str, data: Path | None) -> str:
-    """Return what changes when a file of a data set changes; empty for sets without files of the user's.
+    """Return what changes when a file of a dataset changes; empty for sets without files of the user's.
 
     It covers whole folders and reads no file. Where it has changed, a cell's own command decides, which knows the
     contents of the files that it uses.
@@ -22,7 +22,7 @@ def data_state(dataset: str, data: Path | None) -> str:
         data: the `--data` option.
 
     Raises:
-        UsageError: there is no such data set.
+        UsageError: there is no such dataset.
     """
     spec = resolve_dataset(dataset)
     if "generator" in spec.options:
@@ -46,7 +46,7 @@ def path_state(path: Path) -> str:
 
 
 def _named_files(spec: DatasetSpec) -> Iterator[Path]:
-    """Yield the files that a data set names by absolute paths or patterns, which may lie outside its folder."""
+    """Yield the files that a dataset names by absolute paths or patterns, which may lie outside its folder."""
     for value in spec.options.values():
         if isinstance(value, str) and Path(value).is_absolute():
             place = Path(value).anchor

@@ -28,7 +28,7 @@ class EarlierResults:
     out: Path
     extra: tuple[str, ...] = ()
     _states: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """The states of data sets, and of files and folders that options name, when their first cell was looked at."""
+    """The states of datasets, and of files and folders that options name, when their first cell was looked at."""
 
     def key(self, job: SweepJob, parent: Record | None) -> str:
         """Return a digest of a job's command and of all files that it reads; its name covers users' files.
@@ -64,7 +64,7 @@ class EarlierResults:
         return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key
 
     def _file_states(self, job: SweepJob) -> list[str]:
-        """Return the states of a job's data sets, and of files that its options name, such as that of token labels."""
+        """Return the states of a job's datasets, and of files that its options name, such as that of token labels."""
         given = self.extra[self.extra.index("--data") + 1] if "--data" in self.extra else None
         folder = str(job.options.get("data", given) or "")
         names = map(str, (job.dataset, *as_list(job.options.get("test_dataset"))))

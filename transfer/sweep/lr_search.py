@@ -91,7 +91,7 @@ class Searches:
     def _row(self, group: _RunningSearch) -> dict[str, Any]:
         job, result = group.job, group.result
         row: dict[str, Any] = {"sweep": job.label or job.step.name, "backbone": job.backbone}
-        row |= {"data set": job.dataset, "options": _options(job, self.option)}
+        row |= {"dataset": job.dataset, "options": _options(job, self.option)}
         if result is None:
             return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
         low, high = result.interval

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import tell
+from backbones.errors import print_safe
 from backbones.settings import read_yaml
 from transfer.records import command_result
 from transfer.records.store import HISTORY, OPTIONS
@@ -33,7 +33,7 @@ class ProgressLines:
 
     def say(self, text: str) -> None:
         """Write a line."""
-        tell(text, file=sys.stderr, flush=True)
+        print_safe(text, file=sys.stderr, flush=True)
 
     def show(self, cells: Sequence[tuple[str, float]]) -> None:
         """Show the running cells, by name and time of their start, if it is time."""

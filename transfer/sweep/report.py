@@ -15,7 +15,7 @@ from transfer.report.page.html import page
 from transfer.report.page.plain_formats import as_terminal
 from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
-from transfer.report.render.terminal import shows_colours
+from transfer.report.render.terminal import shows_colors
 from transfer.report.tables.cost_ratios import CostRatios
 from transfer.report.tables.table import Table
 from transfer.sweep.definition.sweep_file import SweepFile
@@ -35,7 +35,7 @@ class SweepReport:
     sweeper: Sweeper
     searches: "Searches | None"
     ratios: CostRatios
-    """Costs of the arms that are compared; kept in the folder of the sweep, so that none is measured twice."""
+    """Costs of the variants that are compared; kept in the folder of the sweep, so that none is measured twice."""
     missing: list[str] = field(default_factory=list)
 
     @cached_property
@@ -66,7 +66,7 @@ class SweepReport:
         """Return the tables for a terminal."""
         parts = [part for _, of_request in self.requested for part in of_request]
         rest = sections(self.runs, ReportRequest()) if len(self.runs) else []
-        return "\n\n".join([as_terminal([*self.of_cells, *parts, *rest], colour=shows_colours()), *self.missing])
+        return "\n\n".join([as_terminal([*self.of_cells, *parts, *rest], color=shows_colors()), *self.missing])
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
@@ -86,7 +86,7 @@ def _merged(requests: Sequence[ReportRequest]) -> ReportRequest:
     """Return the request for a page with everything, and with what these ask for."""
     page_request = ReportRequest(everything=True, pictures=True)
     for request in requests:
-        named = {name: getattr(request, name) for name in ("paper", "interaction", "map", "by", "cost")}
+        named = {name: getattr(request, name) for name in ("paper", "interaction", "heatmap", "by", "cost")}
         named = {name: value for name, value in named.items() if value}
         page_request = replace(page_request, compare=[*page_request.compare, *request.compare], **named)
     return page_request
@@ -98,7 +98,11 @@ def _requests(sweep: SweepFile) -> list[ReportRequest]:
     requests = [ReportRequest(paper=sweep.paper)] if sweep.paper else []
     requests += [ReportRequest(compare=[(str(a), str(b))]) for a, b in options.get("compare", ())]
     requests += [ReportRequest(interaction=tuple(options["interaction"]))] if "interaction" in options else []
-    requests += [ReportRequest(map=tuple(options["map"]), by=tuple(options.get("by", ())))] if "map" in options else []
+    requests += (
+        [ReportRequest(heatmap=tuple(options["heatmap"]), by=tuple(options.get("by", ())))]
+        if "heatmap" in options
+        else []
+    )
     return [*requests, *([ReportRequest(cost=True)] if options.get("cost") else [])]
 
 

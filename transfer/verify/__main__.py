@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.errors import UsageError, UserError, tell
+from backbones.errors import UsageError, UserError, print_safe
 from backbones.settings import Positional, parse
 from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.command import exit_on_user_error
@@ -31,7 +31,7 @@ class VerifyOptions:
     rejudge: bool = False
     """Say how each training ended by today's rule, from its history, beside the recorded status; nothing else is
     verified."""
-    code: tuple[str, ...] = ()
+    trust_code: tuple[str, ...] = ()
     """Metrics, tasks, methods, readers and parts of models in files, FILE.py:NAME, that may run, from now on; read them
     first. What you have run yourself, and is unchanged, need not be named."""
 
@@ -43,9 +43,9 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     options = parse(VerifyOptions, argv, prog="python -m transfer.verify")
-    for part in options.code:
+    for part in options.trust_code:
         if not is_in_file(part):
-            raise UsageError(f"--code {part}: name a file and what is in it, as my_metric.py:NAME")
+            raise UsageError(f"--trust-code {part}: name a file and what is in it, as my_metric.py:NAME")
         allow(locate(part))
     if options.rejudge:
         return _rejudge(options.runs)
@@ -53,15 +53,15 @@ def _main(argv: list[str]) -> int:
     with ExitStack() as opened:
         for folder, name in _folders(options.runs, opened, unfinished):
             verdicts.append(verify(folder, options.weights, name))
-            tell(str(verdicts[-1]))
+            print_safe(str(verdicts[-1]))
     runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
     for dispute in disputes:
-        tell(f"WRONG  {dispute}")
+        print_safe(f"WRONG  {dispute}")
     wrong = sum(bool(verdict.wrong) for verdict in verdicts)
-    tell(f"{len(verdicts) - wrong} of {len(verdicts)} runs are right")
+    print_safe(f"{len(verdicts) - wrong} of {len(verdicts)} runs are right")
     for run in unfinished:
-        tell(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
+        print_safe(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
     lacking = [run for run in unfinished if run.state != "under way"]
     return int(bool(wrong or disputes or lacking))
 
@@ -75,8 +75,10 @@ def _rejudge(paths: tuple[Path, ...]) -> int:
             recorded, today = record.outcome["status"], rejudged(folder, record)
             same.append(recorded == today.status)
             reason = f": {today.reason}" if today.reason else ""
-            tell(f"{'same' if same[-1] else 'DIFFERS'}  {name}: {recorded} in the record, {today.status} today{reason}")
-    tell(f"{sum(same)} of {len(same)} runs keep their status")
+            print_safe(
+                f"{'same' if same[-1] else 'DIFFERS'}  {name}: {recorded} in the record, {today.status} today{reason}"
+            )
+    print_safe(f"{sum(same)} of {len(same)} runs keep their status")
     return int(not all(same))
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as published: pickles of Python 2. Letters: M images."""
+"""CIFAR-10 and CIFAR-100 as published: pickles of Python 2. Shapes: M images."""
 
 import pickle
 from collections.abc import Sequence

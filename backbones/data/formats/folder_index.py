@@ -1,4 +1,4 @@
-"""The index of a split in class folders: what listing its images gave, for the next process. Letters: M images.
+"""The index of a split in class folders: what listing its images gave, for the next process. Shapes: M images.
 
 Listing ImageNet-1k takes every process ten seconds and half a GiB. The index holds while no class folder has changed:
 names come and go only with another time of the folder.

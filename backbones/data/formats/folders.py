@@ -1,4 +1,4 @@
-"""Class folders -> splits. Nothing is decoded; every folder is listed once. Letters: M images."""
+"""Class folders -> splits. Nothing is decoded; every folder is listed once. Shapes: M images."""
 
 import os
 import re
@@ -127,7 +127,7 @@ def folder_names(folder: Path) -> set[str]:
 
 
 def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
-    """Return the folder of the data set; an embedded one is written on first use. Raises UserError, UsageError."""
+    """Return the folder of the dataset; an embedded one is written on first use. Raises UserError, UsageError."""
     return generated_root(spec, GENERATORS) or find_root(spec, data)
 
 

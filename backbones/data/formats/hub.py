@@ -30,7 +30,7 @@ def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     hub, revision = text_option(spec, "hub"), text_option(spec, "revision")
     if not hub or not revision or not re.fullmatch("[0-9a-f]{40}", revision):
         raise UsageError(
-            f"{spec.name}: `hub` is {hub!r} and `revision` {revision!r}; they must be the id of a data set, as in "
+            f"{spec.name}: `hub` is {hub!r} and `revision` {revision!r}; they must be the id of a dataset, as in "
             "OWNER/NAME, and a commit of it (40 hex digits): branches move; a folder of yours is of `format: parquet`"
         )
     with quiet_datasets(f"{spec.name} ({hub}@{revision})"):
@@ -59,7 +59,7 @@ def _snapshot(name: str, hub: str, revision: str) -> Path:
 
 
 def cache_of(hub: str) -> Path:
-    """Return the folder of the hub's cache for one data set; it need not exist."""
+    """Return the folder of the hub's cache for one dataset; it need not exist."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
@@ -67,5 +67,5 @@ def cache_of(hub: str) -> Path:
 
 
 def cached_revisions(hub: str) -> list[str]:
-    """Return the commits of a data set whose Parquet files are in the hub's cache, sorted."""
+    """Return the commits of a dataset whose Parquet files are in the hub's cache, sorted."""
     return sorted(path.name for path in cache_of(hub).glob("snapshots/*") if any(path.rglob("*.parquet")))

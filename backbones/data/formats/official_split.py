@@ -1,6 +1,6 @@
 """Sets with a published split, in the layouts of their archives: CUB-200-2011, Stanford Cars, DTD, Oxford-IIIT Pets.
 
-What is scored (`val`) is the published test part. Images stand in the order of their lists. Letters: C classes.
+What is scored (`val`) is the published test part. Images stand in the order of their lists. Shapes: C classes.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 Rows are converted once to Arrow files, which give random access and are shared by all processes. They are as large as
 the data, so they lie where the user's other ones do (`HF_DATASETS_CACHE`, `HF_HOME`), not in this suite's cache folder.
-Images stay encoded until they are read. Nothing is downloaded. Letters: M images, C classes.
+Images stay encoded until they are read. Nothing is downloaded. Shapes: M images, C classes.
 """
 
 import contextlib

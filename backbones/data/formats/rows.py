@@ -1,4 +1,4 @@
-"""Images and labels of a table's rows, in the forms in which people keep them. Letters: M images, C classes."""
+"""Images and labels of a table's rows, in the forms in which people keep them. Shapes: M images, C classes."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which split of a data set is trained on and which is scored: one rule for folders, Parquet files and hub sets."""
+"""Which split of a dataset is trained on and which is scored: one rule for folders, Parquet files and hub sets."""
 
 import re
 from collections.abc import Callable, Collection

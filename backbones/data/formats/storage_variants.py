@@ -16,7 +16,7 @@ from backbones.data.formats.unofficial_split import KeyRule, divide_by_tfds_orde
 from backbones.data.layouts import PARQUET, SPLITS
 from backbones.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder
 from backbones.data.splits.arrow_split import RowSplit
-from backbones.errors import UsageError, UserError, did_you_mean, shortened, tell
+from backbones.errors import UsageError, UserError, did_you_mean, print_safe, shortened
 
 Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
 KEYS = ("id", "revision", "config", "train", "val", "image", "label")
@@ -107,7 +107,9 @@ def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayou
             "or pin one by `revision` in a YAML file of your own"
         )
     if not pinned:
-        tell(f"{spec.name}: no revision of {name} is pinned: using {there[0]}, which is in the cache", file=sys.stderr)
+        print_safe(
+            f"{spec.name}: no revision of {name} is pinned: using {there[0]}, which is in the cache", file=sys.stderr
+        )
     return hf(replace(spec, options={**hub, "hub": name, "revision": pinned or there[0]}), None)
 
 

@@ -1,4 +1,4 @@
-"""Sets that are published without a split: Caltech-101, colorectal histology, UC Merced. Letters: M images.
+"""Sets that are published without a split: Caltech-101, colorectal histology, UC Merced. Shapes: M images.
 
 They are divided as TensorFlow Datasets (TFDS) divides them, since published few-shot results stand on its export.
 """

@@ -1,7 +1,7 @@
-"""Readers of data sets in users' files: `format: path/to/file.py:NAME` in the YAML of a data set.
+"""Readers of datasets in users' files: `format: path/to/file.py:NAME` in the YAML of a dataset.
 
-Such a function is called with the folder of the data set and the further keys of the YAML. It returns lists by split,
-and what a list holds depends on what the data set is for.
+Such a function is called with the folder of the dataset and the further keys of the YAML. It returns lists by split,
+and what a list holds depends on what the dataset is for.
 """
 
 import inspect
@@ -21,11 +21,11 @@ from backbones.user_code import digest, load
 
 
 class WrongReader(UsageError):
-    """A user's function reads a data set for something else."""
+    """A user's function reads a dataset for something else."""
 
 
 def read_by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Any]:
-    """Return the folder of a data set, and what the user's function returns for it.
+    """Return the folder of a dataset, and what the user's function returns for it.
 
     Args:
         spec: its facts; `spec.reader` names the function.
@@ -74,11 +74,11 @@ def rows_by_split(
 
 
 def file_below(root: Path, path: Any) -> str:
-    """Return a path of a user's function relative to the folder of the data set. Raises UserError."""
+    """Return a path of a user's function relative to the folder of the dataset. Raises UserError."""
     try:
         below = (root / with_home(str(path))).relative_to(root).as_posix()
     except ValueError:
-        raise UserError(f"{path}: lies outside {root}, the `root` of the data set") from None
+        raise UserError(f"{path}: lies outside {root}, the `root` of the dataset") from None
     return listed_path(root, below)
 
 

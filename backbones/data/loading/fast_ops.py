@@ -57,7 +57,7 @@ def saturation(image: Pixels, factor: float, **_: Any) -> Pixels:
 
 
 def hue(image: Pixels, shift: float) -> Pixels:
-    """Turn the hue by a share of the colour circle, in (-1, 1)."""
+    """Turn the hue by a share of the color circle, in (-1, 1)."""
     turned: Any = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
     turned[..., 0] += np.int32(shift * 255).astype(np.uint8)
     return cv2.cvtColor(turned, cv2.COLOR_HSV2RGB_FULL)  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """Images as tensors, and the transforms of person re-identification.
 
-Letters: H x W pixels.
+Shapes: H x W pixels.
 """
 
 import io

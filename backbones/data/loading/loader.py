@@ -1,7 +1,7 @@
 """Batches of a whole training run in one stream of loader workers, from any step on.
 
 Which images form a batch is a function of (seed, epoch); how one is augmented of (seed, epoch, image, repeat), which
-the data set gets as its key. Neither depends on workers, so a resumed run sees what an undisturbed one does, and
+the dataset gets as its key. Neither depends on workers, so a resumed run sees what an undisturbed one does, and
 skipping to its place decodes nothing.
 """
 
@@ -90,7 +90,7 @@ class RunLoader:
 
 
 class _Batched(Dataset[Any]):
-    """A data set of which a batch's samples are taken one after the other, and the generators restored once."""
+    """A dataset of which a batch's samples are taken one after the other, and the generators restored once."""
 
     def __init__(self, dataset: Dataset[Any]):
         self.dataset = dataset

@@ -17,7 +17,7 @@ from backbones.errors import UsageError, UserError
 NO_PICTURES = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 """Formats whose files PIL opens but which are drawings for other programs, films, scientific arrays or metadata."""
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error)
-LEAVE_OUT = "; `--skip-unreadable` leaves it out"
+LEAVE_OUT = "; `--drop-corrupt` leaves it out"
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's name of the channels of an image, by their number."""
@@ -78,7 +78,7 @@ def mode_of(channels: int) -> str:
     if channels not in MODES:
         raise UsageError(
             f"--in-chans {channels}: image files give 1, 3 or 4 channels; others come from the arrays of a reader with "
-            "`decode`, for labelled images (docs/adding-a-part.md, A data set)"
+            "`decode`, for labelled images (docs/adding-a-part.md, A dataset)"
         )
     return MODES[channels]
 

@@ -1,4 +1,4 @@
-"""A split of files that a user's function decodes to arrays. Letters: H x W pixels, C channels."""
+"""A split of files that a user's function decodes to arrays. Shapes: H x W pixels, C channels."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ class ArraySplit(FileSplit):
         try:
             array = np.asarray(self.decode(path))
         except Exception as error:
-            raise UserError(f"{path}: `decode` of the data set's reader: {first_line(error)}") from error
+            raise UserError(f"{path}: `decode` of the dataset's reader: {first_line(error)}") from error
         if array.ndim != 3 or array.dtype not in (np.uint8, np.float32):
             wanted = "wanted: [H, W, C], uint8, or float32 in [0, 1]"
             raise UserError(f"{path}: `decode` gives {array.dtype} {list(array.shape)}; {wanted}")

@@ -1,4 +1,4 @@
-"""Splits of which several images lie in one file, as in the rows of an Arrow table. Letters: M images."""
+"""Splits of which several images lie in one file, as in the rows of an Arrow table. Shapes: M images."""
 
 import hashlib
 from collections.abc import Iterable

@@ -30,7 +30,7 @@ class DamagedImages:
             free = (self._found < 0).nonzero()
             if not len(free):
                 raise UserError(
-                    f"{error}; {len(self._found)} others were replaced, and --skip-corrupt allows {self._limit}"
+                    f"{error}; {len(self._found)} others were replaced, and --max-replaced allows {self._limit}"
                 )
             self._found[free[0]] = index
 

@@ -1,4 +1,4 @@
-"""A split as a data set of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
+"""A split as a dataset of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def takes_pixels(transform: object) -> bool:
 
 
 class SplitDataset(Dataset[tuple[Any, ...]]):
-    """A torch data set of the images of a split with their labels.
+    """A torch dataset of the images of a split with their labels.
 
     A key is an index, for images that are scored, or (epoch, index, repeat), for training: then the transform runs
     under `seeded(seed, epoch, index, repeat)`. `repeat` tells apart the draws of one image within an epoch.
@@ -34,7 +34,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
             [C, H, W] in place of a PIL image; see `Split.reader`.
         seed: the seed of the augmentation.
         extra: index -> tensor, appended to each item.
-        preload: keep the decoded images in memory (a byte per channel, shared by forked workers and by all data sets of
+        preload: keep the decoded images in memory (a byte per channel, shared by forked workers and by all datasets of
             the split; twice that while loading). None: when they take at most `LIMIT` bytes (512 MiB).
     """
 

@@ -1,4 +1,4 @@
-"""What an image contains, as a digest that does not know how the image is stored. Letters: H x W pixels."""
+"""What an image contains, as a digest that does not know how the image is stored. Shapes: H x W pixels."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Every image of a data set is decoded once before it is used, so that a damaged file is named at the start."""
+"""Every image of a dataset is decoded once before it is used, so that a damaged file is named at the start."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
             missing.append(f"{os.path.normpath(path)}: {error.strerror}")
     if missing:
         hint = f"\n{listed_in} names them: extract the archive of the images again" if listed_in else ""
-        raise UserError(f"{name}: {len(missing)} file(s) of the data set cannot be opened{_list_some(missing)}{hint}")
+        raise UserError(f"{name}: {len(missing)} file(s) of the dataset cannot be opened{_list_some(missing)}{hint}")
 
 
 def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[str]]:
@@ -72,7 +72,7 @@ def orientation_notes(found: Sequence[int], read: str) -> list[str]:
 def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
     """Return a plain value for each image by its index, taken in threads (PIL releases the interpreter's lock).
 
-    They are kept in the cache folder under a key of the listing: each state of a data set is read once.
+    They are kept in the cache folder under a key of the listing: each state of a dataset is read once.
 
     Args:
         value: gives the value of an image. Its errors are raised.
@@ -100,7 +100,7 @@ def raise_if_damaged(bad: Sequence[str], count: int, name: str, *, skip: bool) -
     if bad and not skip:
         raise UserError(
             f"{name}: {len(bad)} of {count} images cannot be read{_list_some(bad)}\n"
-            "restore or convert them, or leave them out with `--skip-unreadable`"
+            "restore or convert them, or leave them out with `--drop-corrupt`"
         )
 
 

@@ -1,6 +1,6 @@
-"""The files of a data set as they were when it was opened: names, sizes, times and contents. Letters: M files.
+"""The files of a dataset as they were when it was opened: names, sizes, times and contents. Shapes: M files.
 
-A data set whose images were replaced by others of equal names and sizes must get another identity, and a copy of it
+A dataset whose images were replaced by others of equal names and sizes must get another identity, and a copy of it
 elsewhere the same one. Hence every file is read, once; afterwards its size, times and inode vouch for it. When a run
 ends, `Manifest.check` says whether a file has changed meanwhile.
 """
@@ -25,7 +25,7 @@ from tqdm import tqdm
 from backbones.data.array_index import SETTLED, Index, keep_index, load_index
 from backbones.data.cache import cache_folder
 from backbones.data.splits.packed_names import PackedNames
-from backbones.errors import Replaced, UserError, tell
+from backbones.errors import Replaced, UserError, print_safe
 from backbones.runtime.files import lock
 from backbones.runtime.threads import usable_cores
 
@@ -72,7 +72,7 @@ class Manifest:
                 contents, known = kept.find(names, stamps)
                 missing = np.flatnonzero(~known)
                 if len(missing) >= MANY:
-                    tell(f"{what}: reading {len(missing):,} files, once; later commands know what they contain by "
+                    print_safe(f"{what}: reading {len(missing):,} files, once; later commands know their contents by "
                          "their sizes and times", file=sys.stderr)  # fmt: skip
                 with ThreadPoolExecutor(min(16, usable_cores())) as pool:
                     digests = pool.map(lambda row: _digest(f"{folder}/{names[row]}"), missing.tolist())
@@ -174,7 +174,7 @@ def stamp_of_file(path: str) -> tuple[int, int, int, int]:
     except OSError as error:
         raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
     if not stat.S_ISREG(state.st_mode):  # a pipe would be waited on for ever
-        raise UserError(f"{path}: not a regular file; remove it from the data set")
+        raise UserError(f"{path}: not a regular file; remove it from the dataset")
     return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
 
 
@@ -196,6 +196,6 @@ def _alone(folder: Path, what: str) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(path.open("a"))
             if not lock(file, path):
-                tell(f"{what}: another process reads the files of {folder}; waiting for it", file=sys.stderr)
+                print_safe(f"{what}: another process reads the files of {folder}; waiting for it", file=sys.stderr)
                 lock(file, path, wait=True)
         yield

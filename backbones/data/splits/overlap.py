@@ -1,4 +1,4 @@
-"""Test images among the training images, by their bytes and under any name. Letters: M images."""
+"""Test images among the training images, by their bytes and under any name. Shapes: M images."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def overlap_notes(
     """Return a line for each test split that shares images with the training split.
 
     Args:
-        name: the data set.
+        name: the dataset.
         images: by split; all but "train" are scored.
         trained: the name of the training set, if it is another one.
         allowed: never raise.
@@ -47,7 +47,7 @@ def overlap_notes(
         if len(pairs) >= LIMIT * len(names) and not allowed:
             raise UserError(
                 f"{name}: {note}; scores on them would be no test. Remove them from one of the splits, or correct its "
-                "folder or list (`overlap: allow` in a YAML file of the data set permits it for a self-test)"
+                "folder or list (`overlap: allow` in a YAML file of the dataset permits it for a self-test)"
             )
         notes.append(note)
     return tuple(notes)

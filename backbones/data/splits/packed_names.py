@@ -1,4 +1,4 @@
-"""Millions of short texts, such as names, in one block of bytes. Letters: M names."""
+"""Millions of short texts, such as names, in one block of bytes. Shapes: M names."""
 
 from array import array
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""A split whose images are pixels in memory. Letters: M images, H x W pixels."""
+"""A split whose images are pixels in memory. Shapes: M images, H x W pixels."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""One split of a classification set: labels, names, and how an image of it is read. Letters: M images, C classes."""
+"""One split of a classification set: labels, names, and how an image of it is read. Shapes: M images, C classes."""
 
 import hashlib
 import io

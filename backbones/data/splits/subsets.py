@@ -1,6 +1,6 @@
 """Parts of a split chosen by what the images contain: the same on every machine, however the images are stored.
 
-Letters: M images.
+Shapes: M images.
 """
 
 import hashlib
@@ -21,32 +21,32 @@ RULE = "pixels of lossless images in 8 bits, bytes of others"
 """Part of the key of remembered digests: digests by another rule are not taken for these."""
 
 
-def take_fraction(split: Split, share: float, *, seed: int = 0, skip_unreadable: bool = False) -> Split:
+def take_fraction(split: Split, share: float, *, seed: int = 0, drop_corrupt: bool = False) -> Split:
     """Return the first ceil(share * n) of each class's n images, ranked by content and seed; shares of a seed are
     nested.
 
     Raises:
         UsageError: the share is not in (0, 1].
-        UserError: an image cannot be read, or is damaged and `skip_unreadable` is off.
+        UserError: an image cannot be read, or is damaged and `drop_corrupt` is off.
     """
     if not 0 < share <= 1:
         raise UsageError(f"label fraction {share}: it must be above 0 and at most 1")
     exact = Fraction(str(share))  # 0.1 * 30 is above 3 in floating point
     if share == 1:
         return split
-    return select_by_content(split, lambda n: math.ceil(exact * n), seed=seed, skip=skip_unreadable)
+    return select_by_content(split, lambda n: math.ceil(exact * n), seed=seed, skip=drop_corrupt)
 
 
-def take_per_class(split: Split, n: int, *, skip_unreadable: bool = False) -> Split:
+def take_per_class(split: Split, n: int, *, drop_corrupt: bool = False) -> Split:
     """Return N images of each class, or all of a smaller one, ranked by content; subsets are nested.
 
     Raises:
         UsageError: N is below 1.
-        UserError: an image cannot be read, or is damaged and `skip_unreadable` is off.
+        UserError: an image cannot be read, or is damaged and `drop_corrupt` is off.
     """
     if n < 1:
         raise UsageError(f"subset {n}: it must be at least 1 image per class")
-    return select_by_content(split, lambda _: n, seed=0, skip=skip_unreadable)
+    return select_by_content(split, lambda _: n, seed=0, skip=drop_corrupt)
 
 
 def select_by_content(split: Split, count: Callable[[int], int], *, seed: int, skip: bool = False) -> Split:

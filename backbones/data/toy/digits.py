@@ -11,7 +11,7 @@ from backbones.data.cache import make_once
 
 SIZE = 32
 VERSION = 1
-"""Counts up with every change of what is written: results on other images are results on another data set."""
+"""Counts up with every change of what is written: results on other images are results on another dataset."""
 EVERY = 5
 """Each fifth image of a class is for validation."""
 

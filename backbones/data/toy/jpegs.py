@@ -9,11 +9,11 @@ QUALITY = 85
 
 
 def draw_jpegs(count: int, width: int, height: int) -> list[bytes]:
-    """Return JPEG files of smooth colours with some noise, with some 0.5 bytes per pixel as those of ImageNet."""
+    """Return JPEG files of smooth colors with some noise, with some 0.5 bytes per pixel as those of ImageNet."""
     generator, files = np.random.default_rng(0), []
     for _ in range(count):
-        colours = Image.fromarray(generator.integers(0, 256, (height // 16, width // 16, 3), dtype=np.uint8))
-        smooth = np.asarray(colours.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
+        colors = Image.fromarray(generator.integers(0, 256, (height // 16, width // 16, 3), dtype=np.uint8))
+        smooth = np.asarray(colors.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
         noisy = (smooth + generator.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
         stream = io.BytesIO()
         Image.fromarray(noisy).save(stream, "JPEG", quality=QUALITY)

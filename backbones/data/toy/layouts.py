@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from backbones.data.cache import make_once
 from backbones.data.layouts import TISSUES
-from backbones.data.toy.coloured_digits import PERIOD, TISSUE_DIGITS, TRAIN_IMAGES, VERSION, save, toy_images
+from backbones.data.toy.colored_digits import PERIOD, TISSUE_DIGITS, TRAIN_IMAGES, VERSION, save, toy_images
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 HEADER = b"MATLAB 5.0 MAT-file, written by this package"

@@ -1,7 +1,7 @@
 """The means behind COCO's numbers, for one set of matches and any number of weightings of its images.
 
 What does not depend on the weights is computed once; a weighting then costs some gathers and running sums.
-Letters: I images, K categories, T = 10 IoU thresholds, R = 101 recalls; the group of threshold t and category k has the
+Shapes: I images, K categories, T = 10 IoU thresholds, R = 101 recalls; the group of threshold t and category k has the
 number t K + k.
 """
 
@@ -45,7 +45,7 @@ class Averager:
     def means(self, weights: NDArray[Any]) -> dict[str, float]:
         """Return the numbers in [0, 1], without those of sizes that no object of a weighted image has.
 
-        They are those of a data set that holds each image so often, its copies next to one another in the order of ids.
+        They are those of a dataset that holds each image so often, its copies next to one another in the order of ids.
 
         Args:
             weights: integers [I] in 0 ... `most`, how often each image counts.

@@ -1,6 +1,6 @@
 """Objects and detections in COCO's format -> flat arrays.
 
-Letters: N detections, G objects, I images, K categories, A area ranges.
+Shapes: N detections, G objects, I images, K categories, A area ranges.
 Masks become run-length encodings by faster-coco-eval, which is imported only then.
 """
 
@@ -44,7 +44,7 @@ class FlatArrays:
 
 @dataclass(frozen=True, eq=False)
 class Objects(FlatArrays):
-    """Objects of a data set, by image and category; within these in the order of the file."""
+    """Objects of a dataset, by image and category; within these in the order of the file."""
 
     crowd: NDArray[Any]
     """Whether each object is a crowd, bool [M]."""
@@ -74,7 +74,7 @@ class Detections(FlatArrays):
 
 
 def truth_from(truth: dict[str, Any], kind: str) -> Objects:
-    """Return the objects of a data set in COCO's format. A crowd without a mask is taken to fill its box.
+    """Return the objects of a dataset in COCO's format. A crowd without a mask is taken to fill its box.
 
     Raises:
         UserError: faster-coco-eval is needed and missing.
@@ -138,7 +138,7 @@ def _places(ids: list[int], known: NDArray[Any], kind: str) -> NDArray[Any]:
     places = np.searchsorted(known, values)
     missing = np.setdiff1d(values, known)
     if missing.size:
-        raise ValueError(f"the data set has no {kind} {shortened(missing.tolist())}")
+        raise ValueError(f"the dataset has no {kind} {shortened(missing.tolist())}")
     return places
 
 

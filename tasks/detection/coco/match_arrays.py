@@ -1,6 +1,6 @@
 """Pairs of detections and objects as flat arrays that a run keeps.
 
-Letters: N detections, G objects, I images, K categories, T = 10 IoU thresholds, A = 4 area ranges.
+Shapes: N detections, G objects, I images, K categories, T = 10 IoU thresholds, A = 4 area ranges.
 """
 
 from dataclasses import dataclass, fields

@@ -2,7 +2,7 @@
 
 The protocol is that of pycocotools (Lin et al., arXiv 1405.0312, and cocodataset.org, "Detection evaluation"), stated
 again in vectorised numpy: `matching` pairs detections with objects, `averages` adds up.
-Letters: N detections, G objects, I images, K categories, T = 10 IoU thresholds, A = 4 area ranges.
+Shapes: N detections, G objects, I images, K categories, T = 10 IoU thresholds, A = 4 area ranges.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ RESAMPLES = 500
 
 
 def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -> Matches:
-    """Pair detections with the objects of a data set.
+    """Pair detections with the objects of a dataset.
 
     With kind "segm" the size of a detection is its mask's, whether or not the results also name boxes (pycocotools
     would take the box's, mmdetection drops the boxes beforehand). The arguments are not changed.
@@ -75,7 +75,7 @@ def resampled(matches: Matches) -> dict[str, NDArray[Any]]:
 def scores(matches: Matches) -> dict[str, float]:
     """Return COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl", of matches by `evaluate`.
 
-    A number is left out where the data set has no object of its size (pycocotools says -1).
+    A number is left out where the dataset has no object of its size (pycocotools says -1).
     """
     means = Averager(matches).means(np.ones(len(matches.sample), dtype=np.int64))
     return {f"{PREFIX[matches.kind]}_{name}": value for name, value in means.items()}

@@ -40,9 +40,9 @@ def test_timm_rebuilds_an_export(variant, tmp_path):
 
 
 FILES = ["README.md", "config.json", "model.safetensors", "pretrain.json"]
-PLAIN = ({}, {"pool": "gap"}, {"pool": "mean"}, {"class_position": False}, {"pos": "sincos2d", "patch": 8, "depth": 3})
+PLAIN = ({}, {"pool": "gap"}, {"pool": "mean"}, {"cls_pos_embed": False}, {"pos": "sincos2d", "patch": 8, "depth": 3})
 """Backbones that timm builds by itself."""
-OURS = ({"stem": "conv"}, {"attention": "relu"}, {"gate": "sigmoid"}, {"qk_norm": True}, {"rep_size": True})
+OURS = ({"stem": "conv"}, {"attention": "relu"}, {"gate": "sigmoid"}, {"qk_norm": True}, {"pre_logits": True})
 """Backbones that need our import, one for each part."""
 
 

@@ -306,7 +306,7 @@ def test_big_vision_as_timm_reads_it(newer, tmp_path):
     pool = {"class_token": newer, "no_embed_class": True, "global_pool": "token" if newer else "avg"}
     model = VisionTransformer(**options, **pool).eval()
     model.load_pretrained(str(tmp_path / "a.npz"))
-    ours = {"pool": "cls" if newer else "gap", "class_position": False, "mean": HALF[0], "std": HALF[1]}
+    ours = {"pool": "cls" if newer else "gap", "cls_pos_embed": False, "mean": HALF[0], "std": HALF[1]}
     backbone = create("tiny", weights=str(tmp_path / "a.npz"), img_size=64, **ours).eval()
     images = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(backbone.pooled(images), model(2 * images - 1), rtol=1e-5, atol=1e-5)

@@ -41,7 +41,7 @@ def test_damaged_images_are_left_out_on_demand(root):
     damage(root, "train/cat/0.jpg", "val/dog/1.jpg")
     with pytest.raises(UserError, match="cannot be read"):
         opened(root)
-    data = opened(root, skip_unreadable=True)
+    data = opened(root, drop_corrupt=True)
     assert (data.skipped, len(data.train), len(data.val)) == (2, 14, 5)
     assert "cat/0.jpg" not in data.train.names
     assert data.counts["train"] == {"images": 14, "classes": 3}
@@ -50,7 +50,7 @@ def test_damaged_images_are_left_out_on_demand(root):
 def test_a_class_of_damaged_images_is_named(root):
     damage(root, *(f"train/cat/{number}.jpg" for number in range(5)))
     with pytest.raises(UserError, match=r"all train images of 1 class\(es\) are damaged: cat"):
-        opened(root, skip_unreadable=True)
+        opened(root, drop_corrupt=True)
 
 
 def test_large_sets_are_decoded_up_front_only_to_skip(root, monkeypatch):
@@ -60,7 +60,7 @@ def test_large_sets_are_decoded_up_front_only_to_skip(root, monkeypatch):
     index = list(data.train.names).index("cat/0.jpg")
     with pytest.raises(UserError, match=r"train/cat/0\.jpg: cannot be read as an image"):
         data.train.read(index)
-    assert opened(root, skip_unreadable=True).skipped == 1
+    assert opened(root, drop_corrupt=True).skipped == 1
 
 
 def test_subset_bounds_both_splits_and_the_fraction_takes_of_it(root):

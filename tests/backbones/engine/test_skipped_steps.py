@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from backbones.engine.ema import WeightAverage
 from backbones.engine.learner import Batch
 from backbones.engine.step import Stepper
-from backbones.engine.weight_average import WeightAverage
 from tests.support import Classifier, context, fit_options, tensors
 
 

@@ -33,7 +33,7 @@ def digits() -> ClassificationData:
 
 def test_the_recipe_is_the_vanilla_run_of_the_reference() -> None:
     options = read_yaml(CONFIGS / "pretrain" / "dino.yaml")
-    assert options["lr"] == pytest.approx(5e-4 * options["batch"] / 256)
+    assert options["lr"] == pytest.approx(5e-4 * options["batch_size"] / 256)
     assert (options["epochs"], options["out_dim"], options["teacher_momentum"]) == (100, 65536, 0.996)
 
 
@@ -57,7 +57,7 @@ def test_impossible_options_are_named(given: dict[str, Any], named: str) -> None
         ({"size": 36, "resize": None}, {}, UsageError, "size 36 x 36: .* 8"),
         ({"local_size": 20}, {}, UsageError, "--local-size 20: .* 8"),
         ({"drop_path": 0.2}, {"drop_path": 0.1}, UsageError, "--drop-path 0.1"),
-        ({"batch": 81}, {}, UserError, "80 training images, but a batch takes --batch 81"),
+        ({"batch_size": 81}, {}, UserError, "80 training images, but a batch takes --batch-size 81"),
         ({"knn_k": 200}, {}, UserError, "fewer than --knn-k 200"),
     ],
 )
@@ -74,7 +74,7 @@ def test_what_cannot_work_is_known_before_training(
 
 @pytest.mark.parametrize("kept", ["teacher", "student"])
 def test_a_run_scores_and_exports_the_chosen_backbone(tmp_path: Path, digits: ClassificationData, kept: str) -> None:
-    options = dino_options(export=kept, epochs=2, batch=40, validate_at=(1,), teacher_momentum=0.5)
+    options = dino_options(export=kept, epochs=2, batch_size=40, validate_at=(1,), teacher_momentum=0.5)
     spec, here = resolve("tiny", **SMALL), context(tmp_path)
     METHOD.check(spec, digits, options, here)
     scores, outcomes = METHOD.run(spec, digits, options, here)
@@ -102,7 +102,7 @@ def test_a_run_scores_and_exports_the_chosen_backbone(tmp_path: Path, digits: Cl
 
 
 def test_a_breakdown_leaves_no_export(tmp_path: Path, digits: ClassificationData) -> None:
-    options, here = dino_options(epochs=2, batch=40, lr=1e30), context(tmp_path)
+    options, here = dino_options(epochs=2, batch_size=40, lr=1e30), context(tmp_path)
     assert METHOD.run(resolve("tiny", **SMALL), digits, options, here) == ({}, {})
     assert here.outcome.status == "nonfinite"
     assert not (tmp_path / EXPORT).exists()

@@ -115,7 +115,7 @@ def test_bigvision_follows_seed_and_step_alone():
 
 @pytest.mark.parametrize("base", [DEIT, BIGVISION])
 def test_pure(base):
-    """Called twice, as by a two-pass optimiser, it gives the same; no generator moves; nothing changes in place."""
+    """Called twice, as by a two-pass optimizer, it gives the same; no generator moves; nothing changes in place."""
     images, labels = batch()
     before = images.clone(), labels.clone()
     torch.manual_seed(11)

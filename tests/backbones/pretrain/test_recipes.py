@@ -72,4 +72,4 @@ def test_every_recipe_has_its_references_way_of_resampling(name: str) -> None:
     recipe = pretraining_recipe(name)
     own = load_method(read_yaml(recipe.path)["method"]).options
     found = read_command(recipe, own, ["--backbone", "tiny"], PretrainRunOptions)
-    assert found.resolved(True).pos_resample == ways.get(name, "bicubic")
+    assert found.resolved(True).pos_embed_interp == ways.get(name, "bicubic")

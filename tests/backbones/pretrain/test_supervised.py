@@ -37,10 +37,11 @@ from tests.support import PLAIN, context, stopped_after, tensors
 CLASSES = 3
 OPTIONS: dict[str, Any] = {
     **PLAIN, "epochs": 2, "optimizer": "adamw", "lr": 2e-3, "weight_decay": 0.05, "no_decay": ("1d",),
-    "stop_early": False, "label_fraction": 1.0, "fraction_seed": 0, "validate_at": (), "size": 32, "batch": 8,
+    "stop_early": False, "label_fraction": 1.0, "fraction_seed": 0, "validate_at": (), "size": 32, "batch_size": 8,
     "repeats": 1, "drop_path": 0.0,
     "loss": "softmax", "head_bias": 0.0, "dense_weight": 0.0, "token_labels": None, "ema": None, "export": "raw",
-    "eval_batch": 16, "augment": "pad", "crop_area": (1.0, 1.0), "crop_ratio": (1.0, 1.0), "interpolation": "bicubic",
+    "eval_batch_size": 16,
+    "augment": "pad", "crop_area": (1.0, 1.0), "crop_ratio": (1.0, 1.0), "interpolation": "bicubic",
     "image_ops": "pil",
     "flip": 0.0, "auto_augment": None, "color_jitter": 0.0, "erase": 0.0, "pad": 2, "randaug": None, "resize": 32,
     "mixing": "timm", "mixup": 0.0, "cutmix": 0.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.0,
@@ -171,7 +172,7 @@ def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **gi
 
 @pytest.mark.parametrize(
     "given",
-    [{"repeats": 3, "batch": 6}, *(pytest.param(more, marks=pytest.mark.nightly) for more in (SAM, FAST))],
+    [{"repeats": 3, "batch_size": 6}, *(pytest.param(more, marks=pytest.mark.nightly) for more in (SAM, FAST))],
 )
 def test_resumed_equals_uninterrupted_to_the_bit(
     data: ClassificationData, tmp_path: Path, given: dict[str, Any]
@@ -251,8 +252,8 @@ def test_without_a_validation_split_nothing_is_scored_but_weights_are_exported(
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [({"size": 40, "resize": 40}, "does not divide"), ({"batch": 100}, "72 training images"),
-     ({"batch": 9, "mixup": 0.2}, "of 9 images.*even")],
+    [({"size": 40, "resize": 40}, "does not divide"), ({"batch_size": 100}, "72 training images"),
+     ({"batch_size": 9, "mixup": 0.2}, "of 9 images.*even")],
 )  # fmt: skip
 def test_what_cannot_work_is_known_before_the_training(
     data: ClassificationData, given: dict[str, Any], message: str

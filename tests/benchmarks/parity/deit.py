@@ -136,14 +136,14 @@ def our_learner(options: SupervisedOptions) -> SupervisedLearner:
 
 
 def batches() -> list[list[Batch]]:
-    """Images whose mean colour tells their class, so that there is something to learn."""
+    """Images whose mean color tells their class, so that there is something to learn."""
     generator = torch.Generator().manual_seed(0)
-    colours = torch.rand(CLASSES, 3, 1, 1, generator=generator)
+    colors = torch.rand(CLASSES, 3, 1, 1, generator=generator)
     epochs = []
     for _ in range(EPOCHS):
         labels = [torch.randint(CLASSES, (BATCH,), generator=generator) for _ in range(STEPS)]
         noise = torch.rand(STEPS, BATCH, 3, SIZE, SIZE, generator=generator)
-        epochs.append([((colours[y] + noise[step]) / 2, y) for step, y in enumerate(labels)])
+        epochs.append([((colors[y] + noise[step]) / 2, y) for step, y in enumerate(labels)])
     return epochs
 
 

@@ -1,7 +1,7 @@
 """DeiT (Touvron et al. 2020, github.com/facebookresearch/deit) from a checkout of its repository, run on a CPU in fp32.
 
 Its own code parses the recipe, makes the data's transforms and the sampler, and its own loop trains; timm, on which it
-stands, gives the model, the optimiser, the schedule, mixup and the average of the weights, as its main.py asks. Nothing
+stands, gives the model, the optimizer, the schedule, mixup and the average of the weights, as its main.py asks. Nothing
 of it is kept here. What its code needs from old versions of timm or from a GPU is stood in for at run time.
 """
 

@@ -37,7 +37,7 @@ from transfer.cli.options import PretrainRunOptions
 
 EPOCHS, STEPS, BATCH, PATCH = 5, 4, 8, 8
 SMALL = [
-    *("--size", "64", "--local-size", "32", "--local-crops", "4", "--out-dim", "1024", "--batch", str(BATCH)),
+    *("--size", "64", "--local-size", "32", "--local-crops", "4", "--out-dim", "1024", "--batch-size", str(BATCH)),
     *("--epochs", str(EPOCHS), "--warmup-epochs", "2", "--precision", "fp32", "--no-sync-bn"),
     *("--warmup-teacher-temp-epochs", "3", "--teacher-temp", "0.07"),
 ]
@@ -161,7 +161,7 @@ def make_learner(options: DinoOptions, stem: str, steps: int) -> DinoLearner:
     """Ours, from a seed."""
     torch.manual_seed(0)
     shape: dict[str, Any] = {"stem": stem, "patch": PATCH, "weights": "random", "img_size": options.size}
-    shape["pos_resample"] = command().resolved(from_scratch=True).pos_resample
+    shape["pos_embed_interp"] = command().resolved(from_scratch=True).pos_embed_interp
     return DinoLearner(create("tiny", drop_path=options.drop_path, **shape), create("tiny", **shape), options, steps)
 
 

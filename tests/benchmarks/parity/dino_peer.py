@@ -29,7 +29,7 @@ Crops = list[Tensor]
 
 
 class Peer:
-    """The peer's modules, and the pair of networks, loss and optimiser that its `train_dino` makes.
+    """The peer's modules, and the pair of networks, loss and optimizer that its `train_dino` makes.
 
     Args:
         checkout: of the peer's repository.

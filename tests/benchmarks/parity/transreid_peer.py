@@ -1,6 +1,6 @@
 """TransReID (He et al. 2021, github.com/damo-cv/TransReID) from a checkout of its repository, run on a CPU in fp32.
 
-Its own code makes the model, the data, the losses, the optimiser and the schedule, and its own loop trains; nothing of
+Its own code makes the model, the data, the losses, the optimizer and the schedule, and its own loop trains; nothing of
 it is kept here. What its code needs from old versions of torch or from a GPU is stood in for at run time.
 """
 
@@ -38,7 +38,7 @@ class Peer:
 
     Attributes:
         cfg: its configuration.
-        train_set, test_set: its data sets, with transforms; the test set is the query images, then the gallery's.
+        train_set, test_set: its datasets, with transforms; the test set is the query images, then the gallery's.
         queries, classes: numbers of query images and of training identities.
 
     Raises:

@@ -67,7 +67,7 @@ class Ours:
                     self.trace.rates.append(self.by_name("lr"))
 
     def by_name(self, key: str) -> Values:
-        """`key` of the optimiser's group of each parameter, under the peer's names."""
+        """`key` of the optimizer's group of each parameter, under the peer's names."""
         names = {parameter: peer_name(name) for name, parameter in self.learner.named_parameters()}
         groups = self.stepper.optimizer.param_groups
         return {names[parameter]: group[key] for group in groups for parameter in group["params"]}
@@ -83,7 +83,7 @@ def compare_training(peer: Peer, dataset: ReidData, command: Command) -> Iterato
     state = model.state_dict()
     ours.learner.load_state_dict({name: state[peer_name(name)] for name in ours.learner.state_dict()})
     decays = {name: decay for name, decay in peer.decays(model).items() if not name.startswith("base.fc.")}
-    yield Check("optimiser: weight decay of a parameter", _largest(ours.by_name("weight_decay"), decays), 0)
+    yield Check("optimizer: weight decay of a parameter", _largest(ours.by_name("weight_decay"), decays), 0)
 
     epochs = ours.batches(dataset)
     start = time.monotonic()

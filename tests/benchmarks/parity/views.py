@@ -2,7 +2,7 @@
 
 python -m tests.benchmarks parity_views --weights FOLDER --images DATA.yaml [--backbone tiny]
 
-Frozen tasks score every image by both views, by the weights of an export, on the embedded sets and on the data set of a
+Frozen tasks score every image by both views, by the weights of an export, on the embedded sets and on the dataset of a
 YAML file; images of 32 pixels are resized to 36 and cropped to 32, so that every pixel is resampled.
 """
 
@@ -28,7 +28,7 @@ def scores(task: str, dataset: str, given: argparse.Namespace, folder: str) -> t
     """The score by both views, the number of images, and of those that are right by one view only."""
     values, right = [], []
     for view in ("bicubic", "fast"):
-        words = {"backbone": given.backbone, "weights": given.weights, "dataset": dataset, "view": view}
+        words = {"backbone": given.backbone, "weights": given.weights, "dataset": dataset, "resize_mode": view}
         run = transfer.evaluate(task, out=Path(folder), **words, **VIEW)[0]
         values.append(run.scores[METRICS[task]])
         samples = run.per_sample()
@@ -37,7 +37,7 @@ def scores(task: str, dataset: str, given: argparse.Namespace, folder: str) -> t
 
 
 def rows(given: argparse.Namespace) -> Iterator[tuple[str, str, list[float], int, int]]:
-    """Task, data set, both scores, images, and images that differ."""
+    """Task, dataset, both scores, images, and images that differ."""
     with tempfile.TemporaryDirectory() as folder:
         for dataset in TOYS:
             yield ("fewshot", dataset, *scores("fewshot", dataset, given, folder))
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", default="tiny")
     parser.add_argument("--weights", required=True, help="an export that `classify` can score on --images")
-    parser.add_argument("--images", required=True, help="the YAML file of a data set")
+    parser.add_argument("--images", required=True, help="the YAML file of a dataset")
     given = parser.parse_args(argv)
     largest = 0.0
     print("| task | data | images | `bicubic` | `fast` | points | images that differ |")

@@ -44,13 +44,13 @@ def our_detector(side: int, name: str) -> Any:
     """The detector around a small backbone as the recipe has it, in float64; what starts at zero is moved."""
     words = ["--backbone", "tiny", "--window-padding", "keys"]
     command = read_command(task_recipe("detect"), load_task("detect").options, words)
-    options, way = command.options, command.resolved(False).pos_resample
+    options, way = command.options, command.resolved(False).pos_embed_interp
     torch.manual_seed(0)
-    backbone = create("tiny", weights="random", depth=DEPTH, pos_resample=way)  # positions for 14 x 14 places
+    backbone = create("tiny", weights="random", depth=DEPTH, pos_embed_interp=way)  # positions for 14 x 14 places
     maps = VitMaps(
         backbone,
         MapOptions(
-            taps=(-1,), window=options.window, global_blocks=(1, 3), padding=options.window_padding,
+            out_indices=(-1,), window=options.window, global_blocks=(1, 3), padding=options.window_padding,
             relative=options.relative, grid=(side // backbone.stride,) * 2,
         ),
     )  # fmt: skip

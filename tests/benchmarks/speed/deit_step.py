@@ -1,9 +1,9 @@
 """A training step of DeiT-S at 224 pixels with everything of the recipe that a step does, side by side.
 
-    python -m tests.benchmarks deit_step [--batch 16] [--rounds 3] [--steps 2] [--stem patchify]
+    python -m tests.benchmarks deit_step [--batch-size 16] [--rounds 3] [--steps 2] [--stem patchify]
 
 `ours` is the recipe `deit` as it resolves on this machine: mixup or cutmix, smoothing, stochastic depth, AdamW, the
-average of the weights, checks. The peers are timm's model with timm's mixup, loss, optimiser and average in the plain
+average of the weights, checks. The peers are timm's model with timm's mixup, loss, optimizer and average in the plain
 loop: with the settings of DeiT's repository (fp32 on a CPU, fp16 autocast and a scaler on a GPU), and under bf16
 autocast; on a GPU both sides are also compiled. Prints images per second (medians over interleaved rounds), ratios,
 and the share of the throughput that a matrix product reaches in the same precision. Where others use the machine too,

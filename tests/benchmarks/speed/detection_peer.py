@@ -70,9 +70,9 @@ def _dataloader(
     split: CocoSplit, classes: Sequence[str], options: DetectOptions, workers: int, masks: bool
 ) -> dict[str, Any]:
     """As mmdetection's `_base_/datasets/coco_instance.py` has it, with the suite's transforms behind its own reader."""
-    transforms = train_transforms(options.view, options.size, options.flip, masks)
+    transforms = train_transforms(options.resize_mode, options.size, options.flip, masks)
     return {
-        "batch_size": options.batch,
+        "batch_size": options.batch_size,
         "num_workers": workers,
         "persistent_workers": bool(workers),
         "sampler": {"type": "DefaultSampler", "shuffle": True},

@@ -1,6 +1,6 @@
 """Training steps of a detector around ViT-S, by this suite's `fit` and by mmdetection's own Runner, side by side.
 
-    python -m tests.benchmarks detection_step --images FOLDER [--size 512] [--batch 2] [--rounds 3] [--no-relative]
+    python -m tests.benchmarks detection_step --images FOLDER [--size 512] [--batch-size 2] [--rounds 3] [--no-relative]
     python -m tests.benchmarks detection_step --images FOLDER --device cuda --size 1024
 
 FOLDER holds COCO images and annotations: `instances_train2017.json`, also below `annotations`, and `train2017`. Objects
@@ -80,7 +80,7 @@ def ellipse(x: float, y: float, width: float, height: float) -> list[float]:
 
 def read_options(given: argparse.Namespace, rounds: int) -> DetectOptions:
     """The task's options, as a command with these sizes would have them."""
-    words = f"--backbone {given.backbone} --size {given.size} {given.size} --batch {given.batch}"
+    words = f"--backbone {given.backbone} --size {given.size} {given.size} --batch-size {given.batch}"
     words += f" --epochs {rounds} --milestones 0.5 --window {given.window} --detector {given.detector}"
     words += "" if given.relative else " --no-relative"
     options: DetectOptions = read_command(task_recipe(TASK.name), TASK.options, words.split()).options
@@ -143,7 +143,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, required=True, help="folder with annotations and images")
     parser.add_argument("--count", type=int, help="images; 8 on a CPU, 64 on a GPU")
-    parser.add_argument("--batch", type=int, help="2 on a CPU, 8 on a GPU")
+    parser.add_argument("--batch-size", type=int, help="2 on a CPU, 8 on a GPU")
     parser.add_argument("--size", type=int, default=512, help="pixels of a side")
     parser.add_argument("--rounds", type=int, default=3, help="turns that count, each over all images")
     parser.add_argument("--backbone", default="vit_s")

@@ -1,6 +1,6 @@
 """A DINO step of ViT-S/16 on two crops of 224 px and local ones of 96 px, side by side.
 
-    python -m tests.benchmarks dino_step [--batch 2] [--locals 8] [--rounds 3] [--steps 1] [--stem patchify]
+    python -m tests.benchmarks dino_step [--batch-size 2] [--locals 8] [--rounds 3] [--steps 1] [--stem patchify]
 
 `ours` is the recipe `dino` as it resolves on this machine. The peers are timm's ViT-S in the plain loop that the
 method's repository writes: separate losses for each pair of crops, clipping and averaging parameter by parameter; with

@@ -66,7 +66,7 @@ def opened(task: str, given: argparse.Namespace) -> Any:
     folder, layout = (given.reid, "market1501") if task == "reid" else (given.images, "parquet")
     spec = DatasetSpec(name=folder.name, format=layout, root=(str(folder.resolve()),))
     subset = None if task == "reid" else given.subset
-    return load_task(task).open(spec, options_of(task), root=None, subset=subset, skip_unreadable=False)
+    return load_task(task).open(spec, options_of(task), root=None, subset=subset, drop_corrupt=False)
 
 
 def measured(given: argparse.Namespace) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@
 Every contestant takes the same encoded images (drawn, 480 x 360, quality 85) from memory to floats, with equal seeds,
 in one process with one thread, or in several side by side. Rates are medians over interleaved rounds, in images per
 second of each process's own (CPU) time. `crops` is decoding by torchvision up to the resized crop: what the sizes allow
-without colour operations.
+without color operations.
 """
 
 import argparse

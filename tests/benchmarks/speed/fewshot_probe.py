@@ -1,4 +1,4 @@
-"""Seconds that all few-shot probes of one data set take from stored features, and their memory.
+"""Seconds that all few-shot probes of one dataset take from stored features, and their memory.
 
     python -m tests.benchmarks fewshot_probe [--draws 3] [--channels 384]
 

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "import of the report command": ["-c", "import transfer.report, transfer.report.tables.scores, pandas"],
             "reading the records": ["-c", read],
             "report": ["-m", "transfer.report", folder],
-            "report --each": ["-m", "transfer.report", folder, "--each"],
+            "report --per-run": ["-m", "transfer.report", folder, "--per-run"],
         }
         for name, words in commands.items():
             times, busy, lines = zip(*(seconds(words) for _ in range(options.repeats)), strict=True)

@@ -1,4 +1,4 @@
-"""A tiny data set in the layout of COCO 2017."""
+"""A tiny dataset in the layout of COCO 2017."""
 
 import json
 

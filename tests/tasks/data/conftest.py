@@ -13,7 +13,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def drawn(tmp_path_factory):
-    """The drawn data sets, drawn once: {"toy_market": folder, "toy_msmt17": folder}."""
+    """The drawn datasets, drawn once: {"toy_market": folder, "toy_msmt17": folder}."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("drawn")))
         return {name: draw() for name, draw in GENERATORS.items()}

@@ -1,4 +1,4 @@
-"""Tiny data sets in the layouts of Market-1501 and MSMT17, under the names the real files have."""
+"""Tiny datasets in the layouts of Market-1501 and MSMT17, under the names the real files have."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Small splits in COCO's format with objects that can be seen: rectangles of one colour on black."""
+"""Small splits in COCO's format with objects that can be seen: rectangles of one color on black."""
 
 import json
 from pathlib import Path
@@ -24,11 +24,11 @@ Box = tuple[int, int, int, int]
 """x, y, width, height in pixels."""
 
 
-def scene(size: tuple[int, int], *boxes: Box, colour: tuple[int, int, int] = RED) -> Image.Image:
+def scene(size: tuple[int, int], *boxes: Box, color: tuple[int, int, int] = RED) -> Image.Image:
     """An image, (width, height), with rectangles that fill their boxes."""
     image = Image.new("RGB", size)
     for x, y, width, height in boxes:
-        image.paste(colour, (x, y, x + width, y + height))
+        image.paste(color, (x, y, x + width, y + height))
     return image
 
 
@@ -75,7 +75,7 @@ def extent(mask: np.ndarray) -> list[int]:
 
 
 def data_of(split: CocoSplit) -> CocoData:
-    """The data set whose splits are both this one."""
+    """The dataset whose splits are both this one."""
     return CocoData(
         name="scenes",
         version=None,
@@ -102,6 +102,6 @@ def a_learner(
     torch.manual_seed(0)
     inside = create("tiny", **{"weights": "random", **backbone})
     taps = (0, 1, 2, 3) if pyramid == "taps" else (-1,)
-    maps = make_maps(inside, MapOptions(taps=taps, relative=relative, grid=(4, 6)))
+    maps = make_maps(inside, MapOptions(out_indices=taps, relative=relative, grid=(4, 6)))
     built = build_detector(resolve_detector(detector), maps, pyramid, len(CATEGORIES))  # type: ignore[arg-type]
     return DetectionLearner(built, norm_eval=norm_eval)

@@ -14,7 +14,7 @@ def built(name: str, pyramid: str = "simple", backbone: str = "tiny"):
     torch.manual_seed(0)
     given = {"depth": 4} if backbone == "tiny" else {}
     taps = (0, 1, 2, 3) if pyramid == "taps" else (-1,)
-    maps = make_maps(create(backbone, weights="random", **given), MapOptions(taps=taps))
+    maps = make_maps(create(backbone, weights="random", **given), MapOptions(out_indices=taps))
     return build_detector(resolve_detector(name), maps, pyramid, 7)
 
 
@@ -86,6 +86,6 @@ def test_unknown_names(tmp_path) -> None:
         resolve_detector("mask_rcn")
     file = tmp_path / "mine.yaml"
     file.write_text("base: faster-rcnn_r50_fpm\nmasks: false\n")
-    maps = make_maps(create("tiny", weights="random"), MapOptions(taps=(-1,)))
+    maps = make_maps(create("tiny", weights="random"), MapOptions(out_indices=(-1,)))
     with pytest.raises(UserError, match="no base 'faster-rcnn_r50_fpm'; did you mean 'faster-rcnn_r50_fpn'"):
         build_detector(resolve_detector(str(file)), maps, "simple", 3)

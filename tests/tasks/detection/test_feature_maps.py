@@ -8,7 +8,7 @@ from backbones.engine.flops import flops
 from backbones.errors import UsageError
 from tasks.detection.feature_maps import MapOptions, StageMaps, VitMaps, make_maps
 
-LAST = MapOptions(taps=(-1,))
+LAST = MapOptions(out_indices=(-1,))
 
 
 def backbone(**given):
@@ -21,13 +21,13 @@ def test_without_windows_the_maps_are_the_backbones_own(given) -> None:
     images = torch.rand(2, 3, 96, 64)
     expected = backbone(pool="gap", **given).maps(images, [1, 3])
     with torch.no_grad():
-        found = make_maps(backbone(pool="gap", **given), MapOptions(taps=(1, -1)))(images)
+        found = make_maps(backbone(pool="gap", **given), MapOptions(out_indices=(1, -1)))(images)
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs)
 
 
 def test_a_windowed_block_sees_its_window_alone() -> None:
-    maps = VitMaps(backbone(depth=1), MapOptions(taps=(-1,), window=2, global_blocks=()))
+    maps = VitMaps(backbone(depth=1), MapOptions(out_indices=(-1,), window=2, global_blocks=()))
     images = torch.rand(1, 3, 64, 64)
     changed = images.clone()
     changed[..., 32:, 32:] = 0  # the window at the bottom right
@@ -40,9 +40,9 @@ def test_a_windowed_block_sees_its_window_alone() -> None:
 
 
 def test_the_last_block_of_each_quarter_is_global() -> None:
-    maps = VitMaps(backbone(depth=12), MapOptions(taps=(-1,), window=14))
+    maps = VitMaps(backbone(depth=12), MapOptions(out_indices=(-1,), window=14))
     assert [number for number, windowed in enumerate(maps.windowed) if not windowed] == [2, 5, 8, 11]
-    chosen = VitMaps(backbone(), MapOptions(taps=(-1,), window=2, global_blocks=(0, -1)))
+    chosen = VitMaps(backbone(), MapOptions(out_indices=(-1,), window=2, global_blocks=(0, -1)))
     assert chosen.windowed == [False, True, True, False]
 
 
@@ -50,7 +50,7 @@ def test_the_length_is_the_windows_the_images_or_the_pretrainings() -> None:
     """A point-wise attention scales by its length: the same weights, three policies."""
     lengths = {}
     for policy in ("tokens", "image", "train"):
-        windowed = MapOptions(taps=(-1,), window=2, global_blocks=())
+        windowed = MapOptions(out_indices=(-1,), window=2, global_blocks=())
         maps = VitMaps(backbone(depth=1, attention="relu", length=policy), windowed)
         attention = maps.backbone.model.blocks[0].attn
         core = attention.core
@@ -69,7 +69,7 @@ def test_the_length_is_the_windows_the_images_or_the_pretrainings() -> None:
 @pytest.mark.parametrize(("window", "padding"), [(0, "masked"), (3, "masked"), (3, "keys")])
 def test_operations_equal_torchs_counter(given, window: int, padding) -> None:
     """Padded windows and their products included, where there are such."""
-    options = MapOptions(taps=(0, -1), window=window, padding=padding, global_blocks=(1,) if window else None)
+    options = MapOptions(out_indices=(0, -1), window=window, padding=padding, global_blocks=(1,) if window else None)
     maps = VitMaps(backbone(depth=3, **given), options)
     counts = flops(maps, (96, 64))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
@@ -83,7 +83,7 @@ def test_checkpointing_changes_no_gradient() -> None:
     gradients = []
     for checkpoint in (False, True):
         maps = make_maps(
-            backbone(), MapOptions(taps=(-1,), window=2, global_blocks=(1,), checkpoint=checkpoint)
+            backbone(), MapOptions(out_indices=(-1,), window=2, global_blocks=(1,), grad_checkpointing=checkpoint)
         ).train()
         maps(images)[0].square().sum().backward()
         gradients.append([parameter.grad for parameter in maps.parameters() if parameter.requires_grad])
@@ -103,9 +103,9 @@ def test_models_with_stages_give_four_maps() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("tiny", MapOptions(taps=(7,)), "no block 7"),
-        ("tiny", MapOptions(taps=(-1,), window=2, global_blocks=(5,)), "global blocks: there is no block 5"),
-        ("test_resnet", MapOptions(taps=(-1,), window=2), "no plain ViT"),
+        ("tiny", MapOptions(out_indices=(7,)), "no block 7"),
+        ("tiny", MapOptions(out_indices=(-1,), window=2, global_blocks=(5,)), "global blocks: there is no block 5"),
+        ("test_resnet", MapOptions(out_indices=(-1,), window=2), "no plain ViT"),
     ],
 )
 def test_what_cannot_work_is_named(name: str, options: MapOptions, said: str) -> None:

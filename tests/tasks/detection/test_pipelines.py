@@ -104,7 +104,7 @@ def test_objects_are_clipped_and_those_that_cannot_be_trained_on_left_out(tmp_pa
 
 @pytest.mark.parametrize(("upright", "size", "box"), [(False, LAND, (70, 10, 40, 30)), (True, TALL, (40, 70, 30, 40))])
 def test_an_image_is_trained_on_and_drawn_as_stored_or_upright(tmp_path, monkeypatch, upright, size, box):
-    """A CMYK file that is to be shown turned by 90 degrees, as PIL's `exif_transpose` does, in colours of PIL."""
+    """A CMYK file that is to be shown turned by 90 degrees, as PIL's `exif_transpose` does, in colors of PIL."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path, exif = tmp_path / "turned.jpg", Image.Exif()
     exif[0x0112] = 6

@@ -135,7 +135,7 @@ class Whole(torch.nn.Module):
 
 def test_a_users_function_that_takes_the_scale_has_them(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USERS)
-    options = MapOptions(taps=(-1,), window=2, global_blocks=(1,), relative=True, grid=(4, 4))
+    options = MapOptions(out_indices=(-1,), window=2, global_blocks=(1,), relative=True, grid=(4, 4))
     given = {"weights": "random", "attention": f"{tmp_path}/mine.py:scaled"}
     maps = VitMaps(create("tiny", **given), options).eval()
     core = maps.backbone.model.blocks[0].attn.core

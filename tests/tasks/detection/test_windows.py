@@ -15,7 +15,7 @@ TRAIN = 11
 
 
 def attend(attention: nn.Module, x: Tensor, size: int, padding: str = "masked") -> Tensor:
-    options = MapOptions(taps=(-1,), window=size, global_blocks=(), padding=padding)  # type: ignore[arg-type]
+    options = MapOptions(out_indices=(-1,), window=size, global_blocks=(), padding=padding)  # type: ignore[arg-type]
     maps = VitMaps(create("tiny", weights="random", depth=1), options)
     with torch.no_grad():
         return maps._attend(attention, x, size)

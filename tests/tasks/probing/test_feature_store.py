@@ -78,7 +78,7 @@ def test_entries_are_listed_and_freed(tmp_path: Path) -> None:
     assert found.bytes() > 16 * 16
     found.remove()
     assert entries(tmp_path) == []
-    with pytest.raises(UserError, match=r"--features .*no such folder"):
+    with pytest.raises(UserError, match=r"--feature-cache .*no such folder"):
         entries(tmp_path / "other")
 
 
@@ -90,7 +90,7 @@ def test_a_full_disk_names_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(UserError, match=r"No space left on device.*with --features"):
+    with pytest.raises(UserError, match=r"No space left on device.*with --feature-cache"):
         entry.write(np.arange(10, 14), values(np.arange(10, 14)), 1.0)
     assert not list(entry.folder.glob(".*.tmp"))
 

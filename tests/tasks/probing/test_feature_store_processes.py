@@ -20,7 +20,7 @@ def small_shards() -> None:
 
 
 def start(folder: Path, *more: str, log: str = "log") -> Command:
-    words = [*WORDS, "--out", str(folder / "out"), "--features", str(folder / "features"), *more]
+    words = [*WORDS, "--out", str(folder / "out"), "--feature-cache", str(folder / "features"), *more]
     return Command("transfer.run", words, folder / log, prepare=small_shards)
 
 
@@ -81,7 +81,7 @@ def test_two_processes_fill_one_store(tmp_path: Path, undisturbed: Path) -> None
 
 @pytest.mark.nightly
 def test_two_ranks_share_the_extraction_and_the_draws(tmp_path: Path, undisturbed: Path) -> None:
-    words = [*WORDS, "--out", str(tmp_path / "out"), "--features", str(tmp_path / "features")]
+    words = [*WORDS, "--out", str(tmp_path / "out"), "--feature-cache", str(tmp_path / "features")]
     run_by_ranks("transfer.run", words, tmp_path / "log", prepare=small_shards)
     found, expected = record(tmp_path / "out"), record(undisturbed / "out")
     assert found.run_key == expected.run_key

@@ -31,7 +31,7 @@ def lists() -> RankedLists:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The images of the lists, each in one colour."""
+    """The images of the lists, each in one color."""
     for name, _, _ in (*QUERIES, *GALLERY):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (32, 64), (0, 120, 0)).save(tmp_path / name, "PNG")
@@ -59,8 +59,8 @@ def test_a_picture_shows_the_query_and_marks_each_place(root: Path) -> None:
     pixels = np.asarray(picture(lists(), 0, root))
     width = HEIGHT // 2 + 2 * FRAME
     starts = [0, *(2 * GAP + width + place * (width + GAP) for place in range(3))]
-    for start, colour in zip(starts, (QUERY, WRONG, RIGHT, WRONG)):
-        assert tuple(pixels[1, start + 1]) == ImageColor.getrgb(colour)
+    for start, color in zip(starts, (QUERY, WRONG, RIGHT, WRONG)):
+        assert tuple(pixels[1, start + 1]) == ImageColor.getrgb(color)
         assert tuple(pixels[FRAME + HEIGHT // 2, start + width // 2]) == (0, 120, 0)
     assert picture(lists(), 1, root).width == picture(lists(), 0, root).width - width - GAP
 

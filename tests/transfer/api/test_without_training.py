@@ -13,7 +13,7 @@ SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbo
 TRAINED: dict[str, dict[str, Any]] = {
     "reid": {"epochs": 2, "warmup_epochs": 0},
     "linear": {"epochs": 2},
-    "detect": {"epochs": 1, "warmup_epochs": 0, "batch": 2},
+    "detect": {"epochs": 1, "warmup_epochs": 0, "batch_size": 2},
 }
 SCORED: dict[str, dict[str, Any]] = {"reid": {}, "linear": {}, "detect": {"subset": 6, "size": (96, 128)}}
 

@@ -23,22 +23,27 @@ def test_the_recipe_is_complete_and_the_only_source_of_values() -> None:
     from dataclasses import MISSING, fields
 
     given = read_yaml(CONFIGS / "tasks" / "reid.yaml")
-    assert set(given) - {"dataset", "pos_resample"} == {field.name for field in fields(ReidOptions)}
+    assert set(given) - {"dataset", "pos_embed_interp"} == {field.name for field in fields(ReidOptions)}
     assert all(field.default is MISSING and field.default_factory is MISSING for field in fields(ReidOptions))
 
 
 def test_the_recipe_says_how_positions_are_resampled_where_it_applies(tmp_path: Path) -> None:
     """A user's word counts everywhere and is refused where it would do nothing; a recipe's is passed over there."""
-    assert read().resolved(False).pos_resample == "bilinear"  # TransReID's
-    assert read("--pos-resample", "dino").resolved(False).pos_resample == "dino"
-    (tmp_path / "mine.yaml").write_text("pos_resample: bilinear\n")
+    assert read().resolved(False).pos_embed_interp == "bilinear"  # TransReID's
+    assert read("--pos-embed-interp", "dino").resolved(False).pos_embed_interp == "dino"
+    (tmp_path / "mine.yaml").write_text("pos_embed_interp: bilinear\n")
     (tmp_path / "model.yaml").write_text("arch: vit_tiny\nweights: random\npos_resample: corners\n")
     own, said = ["--backbone", str(tmp_path / "model.yaml")], ["--config", str(tmp_path / "mine.yaml")]
-    assert read(*own).resolved(False).pos_resample == "corners"
-    assert read(*own, *said).resolved(False).pos_resample == "bilinear"
-    assert read("--backbone", "resnet18").resolved(False).pos_resample is None
-    for words in (["--pos-resample", "bilinear"], ["--pos-resample=bilinear"], ["--pos_resample", "bilinear"], said):
-        with pytest.raises(UsageError, match="`pos_resample` does not apply to resnet18"):
+    assert read(*own).resolved(False).pos_embed_interp == "corners"
+    assert read(*own, *said).resolved(False).pos_embed_interp == "bilinear"
+    assert read("--backbone", "resnet18").resolved(False).pos_embed_interp is None
+    for words in (
+        ["--pos-embed-interp", "bilinear"],
+        ["--pos-embed-interp=bilinear"],
+        ["--pos_embed_interp", "bilinear"],
+        said,
+    ):
+        with pytest.raises(UsageError, match="`pos_embed_interp` does not apply to resnet18"):
             read("--backbone", "resnet18", *words).resolved(False)
 
 
@@ -139,7 +144,7 @@ def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capf
 def test_a_shipped_schedule_is_a_layer_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--backbone", "tiny", "--config", "detect_1x"]
     options = read_command(task_recipe("detect"), load_task("detect").options, words).options
-    assert (options.epochs, options.batch, options.view) == (12, 16, "resize")
+    assert (options.epochs, options.batch_size, options.resize_mode) == (12, 16, "resize")
     with pytest.raises(UsageError, match=r"detect_2x.*did you mean.*detect_1x"):
         read_command(task_recipe("detect"), load_task("detect").options, [*words, "detect_2x"])
 

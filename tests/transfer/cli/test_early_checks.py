@@ -34,7 +34,7 @@ sys.exit(status)
     ("command", "message"),
     [
         ("run reid --backbone dino_s17", "unknown backbone 'dino_s17'; did you mean 'dino_s16'"),
-        ("run reid --backbone dino_s16 --dataset toy_markt", "unknown data set 'toy_markt'; did you mean 'toy_market'"),
+        ("run reid --backbone dino_s16 --dataset toy_markt", "unknown dataset 'toy_markt'; did you mean 'toy_market'"),
         ("run reid --backbone dino_s16 --lrr 1", "unknown option --lrr; did you mean '--lr'"),
         ("run red --backbone dino_s16", "unknown task 'red'; did you mean 'reid'"),
         ("pretrain deit --backbone tiny --epoch=1", "unknown option --epoch; did you mean '--epochs'"),
@@ -45,7 +45,7 @@ def test_wrong_names_are_answered_without_torch(command: str, message: str) -> N
     result = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert message in result.stderr
-    assert len(result.stderr.splitlines()) <= 2  # a data set's message lists the known ones
+    assert len(result.stderr.splitlines()) <= 2  # a dataset's message lists the known ones
 
 
 @pytest.mark.parametrize("command", ["run --help", "run --list", "pretrain --list"])
@@ -60,6 +60,6 @@ def test_every_option_passes() -> None:
         check_names_in([*flags, "--nodes=1", "--stem", "conv", "--seeds", "0"], task_recipe(task))
     for recipe in map(pretraining_recipe, pretraining_names()):
         names = [item.name.replace("_", "-") for item in fields(load_method(str(recipe.values()["method"])).options)]
-        check_names_in([f"--{name}" for name in (*names, "weights-to")], recipe, PretrainRunOptions)
-    with pytest.raises(UsageError, match="unknown option --weights-to"):
-        check_names_in(["--weights-to", "a"], task_recipe("reid"))
+        check_names_in([f"--{name}" for name in (*names, "export-dir")], recipe, PretrainRunOptions)
+    with pytest.raises(UsageError, match="unknown option --export-dir"):
+        check_names_in(["--export-dir", "a"], task_recipe("reid"))

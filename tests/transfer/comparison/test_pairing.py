@@ -43,7 +43,7 @@ def tuned(
 
 
 def paired(a: list[Run] | list[Record], b: list[Run] | list[Record], *texts: str, known: Any = ()) -> Matching:
-    """The matches of two arms of runs, or of those that two selectors name among them."""
+    """The matches of two variants of runs, or of those that two selectors name among them."""
     runs = [one if isinstance(one, Run) else Run(Path(one.run_id), one) for one in (*a, *b, *known)]
     whole = RunSet.of(runs)
     texts = texts or (a[0].record.run_id, b[0].record.run_id)  # type: ignore[union-attr]
@@ -84,7 +84,7 @@ def test_what_acts_in_one_arm_alone_makes_a_row_for_each_of_its_values(tmp_path:
         *(tuned(tmp_path, RELU | {"alpha": alpha}, seed=seed) for alpha in (1.0, 0.5) for seed in (0, 1)),
     ]
     found = paired(runs, [], "attention=relu", "attention=softmax").matches
-    assert [(one.setting, len(one.arms[0])) for one in found] == [({"alpha": 0.5}, 2), ({"alpha": 1.0}, 2)]
+    assert [(one.setting, len(one.variants[0])) for one in found] == [({"alpha": 0.5}, 2), ({"alpha": 1.0}, 2)]
     several = [tuned(tmp_path / "n", RESNET, world=world) for world in (1, 8)]
     found = paired([*several, runs[0]], [], "resnet18", "vit_tiny").matches
     assert [one.setting for one in found] == [{"world_size": 1}, {"world_size": 8}]
@@ -163,7 +163,7 @@ def test_the_ids_that_tables_print_are_selectors(folder: Path, capsys: pytest.Ca
         for name in ("resnet18", "vit_tiny")
     ]
     short = [record.run_id.rpartition("-")[2] for record in pair]
-    assert main([str(folder), "--each"]) == 0
+    assert main([str(folder), "--per-run"]) == 0
     assert all(f" {name} " in capsys.readouterr().out for name in short[:1])
     (expected,) = [row for row in columns(folder, "resnet18", "vit_tiny") if row[:3] == ("0.1", "0.0", "top1")]
     for texts in (short, [record.run_id for record in pair], [f"run={name}" for name in short]):

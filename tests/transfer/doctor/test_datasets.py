@@ -67,7 +67,7 @@ def tar_of(folder: Path, inside: str) -> bytes:
 
 
 def dtd_yaml(tmp_path: Path, server: Server, content: bytes, *extra: str, path: str = "/dtd.tar.gz") -> Path:
-    """A data set like DTD whose archive the server has."""
+    """A dataset like DTD whose archive the server has."""
     server.files[path] = content
     url = f"http://127.0.0.1:{server.server_address[1]}{path}"
     lines = ["format: dtd", "root: [dtd]", "counts:", "  train: {images: 120, classes: 10}", "archives:"]

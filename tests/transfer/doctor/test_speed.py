@@ -15,7 +15,19 @@ def test_it_measures_and_sweeps_know_it(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    words = ["speed", "--backbone", "tiny", "--recipe", recipe, "--batch", "4", "--workers", "0", "--device", "cpu"]
+    words = [
+        "speed",
+        "--backbone",
+        "tiny",
+        "--recipe",
+        recipe,
+        "--batch-size",
+        "4",
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+    ]
     assert main([*words, "--seconds", "0.05"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"tiny by {recipe} on ")

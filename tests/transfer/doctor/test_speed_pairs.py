@@ -16,7 +16,7 @@ TRAINED = {"precision": "bf16", "eval_precision": "fp32", "world_size": 1}
 
 def run(stem: str = "patchify", **given: Any) -> Record:
     backbone = resolve("tiny", stem=stem, weights="random").as_dict()
-    values = {"environment": TRAINED, "options": {"size": 32, "batch": 4}, "smoke": True, "scores": {"mAP": 0.5}}
+    values = {"environment": TRAINED, "options": {"size": 32, "batch_size": 4}, "smoke": True, "scores": {"mAP": 0.5}}
     return made(**values | {"backbone": backbone, "run_id": f"reid-{stem}"} | given)
 
 
@@ -44,7 +44,10 @@ def test_models_are_rebuilt_from_their_records() -> None:
     for part in (ratio.forward, ratio.training):
         assert 0 < part.low <= part.median <= part.high
         assert FEWEST <= part.rounds <= ROUNDS
-    scored = {"environment": {"precision": None, "eval_precision": "fp32"}, "options": {"size": 32, "eval_batch": 2}}
+    scored = {
+        "environment": {"precision": None, "eval_precision": "fp32"},
+        "options": {"size": 32, "eval_batch_size": 2},
+    }
     frozen = measure_pair(run("conv", **scored), run(**scored))
     assert (frozen.training, frozen.batch) == (None, 2)
 

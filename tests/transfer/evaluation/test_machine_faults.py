@@ -34,10 +34,12 @@ def test_out_of_memory_in_evaluation_goes_on_with_a_smaller_batch(
     flags = [*RUN, "--workers", "0", "--epochs", "1", "--out", str(tmp_path)]
     with monkeypatch.context() as patch:
         patch.setattr("tasks.reid.ReidLearner.encode", lambda *given: bytearray(2**62))
-        assert main([*flags, "--eval-batch", "64"]) == 1
+        assert main([*flags, "--eval-batch-size", "64"]) == 1
     said = capsys.readouterr().err
-    assert re.search("out of memory on this machine: .* a smaller --eval-batch to score; the last saved state is", said)
-    assert main([*flags, "--eval-batch", "32"]) in (0, 3)
+    assert re.search(
+        "out of memory on this machine: .* a smaller --eval-batch-size to score; the last saved state is", said
+    )
+    assert main([*flags, "--eval-batch-size", "32"]) in (0, 3)
     assert "resuming after step" in capsys.readouterr().err
 
 

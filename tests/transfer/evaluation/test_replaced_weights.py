@@ -1,4 +1,4 @@
-"""Weights that another command replaces while one of several seeds or data sets is at work."""
+"""Weights that another command replaces while one of several seeds or datasets is at work."""
 
 import json
 import shutil

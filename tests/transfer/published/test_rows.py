@@ -81,7 +81,7 @@ def test_the_plain_form_reads() -> None:
         (("tables", "1", "rows", 0, "values", 0, "top1"), "crashed", "top1: 'crashed' is neither"),
         (("tables", "1", "rows", 0, "values", 0, "top1"), 798, "top1: 798 is neither"),
         (("tables", "1", "rows", 0, "values", 0, "top1"), {"printed": "7 9"}, "top1: `doubt` is missing"),
-        (("tables", "1", "rows", 0, "values", 0, "dataset"), "imagenet", "unknown data set 'imagenet'"),
+        (("tables", "1", "rows", 0, "values", 0, "dataset"), "imagenet", "unknown dataset 'imagenet'"),
     ],
 )
 def test_a_wrong_file_names_the_place(path: tuple[Any, ...], value: Any, said: str) -> None:

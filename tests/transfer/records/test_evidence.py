@@ -35,7 +35,7 @@ def pretrainings(lasting: int, lost: int, stem: str = "patchify") -> list[Record
 
 
 def arm_of(runs: list[Record], known: list[Record] | None = None) -> Arm:
-    return Evidence([*(known or []), *runs]).arm(runs)
+    return Evidence([*(known or []), *runs]).variant(runs)
 
 
 def test_fine_tunings_of_one_pretraining_are_one_seed() -> None:
@@ -57,18 +57,18 @@ def test_seeds_that_change_nothing_are_one() -> None:
 
 def test_pretrainings_that_broke_down_count_where_their_weights_are_missing() -> None:
     runs = [tuned(f"sha256:patchify{seed}", 0, 0.5 + 0.1 * seed) for seed in (0, 1)]
-    arm = arm_of(runs, pretrainings(2, 3))
-    assert arm.breakdowns == (3, 5, 0)
-    assert arm.values("mAP") == pytest.approx([50.0, 60.0])
-    assert sorted(arm.with_breakdowns("mAP")) == pytest.approx([0, 0, 0, 50.0, 60.0])
+    variant = arm_of(runs, pretrainings(2, 3))
+    assert variant.breakdowns == (3, 5, 0)
+    assert variant.values("mAP") == pytest.approx([50.0, 60.0])
+    assert sorted(variant.with_breakdowns("mAP")) == pytest.approx([0, 0, 0, 50.0, 60.0])
 
 
 def test_fine_tunings_that_broke_down_count_though_their_pretraining_has_a_score() -> None:
     """Three pretrainings, four fine-tunings of each, of which one lasts."""
     runs = [tuned(f"sha256:patchify{seed}", again, None if again else 0.8) for seed in range(3) for again in range(4)]
-    arm = arm_of(runs, pretrainings(3, 0))
-    assert (arm.broken, arm.breakdowns) == (0, (9, 12, 0))
-    assert arm.with_breakdowns("mAP") == pytest.approx([20.0] * 3)
+    variant = arm_of(runs, pretrainings(3, 0))
+    assert (variant.broken, variant.breakdowns) == (0, (9, 12, 0))
+    assert variant.with_breakdowns("mAP") == pytest.approx([20.0] * 3)
 
 
 def test_other_trainings_that_broke_down_do_not_count() -> None:
@@ -89,9 +89,9 @@ def test_one_that_broke_down_in_the_middle_counts() -> None:
     """DINO with three seeds, fine-tuned; one of the fine-tunings broke down, and with it all that would follow."""
     middle = [made("finetune", weights_id=f"sha256:patchify{n}", export=f"sha256:tuned{n}") for n in (0, 1)]
     failed = broken(task="finetune", weights_id="sha256:patchify2")
-    arm = arm_of([tuned(f"sha256:tuned{seed}") for seed in (0, 1)], [*pretrainings(3, 0), *middle, failed])
-    assert (arm.broken, len(arm.units)) == (1, 3)
-    assert arm.lost_labels == [("pretraining", 2)]
+    variant = arm_of([tuned(f"sha256:tuned{seed}") for seed in (0, 1)], [*pretrainings(3, 0), *middle, failed])
+    assert (variant.broken, len(variant.units)) == (1, 3)
+    assert variant.lost_labels == [("pretraining", 2)]
 
 
 def test_seeds_of_a_pretraining_elsewhere_are_known_by_what_its_export_says() -> None:
@@ -154,10 +154,10 @@ def scored(root: Path, record: Record) -> Run:
 
 
 def test_a_comparison_of_survivors_says_so(tmp_path: Path) -> None:
-    arms = [[tuned(f"sha256:{stem}{seed}", stem=stem, score=score) for seed in range(3)]
+    variants = [[tuned(f"sha256:{stem}{seed}", stem=stem, score=score) for seed in range(3)]
             for stem, score in (("conv", 0.9), ("patchify", 0.3))]  # fmt: skip
-    known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *arms[0], *arms[1]]
-    matched = MatchedRuns([[scored(tmp_path, record) for record in arm] for arm in arms])
+    known = [*pretrainings(3, 4, "conv"), *pretrainings(3, 0), *variants[0], *variants[1]]
+    matched = MatchedRuns([[scored(tmp_path, record) for record in variant] for variant in variants])
     options = Settings()
     (row,) = compared_arms(matched, Evidence(known), options).rows
     judge([row], options)

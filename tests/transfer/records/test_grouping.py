@@ -42,7 +42,7 @@ def test_data_of_one_name_with_other_contents_is_another_protocol() -> None:
 def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
     groups = of([made(), made(stem="conv"), made(backbone={"name": "other"})]).groups
     assert [group.backbone for group in groups] == ["tiny, stem patchify", "tiny, stem conv", "other"]
-    (alone,) = of([made(stem="conv", options={"lr": 0.05, "stem": "conv", "pos_resample": "antialias"})]).groups
+    (alone,) = of([made(stem="conv", options={"lr": 0.05, "stem": "conv", "pos_embed_interp": "antialias"})]).groups
     assert alone.backbone == "tiny, stem conv", "which the command set"
 
 

@@ -24,12 +24,12 @@ def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
     dirty = made(seed=2)
     dirty.environment["dirty"] = True
     runs = store(tmp_path / "runs", made(), made(seed=1, smoke=True), dirty)
-    assert main([runs, "--each"]) == 0
+    assert main([runs, "--per-run"]) == 0
     said = capsys.readouterr()
     assert said.out.count("reid-toy_market-tiny-") == 1
     assert "1 run of --smoke left out; --smoke shows them" in said.err
     assert "1 run of changed files left out; --dirty shows them" in said.err
-    assert main([runs, "--each", "--smoke", "--dirty"]) == 0
+    assert main([runs, "--per-run", "--smoke", "--dirty"]) == 0
     said = capsys.readouterr()
     assert said.out.count("reid-toy_market-tiny-") == 3
     assert "(smoke" in said.out
@@ -63,13 +63,13 @@ def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
 
 def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = store(tmp_path / "runs", made(lr=0.01), made(lr=0.1), broken("nonfinite", lr=10.0))
-    assert main([runs, "--map", "lr", "warmup_epochs"]) == 0
+    assert main([runs, "--heatmap", "lr", "warmup_epochs"]) == 0
     said = capsys.readouterr().out
     assert "nonfinite" in said
     assert "## Stability map: largest stable lr" in said
     assert "pretraining" not in said, "empty in all rows"
     well = store(tmp_path / "well", made(lr=0.01), made(lr=0.1))
-    assert main([well, "--map", "lr", "warmup_epochs"]) == 0
+    assert main([well, "--heatmap", "lr", "warmup_epochs"]) == 0
     assert "tiny trains at all 2 rates tried, up to 0.1." in capsys.readouterr().out
 
 
@@ -79,7 +79,7 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--paper", "scaled_relu"], "--paper and --table belong together"),
         (["--paper", "pointwise", "--figure", "5"], "no figure 5 (there are figure 1, figure 2, figure 3, figure 4)"),
         (["--margin", "0", "--compare", "a", "b"], "--margin: a difference in points, above 0"),
-        (["--by", "stem"], "--by: needs --map"),
+        (["--by", "stem"], "--by: needs --heatmap"),
         (["--pictures"], "--pictures: needs --format html"),
         (["--format", "parquet"], "name it with --output"),
         (["--output", "x.parquet", "--format", "csv"], "x.parquet: .parquet is a file of --format parquet"),

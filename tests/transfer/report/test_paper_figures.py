@@ -25,7 +25,7 @@ def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:
     assert {f"{NAME}-1col.svg", f"{NAME}-2col.pdf", f"{NAME}.csv"} <= {file.name for file in files}
     svg = (tmp_path / "figures" / f"{NAME}-2col.svg").read_text()
     assert "knn top1 on toy_market" in svg, "text stays text"
-    assert "currentColor" not in svg, "a paper has no text colour to inherit"
+    assert "currentColor" not in svg, "a paper has no text color to inherit"
     assert f"{0.85 * 17:g}px" in svg, "the user's style"
     assert 'width="496.8pt"' in svg, "6.9 inches"
     narrow = (tmp_path / "figures" / f"{NAME}-1col.svg").read_text()

@@ -23,7 +23,7 @@ from transfer.verify.__main__ import main as verify
 HOME = "/home/me/some place"
 OPTIONS = {
     "lr": 0.05, "size": [64, 32], "margin": None, "rerank": False, "backbone": "hf-hub:owner/name",
-    "data": f"{HOME}/data", "out": f"{HOME}/runs", "features": "features", "weights": f"{HOME}/weights/mine",
+    "data": f"{HOME}/data", "out": f"{HOME}/runs", "feature_cache": "features", "weights": f"{HOME}/weights/mine",
     "stem": f"{HOME}/my_stem.py:Mine", "dataset": [f"{HOME}/people.yaml"],
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ STARTED = {"precision": "fp32", "git": 40 * "a", "dirty": False, "device": "An a
 
 
 def run(weights: str, seed: int = 0, *, task: str = "reid", **given: Any) -> Run:
-    """A run that started from some weights; of another task or data set it has an identity of its own."""
+    """A run that started from some weights; of another task or dataset it has an identity of its own."""
     dataset = {"name": "market1501", "version": None, "counts": {"train": {"images": 9}}, "digest": "0" * 64}
     dataset |= given.pop("dataset", {})
     run_key = RunKey(CONTENT | {"seed": seed, "weights_id": weights, "task": task, "dataset": dataset})

@@ -17,12 +17,12 @@ def difference(a: np.ndarray, b: np.ndarray, sizes: np.ndarray | None = None, **
     """a - b of cluster means [S, C]; by default every cluster is one sample."""
     sizes = np.ones(a.shape[1]) if sizes is None else sizes
     labels = given.pop("seeds", [range(len(a)), range(len(b))])
-    arms, paired = paired_seeds([Scores.of_clusters(one * sizes, sizes) for one in (a, b)], labels or ())
-    return contrast(arms, (1, -1), paired=paired, **given)
+    variants, paired = paired_seeds([Scores.of_clusters(one * sizes, sizes) for one in (a, b)], labels or ())
+    return contrast(variants, (1, -1), paired=paired, **given)
 
 
 def counted(more: int, fewer: int, of: int, **given) -> Estimate:
-    """`more` samples that the first arm alone has right, `fewer` that the second alone has; both have all others."""
+    """`more` samples that only the first variant has right, `fewer` that only the second has; both have the rest."""
     a, b = np.ones((1, of)), np.ones((1, of))
     b[0, :more], a[0, more : more + fewer] = 0, 0
     return difference(a, b, bounds=(0, 1), **given)
@@ -60,8 +60,8 @@ def test_samples_and_seeds_are_crossed() -> None:
     over_seeds = d.mean(axis=1).var(ddof=1) / 4 - both
     assert over_seeds > 0
     total = over_clusters + over_seeds
-    freedom = total**2 / (over_clusters**2 / 39 + over_seeds**2 / 3)
-    half = stats.t.ppf(0.975, freedom) * math.sqrt(total)
+    df = total**2 / (over_clusters**2 / 39 + over_seeds**2 / 3)
+    half = stats.t.ppf(0.975, df) * math.sqrt(total)
     assert (found.low, found.high) == pytest.approx((d.mean() - half, d.mean() + half))
     assert (found.cluster_error**2, found.seed_error**2) == pytest.approx((over_clusters, over_seeds))
 
@@ -83,7 +83,7 @@ def test_unequal_clusters_have_cr2_of_ordinary_least_squares() -> None:
     alike = g.T @ (where[:, None] == where).astype(float) @ g
     found = contrast([Scores.of_clusters(np.bincount(where, values)[None], sizes)], (1,))
     assert found.cluster_error**2 == pytest.approx(variance)
-    assert found.freedom == pytest.approx(np.trace(alike) ** 2 / (alike**2).sum())
+    assert found.df == pytest.approx(np.trace(alike) ** 2 / (alike**2).sum())
     assert found.effective_clusters == pytest.approx(40**2 / (sizes**2).sum())
 
 
@@ -129,9 +129,9 @@ def test_where_nothing_differs_the_rule_of_three_holds() -> None:
         assert (found.low, found.high) == pytest.approx((0.05 ** (1 / of) - 1, 1 - 0.05 ** (1 / of)))
     same = np.random.default_rng(0).random((3, 200))
     for coefficients in ((1, -1), (1, -1, -1, 1)):
-        arms = [Scores.of_clusters(same, np.ones(200))] * len(coefficients)
-        found = contrast(arms, coefficients, bounds=(0, 1), paired=True)
-        assert (found.estimate, found.p, found.error, found.method) == (0.0, 1.0, 0.0, "rule of three")
+        variants = [Scores.of_clusters(same, np.ones(200))] * len(coefficients)
+        found = contrast(variants, coefficients, bounds=(0, 1), paired=True)
+        assert (found.estimate, found.p, found.stderr, found.method) == (0.0, 1.0, 0.0, "rule of three")
         assert found.low == -found.high < 0
     shifted = difference(np.full((2, 8), 0.6), np.full((2, 8), 0.5), bounds=(0, 1))
     assert (shifted.p < 0.05) == (shifted.low > 0)
@@ -173,7 +173,7 @@ def test_seeds_are_paired_by_label_not_by_place() -> None:
     order = [2, 0, 3, 1]
     straight, shuffled = difference(a, b), difference(a, b[order], seeds=[range(4), order])
     assert straight.low == pytest.approx(shuffled.low)
-    assert straight.error < difference(a, b, seeds=[range(4), range(4, 8)]).error / 2
+    assert straight.stderr < difference(a, b, seeds=[range(4), range(4, 8)]).stderr / 2
 
 
 def test_an_arm_of_one_seed_borrows() -> None:
@@ -182,14 +182,14 @@ def test_an_arm_of_one_seed_borrows() -> None:
     found = difference(a, b)
     assert found.borrowed
     assert found.seed_error == pytest.approx(a[:, 0].std(ddof=1) * math.sqrt(1 / 3 + 1))
-    assert found.freedom == pytest.approx(2)
+    assert found.df == pytest.approx(2)
 
 
 def test_an_interaction_is_the_difference_of_differences() -> None:
     rng = np.random.default_rng(7)
     corners = [rng.random((3, 200)) + level for level in (0.9, 0.5, 0.4, 0.3)]
-    arms = [Scores.of_clusters(one, np.ones(200)) for one in corners]
-    found = contrast(arms, (1, -1, -1, 1), paired=True)
+    variants = [Scores.of_clusters(one, np.ones(200)) for one in corners]
+    found = contrast(variants, (1, -1, -1, 1), paired=True)
     by_hand = difference((corners[0] - corners[1]) - (corners[2] - corners[3]), np.zeros((3, 200)))
     assert (found.low, found.high, found.p) == pytest.approx((by_hand.low, by_hand.high, by_hand.p))
     assert found.seeds == (3, 3, 3, 3)
@@ -200,8 +200,8 @@ def test_resampled_scores_have_the_interval_of_clusters() -> None:
     rng = np.random.default_rng(5)
     a, b = rng.random((2, 3, 80)) + rng.normal(0, 0.02, (2, 3, 1))
     times = rng.multinomial(80, np.full(80, 1 / 80), 2000) / 80
-    arms = [Scores.of_resamples(one.mean(axis=1), one @ times.T, 80) for one in (a, b)]
-    drawn, plain = contrast(arms, (1, -1), paired=True), difference(a, b)
+    variants = [Scores.of_resamples(one.mean(axis=1), one @ times.T, 80) for one in (a, b)]
+    drawn, plain = contrast(variants, (1, -1), paired=True), difference(a, b)
     assert drawn.estimate == pytest.approx(plain.estimate)
     assert drawn.high - drawn.low == pytest.approx(plain.high - plain.low, rel=0.1)
     assert drawn.discordant is None
@@ -234,7 +234,7 @@ def test_few_clusters_that_disagree_are_called_neither_equivalent_nor_detectable
 def test_the_smallest_difference_is_shown_four_times_in_five() -> None:
     effects = np.random.default_rng(8).normal(size=(6, 1)) + np.zeros((6, 50))
     found = difference(effects, 0 * effects)
-    shift, limit = found.smallest_difference() / found.error, stats.t.ppf(0.975, 5)
+    shift, limit = found.smallest_difference() / found.stderr, stats.t.ppf(0.975, 5)
     assert stats.nct.sf(limit, 5, shift) == pytest.approx(0.8, abs=0.01)
 
 

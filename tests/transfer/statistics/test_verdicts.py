@@ -7,7 +7,7 @@ from transfer.report.tables.verdict_text import verdict_text
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind, Verdict, _with_more_seeds, broken_down, seeds_to_add, verdict_of
 
-UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, error=0.012, freedom=4, cluster_error=0.002, seed_error=0.0118,
+UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, stderr=0.012, df=4, cluster_error=0.002, seed_error=0.0118,
                   seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip
 UNTOLD = "cannot tell; smallest detectable 10.0"
 
@@ -20,13 +20,13 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
         <= 0.01
         < _with_more_seeds(UNSURE, more - 1).smallest_difference()
     )
-    # by hand: the error falls with the root of the seeds, and the t test's quantiles with its freedom
+    # by hand: the error falls with the root of the seeds, and the t test's quantiles with its df
     seeds = 3 + more
     error = math.hypot(0.002, 0.0118 * math.sqrt(3 / seeds))
     assert 2.8 * error < 0.01 < 3.1 * math.hypot(0.002, 0.0118 * math.sqrt(3 / (seeds - 2)))
     assert seeds_to_add(UNSURE, 0.06) == 0
     assert seeds_to_add(UNSURE, 0.001) == -1  # the test samples alone leave more open
-    assert seeds_to_add(Estimate(0.0, -0.1, 0.1, error=0.05, seeds=(1, 1)), 0.01) is None
+    assert seeds_to_add(Estimate(0.0, -0.1, 0.1, stderr=0.05, seeds=(1, 1)), 0.01) is None
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:
     assert verdict_text(verdict_of(better, margin=0.02)) == "a better, by less than 2.0"
     assert verdict_of(better, higher=False).kind is Kind.B_BETTER
     assert verdict_of(better, higher=False, effect=True).kind is Kind.ABOVE
-    corrected = verdict_of(replace(better, error=0.005), p=0.2)
+    corrected = verdict_of(replace(better, stderr=0.005), p=0.2)
     assert corrected.smallest == pytest.approx(2.8 * 0.005, rel=0.01)
     assert verdict_text(corrected) == "cannot tell among so many tests; shown by itself"

@@ -40,7 +40,7 @@ def test_a_sweep_ends_in_a_table_and_a_page(
     path, out = tmp_path / "mine.yaml", tmp_path / "out"
     pretrain = PRETRAIN | {"options": {**QUICK, "epochs": 2}, "grid": {"lr": [1e-3, 1e6]}}
     steps = {"pretrain": pretrain, "classify": CLASSIFY}
-    report = {"map": ["lr", "warmup_epochs"], "compare": [["stem=conv", "stem=patchify"]]}
+    report = {"heatmap": ["lr", "warmup_epochs"], "compare": [["stem=conv", "stem=patchify"]]}
     path.write_text(write_yaml({"about": "two rates", "steps": steps, "report": report}))
     assert main([str(path), "--out", str(out)]) == 3, "a training broke down"
     said = capsys.readouterr()

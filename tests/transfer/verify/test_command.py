@@ -24,7 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `weights`, and `runs`: a pretraining, and a ReID run that starts from what it exported."""
     folder = tmp_path_factory.mktemp("made")
     places = ["--subset", "16", "--out", str(folder / "runs")]
-    assert pretrain(["deit", *TINY, *places, "--batch", "16", "--weights-to", str(folder / "weights")]) == 0
+    assert pretrain(["deit", *TINY, *places, "--batch-size", "16", "--export-dir", str(folder / "weights")]) == 0
     assert run(["reid", *TINY, *places, "--weights", str(folder / "weights" / "tiny")]) == 0
     return folder
 

@@ -1,4 +1,4 @@
-"""Scores against their costs: a panel for each task and data set, with its Pareto front and a fit."""
+"""Scores against their costs: a panel for each task and dataset, with its Pareto front and a fit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -84,13 +84,13 @@ def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: l
     for label in dict.fromkeys(plain(row["backbone"], 40) for row in points):
         number, of_series = labels[label], [row for row in points if plain(row["backbone"], 40) == label]
         shape = SHAPES[number // len(COLOURS) % len(SHAPES)]
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLOURS[number % len(COLOURS)]
         costs, scores = [row[COST] for row in of_series], [row["score"] for row in of_series]
         deviations = [0.0 if is_missing(row["score_sd"]) else row["score_sd"] for row in of_series]
-        axes.errorbar(costs, scores, yerr=deviations, fmt="none", ecolor=colour, alpha=0.6)
+        axes.errorbar(costs, scores, yerr=deviations, fmt="none", ecolor=color, alpha=0.6)
         for row in of_series:
             marks.append(_mark(row, f"point-{len(marks)}"))
-            look = {"s": 42, "color": colour, "marker": shape, "label": label, "zorder": 3, "gid": marks[-1].gid}
+            look = {"s": 42, "color": color, "marker": shape, "label": label, "zorder": 3, "gid": marks[-1].gid}
             axes.scatter([row[COST]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{COST}"]]
     for front in _by_protocol(best):

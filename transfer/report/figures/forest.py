@@ -1,6 +1,6 @@
-"""Forest plot of a comparison: a row for each task, data set and score, with its effect and interval.
+"""Forest plot of a comparison: a row for each task, dataset and score, with its effect and interval.
 
-Scores in percent stand in one panel, those in another unit in a panel each. Marks in the margin say which arms had
+Scores in percent stand in one panel, those in another unit in a panel each. Marks in the margin say which variants had
 trainings that broke down.
 """
 
@@ -12,9 +12,9 @@ from backbones.errors import visible
 from backbones.runtime.csv_text import csv_text
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.records.run_set import RunSet
-from transfer.report.answer.naming import arm_name
-from transfer.report.answer.sentences import interval_text, row_name
 from transfer.report.figures.svg import COLOURS, INK, Mark, Plot, arm_number, canvas, is_narrow, plain, plot_of
+from transfer.report.summary.naming import arm_name
+from transfer.report.summary.sentences import interval_text, row_name
 from transfer.report.tables.table import plain_value
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind
@@ -28,14 +28,14 @@ UNDECIDED = "#7f7f7f"
 
 
 def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -> Plot | None:
-    """Draw the differences of two arms in the primary scores with their 95 % intervals; None where no row has one.
+    """Draw the differences of two variants in the primary scores with their 95 % intervals; None where no row has one.
 
-    To the right of zero the first arm is better, also in scores of which less is better. The CSV has every number in
-    the table's sign and unit.
+    To the right of zero the first variant is better, also where lower is better. The CSV has every number in the
+    table's sign and unit.
 
     Args:
-        comparison: of two arms.
-        runs: among which they were compared, for the colours of the arms.
+        comparison: of two variants.
+        runs: among which they were compared, for the colors of the variants.
         name: prefix of the ids in the SVG.
     """
     rows = [row for row in comparison.rows if row.effect is None and row.primary]
@@ -45,15 +45,15 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
     panels = [
         part for part in ([row for row in drawn if row.percent], [row for row in drawn if not row.percent]) if part
     ]
-    colours = dict(zip(DECIDED, _colours(comparison, runs), strict=True))
-    a, b = (plain(arm_name(arm.text), 40) for arm in comparison.arms)
+    colors = dict(zip(DECIDED, _colors(comparison, runs), strict=True))
+    a, b = (plain(arm_name(variant.text), 40) for variant in comparison.variants)
     labels = {id(row): _label(row) for row in drawn}
     around = 1.7 if is_narrow() else 1.15  # titles one above the other
     height = sum(max(ROW, LINE * (1 + label.count("\n"))) for label in labels.values()) + around * len(panels)
     with canvas(8.6, height, len(panels)) as (figure, all_axes):
         marks: list[Mark] = []
         for axes, part in zip(all_axes, panels, strict=True):
-            marks += _panel(axes, part, colours, {"a": a, "b": b})
+            marks += _panel(axes, part, colors, {"a": a, "b": b})
             axes.set_yticks(range(len(part)), [labels[id(row)] for row in part])
             axes.set_xlabel("points of a percent" if part[0].percent else "the score's own unit")
             axes.set_title(f"← {b} better{chr(10) * is_narrow()}", loc="left", fontsize=9)  # a line above the other
@@ -61,16 +61,18 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
         return plot_of(figure, name, _csv(rows), marks)
 
 
-def _colours(comparison: Comparison, runs: RunSet) -> list[str]:
-    """Return the colour of each arm: that of its backbone in the other figures, if its runs have one and no other."""
-    named = [{runs.backbone_names.get(run.record.run_id, "") for run in arm.runs} for arm in comparison.arms]
+def _colors(comparison: Comparison, runs: RunSet) -> list[str]:
+    """Return the color of each variant: that of its backbone in the other figures, if its runs have one only."""
+    named = [
+        {runs.backbone_names.get(run.record.run_id, "") for run in variant.runs} for variant in comparison.variants
+    ]
     single = [arm_number(min(names), -1) if len(names) == 1 else -1 for names in named]
     numbers = single if -1 not in single and single[0] != single[1] else [0, 1]
     return [COLOURS[number % len(COLOURS)] for number in numbers]
 
 
 def _panel(
-    axes: Any, rows: Sequence[ComparedScore], colours: Mapping[Kind, str], names: Mapping[str, str]
+    axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str], names: Mapping[str, str]
 ) -> Iterator[Mark]:
     """Draw the rows of a panel; yield what is said of each."""
     places = range(len(rows))
@@ -78,7 +80,9 @@ def _panel(
     for place, row in zip(places, rows, strict=True):
         estimate, sign = row.estimate, 1 if row.higher else -1
         broken = ", ".join(
-            f"{names.get(arm.arm, arm.arm)} broke down {arm.broken}/{arm.of}" for arm in row.breakdowns if arm.broken
+            f"{names.get(variant.variant, variant.variant)} broke down {variant.broken}/{variant.of}"
+            for variant in row.breakdowns
+            if variant.broken
         )
         beside = "" if estimate is None else interval_text(row)
         axes.annotate(
@@ -88,12 +92,12 @@ def _panel(
         if estimate is None:
             continue
         ends = sorted(sign * row.scale * value for value in (estimate.low, estimate.high))
-        colour = colours.get(row.verdict.kind, UNDECIDED)
-        axes.plot(ends, [place, place], color=colour, linewidth=2.2, solid_capstyle="butt")
-        filled = colour if row.verdict.kind in DECIDED else "white"
+        color = colors.get(row.verdict.kind, UNDECIDED)
+        axes.plot(ends, [place, place], color=color, linewidth=2.2, solid_capstyle="butt")
+        filled = color if row.verdict.kind in DECIDED else "white"
         gid = f"effect-{row.percent:d}-{place}"
         at, look = [sign * row.scale * estimate.estimate], {"s": 44, "marker": "s", "zorder": 3, "gid": gid}
-        axes.scatter(at, [place], color=filled, edgecolors=colour, **look)
+        axes.scatter(at, [place], color=filled, edgecolors=color, **look)
         seeds = " and ".join(map(str, dict.fromkeys(estimate.seeds)))
         told = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {verdict_in_short(row.verdict)}"
         yield Mark(gid, told, row.matched.first.run_id)

@@ -19,9 +19,9 @@ ENDINGS = {
     "score_at_chance": ("#d9d9d9", "||", "score at chance"),
     "not_judged": ("#ffffff", "", "not judged"),
 }
-"""Colour, hatch and label of each outcome but `completed`, any two of which distinguish it."""
+"""Color, hatch and label of each outcome but `completed`, any two of which distinguish it."""
 LOW, HIGH = (0.87, 0.92, 0.97), (0.03, 0.27, 0.52)
-"""Colours of the lowest and the highest score: red, green and blue in [0, 1]."""
+"""Colors of the lowest and the highest score: red, green and blue in [0, 1]."""
 UNIT_X, UNIT_Y = 1.02, 0.52
 """Width and height of a cell in inches."""
 PANELS = 24
@@ -31,7 +31,7 @@ Range = tuple[float, float]
 
 
 def _shade(score: float, scores: Range) -> tuple[float, ...]:
-    """Return the colour of a score, linear between those of the lowest and the highest."""
+    """Return the color of a score, linear between those of the lowest and the highest."""
     share = (score - scores[0]) / (scores[1] - scores[0]) if scores[1] > scores[0] else 0.5
     return tuple(low + share * (high - low) for low, high in zip(LOW, HIGH))
 
@@ -39,7 +39,7 @@ def _shade(score: float, scores: Range) -> tuple[float, ...]:
 def heat_map(rows: StabilityMap) -> Plot:
     """Draw a stability map.
 
-    A completed cell has the colour and the text of its score in percent; any other cell has the colour, hatch and label
+    A completed cell has the color and the text of its score in percent; any other cell has the color, hatch and label
     of its outcome, below its score if it has one. If some seeds completed and others broke down, a second line counts
     the latter. In a cell that completed a band shows the commonest breakdown, with the share of broken seeds as its
     height. Cells that were not run stay empty.
@@ -138,9 +138,9 @@ def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], sca
     ending, broken, judged = cell["outcome"], cell["broke down"].broken, cell["broke down"].total
     score = _value(cell["score"])
     if ending == "completed":
-        colour = LOW if score is None else _shade(score, scales[cell["metric"]])
-        patch = Rectangle(corner, 0.94, 0.92, facecolor=colour, edgecolor="none")
-        ink = "#ffffff" if sum(colour) < 1.5 else "#0b2239"
+        color = LOW if score is None else _shade(score, scales[cell["metric"]])
+        patch = Rectangle(corner, 0.94, 0.92, facecolor=color, edgecolor="none")
+        ink = "#ffffff" if sum(color) < 1.5 else "#0b2239"
         word = "completed" if score is None else f"{score:.1f}"
     else:
         back, hatch, word = ENDINGS[ending]
@@ -165,8 +165,8 @@ def _legend(figure: Any, rows: StabilityMap) -> None:
 
     endings = {*rows["outcome"], *filter(None, map(_commonest_breakdown, rows.rows))}
     shown = [
-        Patch(facecolor=colour, hatch=hatch, edgecolor="#00000055", label=word)
-        for ending, (colour, hatch, word) in ENDINGS.items()
+        Patch(facecolor=color, hatch=hatch, edgecolor="#00000055", label=word)
+        for ending, (color, hatch, word) in ENDINGS.items()
         if ending in endings
     ]
     if not all(map(is_missing, rows["score"])):

@@ -1,4 +1,4 @@
-"""Figures as SVG: text stays text, lines take the text colour of the page, equal rows give equal bytes.
+"""Figures as SVG: text stays text, lines take the text color of the page, equal rows give equal bytes.
 
 matplotlib is imported when a figure is drawn.
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#1b2733"
-"""Colour that becomes the text colour of the page that holds the SVG."""
+"""Color that becomes the text color of the page that holds the SVG."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
-"""Okabe and Ito's palette, distinct to colour-blind readers; without its yellow, which is faint on white."""
+"""Okabe and Ito's palette, distinct to color-blind readers; without its yellow, which is faint on white."""
 STYLES = ("-", "--", "-.", ":")
 LINES = 24
 """Largest number of curves in a plot."""
@@ -36,7 +36,7 @@ SHRUNK = {1: 0.75, 2: 0.85}
 SMALLEST = 6.0
 """Smallest text of a figure for a paper, in points."""
 _style: ContextVar[Path | None] = ContextVar("style", default=None)
-_arms: ContextVar[Mapping[str, int]] = ContextVar("arms", default={})  # noqa: B039 - it is never changed
+_arms: ContextVar[Mapping[str, int]] = ContextVar("variants", default={})  # noqa: B039 - it is never changed
 _columns: ContextVar[int] = ContextVar("columns", default=0)
 
 
@@ -48,13 +48,13 @@ class Mark:
         gid: group id of the part, unique in the figure.
         text: run, seed, value and interval.
         run: id of the run whose record a click opens; empty for none.
-        arm: name of the backbone, by which parts are hidden and shown; empty for none.
+        variant: name of the backbone, by which parts are hidden and shown; empty for none.
     """
 
     gid: str
     text: str
     run: str = ""
-    arm: str = ""
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def plot_of(figure: "Figure", name: str, csv: str, marks: Iterable[Mark] = ()) -
 
 
 def _page_svg(figure: "Figure", name: str, marks: Iterable[Mark]) -> str:
-    """Return the figure as an <svg> element whose lines have the text colour of the page."""
+    """Return the figure as an <svg> element whose lines have the text color of the page."""
     drawn = _saved(figure, "svg").decode()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
     # the style rule would apply to the whole page
@@ -217,47 +217,47 @@ def _marked(tag: str, mark: Mark | None) -> str:
     """Return the opening tag of a part of a figure with what is said of it."""
     if mark is None:
         return tag
-    facts = {"data-run": mark.run, "data-arm": mark.arm}
+    facts = {"data-run": mark.run, "data-variant": mark.variant}
     told = "".join(f' {name}="{escape(plain(value, 200))}"' for name, value in facts.items() if value)
     return f"{tag.removesuffix('>')}{told}><title>{escape(plain(mark.text, 200))}</title>"
 
 
-def arms_coloured(names: Iterable[str]) -> AbstractContextManager[None]:
-    """Draw figures in which every arm has its own colour, the same in all of them.
+def arms_colored(names: Iterable[str]) -> AbstractContextManager[None]:
+    """Draw figures in which every variant has its own color, the same in all of them.
 
     Args:
-        names: of all arms, as tables name their backbones.
+        names: of all variants, as tables name their backbones.
     """
     return _during(_arms, {name: number for number, name in enumerate(dict.fromkeys(names))})
 
 
 def arm_number(name: str, otherwise: int) -> int:
-    """Return the number of an arm, which gives its colour in all figures; `otherwise` where it has none."""
+    """Return the number of a variant, which gives its color in all figures; `otherwise` where it has none."""
     return _arms.get().get(name, otherwise)
 
 
 class Looks:
-    """Colours and dashes of the curves of one figure: the colour is that of the arm, the dashes tell its runs apart."""
+    """Colors and dashes of the curves of one figure: a color per variant, a dash pattern per run."""
 
     def __init__(self) -> None:
         self._uses: Counter[str] = Counter()
 
-    def of(self, arm: str, number: int) -> dict[str, Any]:
-        """Return the look of the next curve of an arm.
+    def of(self, variant: str, number: int) -> dict[str, Any]:
+        """Return the look of the next curve of a variant.
 
         Args:
-            arm: name of its backbone, as tables have it.
-            number: of the curve in the figure, which counts where arms have no colours.
+            variant: name of its backbone, as tables have it.
+            number: of the curve in the figure, which counts where variants have no colors.
         """
-        self._uses[arm] += 1
-        if arm not in _arms.get():
+        self._uses[variant] += 1
+        if variant not in _arms.get():
             return look(number)
-        colour = look(_arms.get()[arm])["color"]
-        return {"color": colour, "linestyle": STYLES[(self._uses[arm] - 1) % len(STYLES)]}
+        color = look(_arms.get()[variant])["color"]
+        return {"color": color, "linestyle": STYLES[(self._uses[variant] - 1) % len(STYLES)]}
 
 
 def look(number: int) -> dict[str, Any]:
-    """Return colour and dashes of a curve, distinct for the first 32."""
+    """Return color and dashes of a curve, distinct for the first 32."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
 
 

@@ -1,4 +1,4 @@
-"""The sections of a report on comparisons of two arms: the answer, effects, costs in turns, samples that differ."""
+"""The sections of a report on comparisons of two variants: the answer, effects, costs in turns, samples that differ."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 READING = {
     "answer": "Differences are points of a percent, or in a score's own unit, each with its 95 % interval; where the "
     "interval holds 0, nothing is claimed.",
-    "forest": "A square is the difference of two arms on the same samples, its line the 95 % interval; it is filled "
-    "where the corrected test excludes 0. Right of 0 the first arm is better.",
-    "ratios": "How many times as long a step of the first arm takes: the median over rounds A B B A in one "
+    "forest": "A square is the difference of two variants on the same samples, its line the 95 % interval; filled "
+    "where the corrected test excludes 0. Right of 0 the first variant is better.",
+    "ratios": "How many times as long a step of the first variant takes: the median over rounds A B B A in one "
     "process, and their quartiles.",
 }
 """How the parts of a page are read."""
@@ -29,7 +29,7 @@ _COMPARISONS: "WeakKeyDictionary[RunSet, dict[tuple[tuple[str, str], Settings], 
 
 
 def comparisons_of(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Settings) -> "list[Comparison]":
-    """Return the comparison of each pair of arms; p values are adjusted within it."""
+    """Return the comparison of each pair of variants; p values are adjusted within it."""
     if not pairs:
         return []
     from transfer.report.tables.comparison import compared
@@ -46,17 +46,17 @@ def answers(comparisons: "Sequence[Comparison]", runs: RunSet, ratios: CostRatio
     """Return the section with the verdicts in words; none without a comparison."""
     if not comparisons:
         return []
-    from transfer.report.answer.sentences import answer
+    from transfer.report.summary.sentences import answer
 
     told = "\n".join(str(answer(comparison, runs, ratios)) for comparison in comparisons)
     return [Section(title="The answer", note=told, reading=READING["answer"], lead=True)]
 
 
 def ratios_of(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]:
-    """Yield what the first arm costs beside the second, where that was measured."""
-    from transfer.report.answer.naming import arm_name
+    """Yield what the first variant costs beside the second, where that was measured."""
+    from transfer.report.summary.naming import arm_name
 
-    a, b = (arm_name(arm.text) for arm in comparison.arms)
+    a, b = (arm_name(variant.text) for variant in comparison.variants)
     table = ratio_table([match.matched for match in comparison.matches], ratios)
     title, note = f"Cost of {a} beside {b}, measured in turns", "\n".join(map(note_text, table.notes))
     if len(table) or note:
@@ -65,34 +65,34 @@ def ratios_of(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]
 
 
 def forests(comparisons: "Sequence[Comparison]", runs: RunSet) -> Iterator[Section]:
-    """Yield the effects of each pair of arms as a plot."""
-    from transfer.report.answer.naming import arm_name
+    """Yield the effects of each pair of variants as a plot."""
     from transfer.report.figures.forest import forest_plot
+    from transfer.report.summary.naming import arm_name
 
     for number, comparison in enumerate(comparisons):
-        a, b = (arm_name(arm.text) for arm in comparison.arms)
+        a, b = (arm_name(variant.text) for variant in comparison.variants)
         if plot := forest_plot(comparison, runs, name=f"forest-{number}"):
             title = f"Effects of {a} against {b}"
             yield Section(title=title, plot=plot, reading=READING["forest"], lead=True)
 
 
 def samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Section]:
-    """Yield the samples on which the arms of each comparison differ most, for each primary score, and both arms' lists.
+    """Yield the samples with the largest differences in each primary score and both variants' lists.
 
     Args:
-        comparisons: of two arms each.
+        comparisons: of two variants each.
         pictures: whether pictures are embedded.
     """
-    from transfer.report.answer.differing_samples import differing_samples
-    from transfer.report.answer.naming import arm_name
-    from transfer.report.answer.sentences import row_name
     from transfer.report.page.side_by_side import side_by_side
+    from transfer.report.summary.differing_samples import differing_samples
+    from transfer.report.summary.naming import arm_name
+    from transfer.report.summary.sentences import row_name
 
     for comparison in comparisons:
-        a, b = (arm_name(arm.text) for arm in comparison.arms)
+        a, b = (arm_name(variant.text) for variant in comparison.variants)
         for row in comparison.rows:
             if row.primary and row.effect is None and len(table := differing_samples(row)):
-                yield Section(title=f"Where arms differ most: {row_name(row)}, {a} against {b}", table=table)
+                yield Section(title=f"Where variants differ most: {row_name(row)}, {a} against {b}", table=table)
         yield from side_by_side(comparison, pictures=pictures)
 
 
@@ -100,5 +100,5 @@ def difference_table(comparison: "Comparison", runs: RunSet) -> Section:
     """Return the table of a comparison. Raises UserError if it has no rows."""
     from transfer.report.tables.comparison import comparison_table
 
-    a, b = (arm.text for arm in comparison.arms)
+    a, b = (variant.text for variant in comparison.variants)
     return Section(title=f"{a} against {b}", table=comparison_table(comparison, runs))

@@ -9,7 +9,7 @@ from transfer.records.store import Record, Run
 LONGEST = 2000
 """Number of characters of a value up to which it is embedded; longer values are in record.json alone."""
 # folders of one machine have no effect on a score
-PATHS = ("data", "out", "features", "config", "weights_to")
+PATHS = ("data", "out", "feature_cache", "config", "export_dir")
 
 
 def marks_of(record: Record) -> list[str]:

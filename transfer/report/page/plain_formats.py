@@ -4,23 +4,23 @@ from collections.abc import Sequence
 
 from backbones.errors import visible
 from transfer.report.page.section_types import Section
-from transfer.report.render.terminal import BOLD, WIDTH, broken_lines, coloured, terminal
+from transfer.report.render.terminal import BOLD, WIDTH, broken_lines, colored, terminal
 from transfer.report.render.text import markdown, notes_of_row, without_tags
 from transfer.report.tables.table import RUN_COLUMNS, Column, Table
 
 
-def as_terminal(parts: Sequence[Section], *, ids: bool = False, colour: bool = False) -> str:
+def as_terminal(parts: Sequence[Section], *, ids: bool = False, color: bool = False) -> str:
     """Return the tables of a report in lines of at most 100 characters; with `ids` they have the columns of run ids."""
     texts = []
     for part in parts:
         if part.table is None and part.plot is not None:
             continue
-        pieces = [coloured(visible(f"## {part.title}"), BOLD, colour=colour)]
+        pieces = [colored(visible(f"## {part.title}"), BOLD, color=color)]
         if part.table is not None:
-            pieces.append(terminal(part.table.without(*(() if ids else RUN_COLUMNS)), colour=colour))
+            pieces.append(terminal(part.table.without(*(() if ids else RUN_COLUMNS)), color=color))
         for number, line in enumerate(filter(str.strip, part.note.splitlines())):
             told = "\n".join(broken_lines(visible(line), WIDTH))
-            pieces.append(coloured(told, BOLD, colour=colour and part.lead and not number))
+            pieces.append(colored(told, BOLD, color=color and part.lead and not number))
         texts.append("\n\n".join(pieces))
     return "\n\n".join(texts)
 

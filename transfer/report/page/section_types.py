@@ -55,7 +55,7 @@ class Section:
     galleries: Sequence[Gallery] = ()
     pictures: Sequence[Picture] = ()
     in_pairs: bool = False
-    """Whether galleries or pictures stand side by side in pairs, one of each arm."""
+    """Whether galleries or pictures stand side by side in pairs, one of each variant."""
 
     @property
     def slug(self) -> str:

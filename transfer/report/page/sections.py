@@ -8,7 +8,7 @@ from backbones.errors import UsageError, UserError
 from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
-from transfer.report.figures.svg import arms_coloured
+from transfer.report.figures.svg import arms_colored
 from transfer.report.page.comparison_sections import (
     answers,
     comparisons_of,
@@ -38,17 +38,17 @@ READING = {
 class ReportRequest:
     """Sections to show besides the tables of scores; each field is explained at its option in `ReportOptions`."""
 
-    each: bool = False
+    per_run: bool = False
     paper: tuple[str, str] | None = None
     compare: Sequence[tuple[str, str]] = ()
     correction: str = "holm"
     margin: float | None = None
     interaction: tuple[str, str] | None = None
-    map: tuple[str, str] | None = None
+    heatmap: tuple[str, str] | None = None
     by: Sequence[str] = ()
     cost: bool = False
     ratios: CostRatios = field(default_factory=CostRatios)
-    """Measured costs of the arms that are compared, one beside the other."""
+    """Measured costs of the variants that are compared, one beside the other."""
     layers: bool = False
     pictures: bool = False
     emphasise: bool = False
@@ -64,7 +64,7 @@ class ReportRequest:
     @property
     def names_sections(self) -> bool:
         """Whether sections are asked for by name."""
-        return bool(self.paper or self.compare or self.interaction or self.map or self.cost or self.layers)
+        return bool(self.paper or self.compare or self.interaction or self.heatmap or self.cost or self.layers)
 
 
 def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
@@ -73,7 +73,7 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     Raises:
         UserError: a section was asked for that cannot be made from the runs.
     """
-    with arms_coloured(sorted(set(runs.backbone_names.values()))):
+    with arms_colored(sorted(set(runs.backbone_names.values()))):
         return _page_sections(runs, request) if request.everything else _asked_sections(runs, request)
 
 
@@ -85,8 +85,8 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
         parts += [*answers([comparison], runs, request.ratios), table, *ratios_of(comparison, request.ratios)]
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
-    if request.map:
-        parts += _maps(runs, request.map, request.by)
+    if request.heatmap:
+        parts += _maps(runs, request.heatmap, request.by)
     if not request.names_sections:
         parts += _tables(runs, request)
     if request.cost:
@@ -101,7 +101,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
 
     The answer, the effects, their cost, what trains, own numbers beside a paper's; then everything else.
     """
-    from transfer.report.answer.arms import arms_to_compare, why_no_arms
+    from transfer.report.summary.variants import arms_to_compare, why_no_arms
 
     comparisons = comparisons_of(runs, request.compare, request.settings)
     for pair in () if request.compare else arms_to_compare(runs):
@@ -112,7 +112,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
         first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
     first += forests(comparisons, runs)
     costs = _asked(request.cost, _cost(runs), NO_COSTS)
-    maps = _maps(runs, request.map, request.by) if request.map else [*_varying(runs)]
+    maps = _maps(runs, request.heatmap, request.by) if request.heatmap else [*_varying(runs)]
     paper = [_paper(runs, request.paper, request.margin)] if request.paper else []
     interactions = [_interaction(runs, request.interaction, request)] if request.interaction else []
     told = [comparison for comparison in comparisons if comparison.rows or request.compare]
@@ -148,13 +148,13 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
 
     for task in runs.tasks:
         of_task = runs.of_task(task)
-        table = each_run(of_task) if request.each else summary(of_task)
-        if request.emphasise and not request.each:
+        table = each_run(of_task) if request.per_run else summary(of_task)
+        if request.emphasise and not request.per_run:
             table = with_best(table, of_task, request.settings)
         yield Section(title=task, table=table)
         means = over_datasets(of_task)
         if len(means):
-            yield Section(title=f"{task}: mean over data sets", table=means)
+            yield Section(title=f"{task}: mean over datasets", table=means)
     yield from _norms(runs)
 
 
@@ -194,8 +194,8 @@ def _maps(runs: RunSet, axes: tuple[str, str], by: Sequence[str]) -> list[Sectio
 
 
 def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> Iterator[Section]:
-    from transfer.report.answer.stability import map_sentence
     from transfer.report.figures.stability_map import heat_map
+    from transfer.report.summary.stability import map_sentence
     from transfer.report.tables.largest_stable import largest_stable
     from transfer.report.tables.stability_map import stability_map
 

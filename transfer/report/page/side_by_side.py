@@ -1,4 +1,4 @@
-"""Ranked lists and detections of the two arms of a comparison side by side. Imports no torch."""
+"""Ranked lists and detections of the two variants of a comparison side by side. Imports no torch."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,25 +9,25 @@ from tasks.ranking.galleries import RANKED
 from tasks.task import PICTURES
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.records.store import Run
-from transfer.report.answer.differing_samples import differing_samples
-from transfer.report.answer.naming import arm_name
 from transfer.report.page.galleries import IMAGES, drawn, gallery_of
 from transfer.report.page.section_types import Gallery, Picture, Section
+from transfer.report.summary.differing_samples import differing_samples
+from transfer.report.summary.naming import arm_name
 
 EACH_WAY = 3
-"""Queries that are shown in favour of each arm."""
+"""Queries that are shown in favour of each variant."""
 
 
 def side_by_side(comparison: Comparison, *, pictures: bool) -> Iterator[Section]:
-    """Yield, for each primary score, the samples of both arms beside each other, where the runs have kept them.
+    """Yield, for each primary score, the samples of both variants beside each other, where the runs have kept them.
 
-    Queries are those on which the arms differ most; images of detection are those that both arms have drawn.
+    Queries are those on which the variants differ most; images of detection are those that both variants have drawn.
 
     Args:
-        comparison: of two arms.
+        comparison: of two variants.
         pictures: whether pictures are embedded; ranked lists are shown as marks without.
     """
-    a, b = (arm_name(arm.text) for arm in comparison.arms)
+    a, b = (arm_name(variant.text) for variant in comparison.variants)
     for row in comparison.rows:
         if not row.primary or row.effect is not None:
             continue
@@ -36,13 +36,13 @@ def side_by_side(comparison: Comparison, *, pictures: bool) -> Iterator[Section]
             note = f"The queries on which {a} and {b} differ most: ✓ shows the same identity, ✗ another."
             yield Section(title=f"Ranked lists side by side: {where}", note=note, galleries=lists, in_pairs=True)
         if pairs := list(_detections(row, (a, b))) if pictures else []:
-            note = "Objects are grey, boxes that were found have the colour of their class."
+            note = "Objects are grey, boxes that were found have the color of their class."
             yield Section(title=f"Detections side by side: {where}", note=note, pictures=pairs, in_pairs=True)
 
 
 def _lists(row: ComparedScore, names: tuple[str, str], *, pictures: bool) -> Iterator[Gallery]:
-    """Yield the lists of both arms for the queries that differ most, the best for the first arm first."""
-    runs = [_with(arm, RANKED) for arm in row.matched.arms]
+    """Yield the lists of both variants for the queries that differ most, the best for the first variant first."""
+    runs = [_with(variant, RANKED) for variant in row.matched.variants]
     if None in runs:
         return
     queries = list(map(str, differing_samples(row)["sample"])) if len(differing_samples(row)) else []
@@ -58,8 +58,8 @@ def _lists(row: ComparedScore, names: tuple[str, str], *, pictures: bool) -> Ite
 
 
 def _detections(row: ComparedScore, names: tuple[str, str]) -> Iterator[Picture]:
-    """Yield the pictures of images that both arms have drawn."""
-    runs = [_with(arm, PICTURES) for arm in row.matched.arms]
+    """Yield the pictures of images that both variants have drawn."""
+    runs = [_with(variant, PICTURES) for variant in row.matched.variants]
     if row.matched.first.task != "detect" or None in runs:
         return
     of_arms = [{picture.about: picture for picture in drawn(run)} for run in runs if run is not None]

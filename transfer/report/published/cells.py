@@ -70,12 +70,12 @@ def cell_row(row: PublishedRow, value: Value, runs: OwnRuns | None, inputs: OwnR
     target = value.percent if not row.reference else None
     estimate, problem = _estimate(runs, value, inputs) if target is not None and runs.completed else (None, "")
     pretrainings = {run.run_id: run for record in runs.records for run in inputs.evidence.lineage(record)}
-    arm = inputs.evidence.arm(runs.records)
-    counts = _counts(arm, bool(pretrainings))
+    variant = inputs.evidence.variant(runs.records)
+    counts = _counts(variant, bool(pretrainings))
     cells |= {
         "reading": runs.matches[0].reading,
         "configuration": runs.label,
-        "own": _own_text(arm, value, estimate, counts),
+        "own": _own_text(variant, value, estimate, counts),
         "verdict": None if mark else judged(value, counts, estimate, reasons=runs.reasons, margin=inputs.margin),
         "gmacs": (runs.records[0].cost.get("gflops") or math.nan) / 2,
         "device_hours": hours_text(runs.records),
@@ -111,13 +111,13 @@ def _interval_notes(row: PublishedRow, value: Value, estimate: Estimate | None, 
     return [Note(FEW[seeds], about)] if seeds in FEW else []
 
 
-def _counts(arm: Arm, pretrained: bool) -> Counts:
+def _counts(variant: Arm, pretrained: bool) -> Counts:
     return Counts(
-        runs=len(arm.records),
-        broken=sum(record.training_failed for record in arm.records),
-        pretrainings=len(arm.lost) + len({record.weights_id for record in arm.records}) * pretrained,
-        lost=len(arm.lost),
-        not_judged=sum(record.not_judged for record in arm.records),
+        runs=len(variant.records),
+        broken=sum(record.training_failed for record in variant.records),
+        pretrainings=len(variant.lost) + len({record.weights_id for record in variant.records}) * pretrained,
+        lost=len(variant.lost),
+        not_judged=sum(record.not_judged for record in variant.records),
     )
 
 
@@ -180,16 +180,16 @@ def _blocked(row: PublishedRow, value: Value, inputs: OwnRunInputs, *, judge: bo
     }
 
 
-def _own_text(arm: Arm, value: Value, estimate: Estimate | None, counts: Counts) -> str:
+def _own_text(variant: Arm, value: Value, estimate: Estimate | None, counts: Counts) -> str:
     """Return the mean over seeds, the statuses of broken runs, and the mean that counts these at chance."""
-    scores = arm.values(value.metric) if value.epoch is None else []
+    scores = variant.values(value.metric) if value.epoch is None else []
     mean = 100 * estimate.estimate if estimate else _mean(scores)
-    broken = [record for record in arm.records if record.training_failed]
+    broken = [record for record in variant.records if record.training_failed]
     shown = [] if mean is None else [f"{mean:.{value.decimals}f}"]
     texts = [", ".join([*shown, *([failures_text(broken, counts.runs)] if broken else [])])]
     if counts.lost:
         texts.append(f"{counts.lost} of {counts.pretrainings} pretrainings broke down")
-    at_chance = _mean(arm.with_breakdowns(value.metric) if scores and arm.absent else [])
+    at_chance = _mean(variant.with_breakdowns(value.metric) if scores and variant.absent else [])
     if at_chance is not None:
         texts.append(f"with these at chance {at_chance:.{value.decimals}f}")
     return "; ".join(filter(None, texts))

@@ -42,13 +42,13 @@ def cost_rows(cost: Cost, matcher: Matcher) -> list[Row]:
 
 
 def _pairs(cost: Cost, matcher: Matcher) -> list[Pair]:
-    arms = [_completed(matcher.matches(row, cost.value)) for row in (cost.with_it, cost.without)]
-    records = [match.record for arm in arms for match in arm]
+    variants = [_completed(matcher.matches(row, cost.value)) for row in (cost.with_it, cost.without)]
+    records = [match.record for variant in variants for match in variant]
     keys = dict(
         zip((record.run_id for record in records), configurations(records, matcher.exports, cost.parts), strict=True)
     )
-    without = {(keys[match.record.run_id], match.record.seed): match for match in arms[1]}
-    pairs = [(match, without.get((keys[match.record.run_id], match.record.seed))) for match in arms[0]]
+    without = {(keys[match.record.run_id], match.record.seed): match for match in variants[1]}
+    pairs = [(match, without.get((keys[match.record.run_id], match.record.seed))) for match in variants[0]]
     return [Pair(match, other) for match, other in pairs if other is not None]
 
 

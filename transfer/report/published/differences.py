@@ -35,7 +35,7 @@ def differs(name: str, own: Any, published: Any, *, assumed: bool = False, optio
     """Return the reason that a value of a run differs from the table's.
 
     Args:
-        name: name of the option, of the backbone's part, or of a fact about the data set.
+        name: name of the option, of the backbone's part, or of a fact about the dataset.
         own: value of the own run.
         published: value of the table.
         assumed: whether the paper leaves the value open, so that the table's value is the shipped sweep's.
@@ -63,11 +63,11 @@ def run_marks(records: Iterable[Record]) -> list[Reason]:
 
 
 def dataset_differences(record: Record, published: Sequence[str], versions: Mapping[str, str]) -> list[Reason]:
-    """Return the differences of the data set: another name, another version, or other counts than its published files.
+    """Return the differences of the dataset: another name, another version, or other counts than its published files.
 
     Args:
-        published: names of data sets that agree with the table.
-        versions: version that the table uses, by data set, for data sets whose specification has none.
+        published: names of datasets that agree with the table.
+        versions: version that the table uses, by dataset, for datasets whose specification has none.
     """
     name, subset = str(record.dataset.get("name")), record.subset is not None
     if name not in published:

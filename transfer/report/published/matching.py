@@ -1,6 +1,6 @@
 """Matches of the user's own runs with published cells, and their differences from the table. Imports no torch.
 
-A run matches a cell if its task, its data set (or a stand-in for it) and the options of the row agree, and if its
+A run matches a cell if its task, its dataset (or a stand-in for it) and the options of the row agree, and if its
 pretraining agrees with the backbone parts of the row. Any other difference from the full tier of the table's sweep
 makes the numbers not comparable, and is listed as a reason (`transfer.report.published.differences`).
 """
@@ -56,7 +56,7 @@ class Matcher:
 
     Attributes:
         sweep: sweep of the table at its full tier.
-        paper: the paper, with its data sets and the options it leaves open.
+        paper: the paper, with its datasets and the options it leaves open.
         exports: records of runs that exported weights, by the id of the weights.
         records: records of the runs to choose from.
     """
@@ -122,7 +122,7 @@ class Matcher:
         return PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading, unstated_processes(record, step))
 
     def _differences(self, record: Record, row: Row, step: Step) -> list[Reason]:
-        """Return the differences of a run from a step of the table, except those of data set and weights."""
+        """Return the differences of a run from a step of the table, except those of dataset and weights."""
         options, backbone = expected_options(step, row), expected_backbone(self.sweep, step, row.steps)
         needs, left_open = self.paper.needs.get(step.name, {}), self.paper.open.get(step.name, ())
         compared = {name: value for name, value in options.items() if name not in needs}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from transfer.records.evidence import is_seeded
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.render.terminal import shows_colours, terminal
+from transfer.report.render.terminal import shows_colors, terminal
 from transfer.report.tables.dataset_means import over_datasets
 from transfer.report.tables.scores import TRAIN_SECONDS, each_run
 from transfer.report.tables.summary import summary
@@ -13,7 +13,7 @@ from transfer.report.tables.table import RUN
 
 
 def run_table(records: Sequence[Record]) -> str:
-    """Return a table with a row per record, and means over seeds and data sets where there are several.
+    """Return a table with a row per record, and means over seeds and datasets where there are several.
 
     Of the standard errors only the primary score's is shown.
     """
@@ -25,4 +25,4 @@ def run_table(records: Sequence[Record]) -> str:
     if len({record.seed for record in records}) > 1 and any(map(is_seeded, records)):
         tables.append(summary(runs).without(RUN))
     tables.append(over_datasets(runs).without(RUN))
-    return "\n\n".join(terminal(table, colour=shows_colours()) for table in tables if len(table))
+    return "\n\n".join(terminal(table, color=shows_colors()) for table in tables if len(table))

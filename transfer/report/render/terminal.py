@@ -1,7 +1,7 @@
-"""Tables for a terminal: at most 100 columns wide, coloured where a terminal shows it and `NO_COLOR` is not set.
+"""Tables for a terminal: at most 100 columns wide, colored where a terminal shows it and `NO_COLOR` is not set.
 
 What is the same in every row stands once above the table; texts are broken into lines; then columns of details are left
-out, which is said below the table. On a pipe the same text comes without colours.
+out, which is said below the table. On a pipe the same text comes without colors.
 """
 
 import os
@@ -39,24 +39,24 @@ _COLOURS = {
 }
 
 
-def shows_colours() -> bool:
-    """Return whether stdout is a terminal that shows colours; NO_COLOR (https://no-color.org) turns them off."""
+def shows_colors() -> bool:
+    """Return whether stdout is a terminal that shows colors; NO_COLOR (https://no-color.org) turns them off."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def coloured(text: str, code: int, *, colour: bool) -> str:
-    """Return a text in a colour, or as it is."""
-    return f"\x1b[{code}m{text}\x1b[0m" if colour and text.strip() else text
+def colored(text: str, code: int, *, color: bool) -> str:
+    """Return a text in a color, or as it is."""
+    return f"\x1b[{code}m{text}\x1b[0m" if color and text.strip() else text
 
 
 @dataclass
 class _Cells:
-    """The texts of a column: heading, one list of lines per row, and a colour per row (0 for none)."""
+    """The texts of a column: heading, one list of lines per row, and a color per row (0 for none)."""
 
     column: Column
     heading: str
     texts: list[str]
-    colours: list[int]
+    colors: list[int]
     breakable: bool
 
     @property
@@ -65,7 +65,7 @@ class _Cells:
         return max(map(len, [self.heading, *self.texts]))
 
 
-def terminal(table: Table, *, width: int = WIDTH, colour: bool = False) -> str:
+def terminal(table: Table, *, width: int = WIDTH, color: bool = False) -> str:
     """Return a table with its notes as lines that are at most `width` characters long.
 
     Columns are left out by their `detail`, then from the right; the first two stay, whatever they need.
@@ -82,7 +82,7 @@ def terminal(table: Table, *, width: int = WIDTH, colour: bool = False) -> str:
     widths, columns, left_out = _fit(columns, width)
     where = "In every row" if len(table) > 1 else "Here"
     lines = [*broken_lines(f"{where}: {visible(above)}.", width), ""] if above else []
-    lines += _grid(columns, widths, colour)
+    lines += _grid(columns, widths, color)
     if left_out:
         lines += broken_lines(f"Not shown in {width} columns: {', '.join(left_out)} (--format markdown or csv).", width)
     lines += broken_lines(f"Runs: {' '.join(ids)}", width) if ids else []
@@ -100,7 +100,7 @@ def _cells(table: Table, column: Column) -> _Cells:
     texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts]
     words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
     breakable = column.name not in RUN_COLUMNS and words and not any(map(is_number, values))
-    return _Cells(column, visible(column.name), texts, [_colour(value) for value in values], breakable)
+    return _Cells(column, visible(column.name), texts, [_color(value) for value in values], breakable)
 
 
 def _with_short_ids(cells: _Cells) -> _Cells:
@@ -111,7 +111,7 @@ def _with_short_ids(cells: _Cells) -> _Cells:
     return replace(cells, texts=texts)
 
 
-def _colour(value: object) -> int:
+def _color(value: object) -> int:
     if isinstance(value, Verdict):
         return _COLOURS.get(value.kind, 0)
     if isinstance(value, Endings):
@@ -170,31 +170,31 @@ def _smallest_width(cells: _Cells) -> int:
     return next(fits, max(longest, heading))
 
 
-def _grid(columns: Sequence[_Cells], widths: Sequence[int], colour: bool) -> list[str]:
+def _grid(columns: Sequence[_Cells], widths: Sequence[int], color: bool) -> list[str]:
     """Return the lines of a Markdown table; a text that is broken goes on in the next line."""
     heads = [broken_lines(cells.heading, width) for cells, width in zip(columns, widths, strict=True)]
-    lines = [coloured(line, BOLD, colour=colour) for line in _row(columns, widths, heads, None)]
+    lines = [colored(line, BOLD, color=color) for line in _row(columns, widths, heads, None)]
     rules = [
         f":{'-' * (width + 1)}" if cells.breakable else f"{'-' * (width + 1)}:" for cells, width in zip(columns, widths)
     ]
     lines.append(f"|{'|'.join(rules)}|")
     for place in range(len(columns[0].texts) if columns else 0):
         texts = [broken_lines(cells.texts[place], width) for cells, width in zip(columns, widths, strict=True)]
-        lines += _row(columns, widths, texts, place if colour else None)
+        lines += _row(columns, widths, texts, place if color else None)
     return lines
 
 
 def _row(
-    columns: Sequence[_Cells], widths: Sequence[int], texts: Sequence[list[str]], colours: int | None
+    columns: Sequence[_Cells], widths: Sequence[int], texts: Sequence[list[str]], colors: int | None
 ) -> Iterator[str]:
-    """Yield the lines of a row, coloured by its place `colours` if that is given."""
+    """Yield the lines of a row, colored by its place `colors` if that is given."""
     for number in range(max(map(len, texts), default=0)):
         parts = []
         for cells, width, lines in zip(columns, widths, texts, strict=True):
             text = lines[number] if number < len(lines) else ""
             text = f"{text:{width}}" if cells.breakable else f"{text:>{width}}"
-            code = 0 if colours is None else cells.colours[colours]
-            parts.append(f" {coloured(text, code, colour=code > 0)} ")
+            code = 0 if colors is None else cells.colors[colors]
+            parts.append(f" {colored(text, code, color=code > 0)} ")
         yield f"|{'|'.join(parts)}|"
 
 

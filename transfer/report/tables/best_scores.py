@@ -45,8 +45,8 @@ def _tests(table: Table, runs: RunSet, options: Settings) -> Iterator[tuple[int,
                 pairs.setdefault((ranked[0], ranked[1]), []).append(name)
         for (best, second), names in pairs.items():
             ids = [{record.run_id for record in runs.grouping.groups[place].records} for place in (best, second)]
-            arms = [[run for run in runs if run.record.run_id in of_arm] for of_arm in ids]
-            match = compared_arms(MatchedRuns(arms), runs.evidence, replace(options, scores=tuple(names)))
+            variants = [[run for run in runs if run.record.run_id in of_arm] for of_arm in ids]
+            match = compared_arms(MatchedRuns(variants), runs.evidence, replace(options, scores=tuple(names)))
             yield from ((best, row) for row in match.rows if row.score in names)
 
 

@@ -46,14 +46,14 @@ class BreakdownRate:
 
 @dataclass(frozen=True)
 class DatasetMean:
-    """Data sets that a mean over data sets includes.
+    """Datasets that a mean over datasets includes.
 
     Attributes:
-        datasets: number of data sets in common with the other rows; with fewer than two there is no mean.
+        datasets: number of datasets in common with the other rows; with fewer than two there is no mean.
         marks: marks of the runs, for instance "smoke".
         broken: number of runs that broke down; with any there is no mean.
         lost: number of pretrainings of the same configuration that broke down.
-        names: names of the data sets, where rows differ in them.
+        names: names of the datasets, where rows differ in them.
     """
 
     datasets: int

@@ -49,15 +49,15 @@ BROKE_DOWN = "broke down"
 
 
 def compare(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Table:
-    """Return the table of the differences a - b, a row for each task, data set, protocol and score.
+    """Return the table of the differences a - b, a row for each task, dataset, protocol and score.
 
-    Runs are paired by the names of their samples, and by their seeds as far as both arms have the same ones. `se of
+    Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones. `se of
     seeds` and `se of samples` are the two components of the difference's standard error; with one seed the first is
     unknown. Runs that broke down have no score; their rate is in the row with its interval. Where per-sample outcomes
     are missing, damaged or of other samples, a row has the means alone, and a note gives the reason.
 
     Args:
-        a, b: selectors of the two arms, see `transfer.comparison.selection.select`.
+        a, b: selectors of the two variants, see `transfer.comparison.selection.select`.
         options: options of the intervals and p values.
 
     Raises:
@@ -68,35 +68,35 @@ def compare(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Ta
 
 
 def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
-    """Return the table of a comparison of two arms, see `compare`. Raises UserError if it has no rows."""
+    """Return the table of a comparison of two variants, see `compare`. Raises UserError if it has no rows."""
     if not comparison.rows:
-        a, b = (arm.text for arm in comparison.arms)
+        a, b = (variant.text for variant in comparison.variants)
         reasons = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
         raise UserError(f"nothing of '{a}' and '{b}' can be compared: {_joined(reasons) or 'no task in common'}")
-    arms = [
-        Note(f"{arm.text} ({count_of_runs(len(arm.runs))})", letter)
-        for letter, arm in zip("ab", comparison.arms, strict=True)
+    variants = [
+        Note(f"{variant.text} ({count_of_runs(len(variant.runs))})", letter)
+        for letter, variant in zip("ab", comparison.variants, strict=True)
     ]
     matches = [*zip(comparison.matches, _places(comparison), strict=True)]
-    differing = [note for matched, rows in matches for note in differing_note(matched, "arms", rows)]
+    differing = [note for matched, rows in matches for note in differing_note(matched, "variants", rows)]
     excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
     of_matches = [note for matched, rows in matches for note in notes_of_match(matched, rows)]
-    return _table(comparison, runs, [*arms, *differing, *excluded, *of_matches])
+    return _table(comparison, runs, [*variants, *differing, *excluded, *of_matches])
 
 
 def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Comparison:
     """Return the comparison behind `compare` as values; without rows where nothing can be compared."""
     options = options or Settings()
-    arms = select_arms((a, b), runs)
-    matching = match(arms, runs.exports)
+    variants = select_arms((a, b), runs)
+    matching = match(variants, runs.exports)
     matches = [compared_arms(matched, runs.evidence, options) for matched in matching.matches]
-    comparison = Comparison(arms, [], matches, matching.exclusions, options)
+    comparison = Comparison(variants, [], matches, matching.exclusions, options)
     judge(comparison.rows, options)
     return comparison
 
 
 def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
-    """Return the simple effects and the interaction of two fields for each task, data set and score.
+    """Return the simple effects and the interaction of two fields for each task, dataset and score.
 
     The interaction is the effect of f at the first value of g minus the effect of f at the second.
 
@@ -128,24 +128,24 @@ def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Co
     """
     options = options or Settings()
     axes = axis(f, runs), axis(g, runs)
-    arms, contrasts = corners(*axes, runs), effects(*axes)
-    if empty := [arm.text for arm in arms if not arm.runs]:
+    variants, contrasts = corners(*axes, runs), effects(*axes)
+    if empty := [variant.text for variant in variants if not variant.runs]:
         raise UserError(f"no run with {'; none with '.join(empty)}")
-    matching = match(arms, runs.exports)
-    comparison = Comparison(arms, contrasts, [], matching.exclusions, options)
+    matching = match(variants, runs.exports)
+    comparison = Comparison(variants, contrasts, [], matching.exclusions, options)
     for matched in matching.matches:
-        if broken := _broken(matched, [arm.text for arm in arms]):
+        if broken := _broken(matched, [variant.text for variant in variants]):
             comparison.exclusions.append(BrokenCorners(matched.label, broken))
         else:
-            comparison.matches.append(crossed_arms(matched, arms, contrasts, runs.evidence, options))
+            comparison.matches.append(crossed_arms(matched, variants, contrasts, runs.evidence, options))
     judge(comparison.rows, options)
     return comparison
 
 
 def _broken(matched: MatchedRuns, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the arms all of whose runs broke down."""
-    arms = zip(names, matched.arms, strict=True)
-    return tuple(name for name, runs in arms if all(run.record.training_failed for run in runs))
+    """Return the variants all of whose runs broke down."""
+    variants = zip(names, matched.variants, strict=True)
+    return tuple(name for name, runs in variants if all(run.record.training_failed for run in runs))
 
 
 def _joined(notes: Sequence[Note]) -> str:
@@ -187,7 +187,7 @@ def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
     columns += [Column(name, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS, *COUNTS)]
     columns += [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
     columns += [Column(name) for name in ("seeds", "means")]
-    columns += [Column(f"{BROKE_DOWN}{arm}") for arm in ("", " a", " b")]
+    columns += [Column(f"{BROKE_DOWN}{variant}") for variant in ("", " a", " b")]
     return [
         replace(column, detail=DETAIL.get(column.name, 4 * column.name.startswith(BROKE_DOWN))) for column in columns
     ]
@@ -205,16 +205,19 @@ def _head(matched: MatchedRuns, runs: RunSet) -> Row:
 
 
 def _difference(row: ComparedScore) -> Row:
-    """Return the cells of a row of two arms."""
+    """Return the cells of a row of two variants."""
     means = {name: row.scale * mean for name, mean in zip("ab", row.means, strict=False)}
-    rates = {f"{BROKE_DOWN} {arm.arm}": BreakdownRate.from_counts(*astuple(arm)[1:]) for arm in row.breakdowns}
+    rates = {
+        f"{BROKE_DOWN} {variant.variant}": BreakdownRate.from_counts(*astuple(variant)[1:])
+        for variant in row.breakdowns
+    }
     return {"score": row.score, **means, **_numbers(row), **rates}
 
 
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = Means(tuple(row.scale * mean for mean in row.means))
-    rate = BreakdownRate.from_counts(*map(sum, zip(*(astuple(arm)[1:] for arm in row.breakdowns), strict=True)))
+    rate = BreakdownRate.from_counts(*map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), BROKE_DOWN: rate}
 

@@ -9,11 +9,11 @@ from transfer.statistics.intervals import Estimate
 
 @dataclass(frozen=True)
 class SeedCounts:
-    """Number of seeds in each arm of an estimate.
+    """Number of seeds in each variant of an estimate.
 
     Attributes:
-        counts: number of seeds in each arm.
-        paired: whether differences are taken seed by seed, since the arms have seeds in common.
+        counts: number of seeds in each variant.
+        paired: whether differences are taken seed by seed, since the variants have seeds in common.
     """
 
     counts: tuple[int, ...]
@@ -31,7 +31,7 @@ class IntervalMethod:
 
     Attributes:
         name: "t", "exact" or "rule of three", see `transfer.statistics.intervals.Method`.
-        few_seeds: "two seeds" or "one seed" where some arm has no more, which leaves the interval wide; else empty.
+        few_seeds: "two seeds" or "one seed" where some variant has no more, which leaves the interval wide; else empty.
         of_models: with few seeds the interval for these trained models on other samples, as the row shows its own.
     """
 

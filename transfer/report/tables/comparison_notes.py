@@ -38,15 +38,15 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     return notes + [Note(text, about, rows) for text in _seeds(match)]
 
 
-def differing_note(match: ComparedMatch, arms: str, rows: tuple[int, ...]) -> list[Note]:
-    """Return the note on the fields in which the arms of a match differ; empty where there are none.
+def differing_note(match: ComparedMatch, variants: str, rows: tuple[int, ...]) -> list[Note]:
+    """Return the note on the fields in which the variants of a match differ; empty where there are none.
 
     Args:
-        arms: name of the arms in the note, "arms" or "corners".
+        variants: name of the variants in the note, "variants" or "corners".
         rows: indices of the rows of the match in the table.
     """
     fields = match.matched.differing
-    text = f"the {arms} differ in {', '.join(fields)}"
+    text = f"the {variants} differ in {', '.join(fields)}"
     return [Note(text, match.matched.label, rows)] if fields else []
 
 
@@ -54,18 +54,18 @@ def _exclusion_text(exclusion: Exclusion) -> str:
     match exclusion:
         case UnusedRuns():
             broken = f", {exclusion.broken} of which broke down" if exclusion.broken else ""
-            return f"{count_of_runs(exclusion.count)} of '{exclusion.arm}' in no row{broken}"
+            return f"{count_of_runs(exclusion.count)} of '{exclusion.variant}' in no row{broken}"
         case NoCounterpart():
             count = exclusion.trainings
-            return f"'{exclusion.arm}' has nothing there, since {count} of {count} trainings before it broke down"
+            return f"'{exclusion.variant}' has nothing there, since {count} of {count} trainings before it broke down"
         case ProtocolsDiffer():
             pairs = {name: " against ".join(map(value_label, values)) for name, values in exclusion.fields.items()}
             fields = ", ".join(f"{name} ({values})" for name, values in pairs.items()) or "nothing, unlike the others"
-            how = "rerun one with the other's value, or add it to both arms (FIELD=VALUE,FIELD=VALUE)"
+            how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
             return f"not compared: the nearest runs, {' and '.join(exclusion.runs)}, differ in {fields}; {how}"
         case MixedArm():
             fields, how = ", ".join(exclusion.fields), "narrow it: FIELD=VALUE,FIELD=VALUE"
-            return f"not compared, since the runs of '{exclusion.arm}' differ in {fields}; {how}"
+            return f"not compared, since the runs of '{exclusion.variant}' differ in {fields}; {how}"
         case BrokenCorners():
             return f"no interaction, since all runs broke down with {'; with '.join(exclusion.corners)}"
     raise TypeError(exclusion)
@@ -82,10 +82,10 @@ def count_of_runs(count: int) -> str:
 
 
 def _unshared(match: ComparedMatch) -> Iterator[str]:
-    """Yield the text on fields that differ between the arms but were not selected."""
+    """Yield the text on fields that differ between the variants but were not selected."""
     contents = dict.fromkeys(content_label(content, content) for content in match.matched.unshared if content)
     if contents:
-        yield f"besides, the arms have {' against '.join(contents)}"
+        yield f"besides, the variants have {' against '.join(contents)}"
 
 
 def _no_interval(cause: NoInterval) -> str:
@@ -115,54 +115,54 @@ def _cluster_limits(name: str, estimate: Estimate) -> Iterator[str]:
 def _seeds(match: ComparedMatch) -> Iterator[str]:
     """Yield the notes on seeds: left out, few, repeated, of one pretraining, or averaged."""
     units = match.units
-    paired = common_seeds([arm.seeds for arm in units])
-    sizes = [len(places) for places in paired] if paired else [len(arm.seeds) for arm in units]
+    paired = common_seeds([variant.seeds for variant in units])
+    sizes = [len(places) for places in paired] if paired else [len(variant.seeds) for variant in units]
     names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
     if paired:
         yield from _left_out(names, units, paired)
     if any(row.estimate is not None for row in match.rows):
         yield from _few_seeds(sizes)
-    weights = [{run.record.weights_id for run in arm.runs} - {RANDOM} for arm in units]
+    weights = [{run.record.weights_id for run in variant.runs} - {RANDOM} for variant in units]
     if max(sizes) > 1 and any(len(ids) == 1 for ids in weights):
         yield "all seeds start from one set of weights, so nothing is known of pretraining's seeds"
-    for name, arm in zip(names, units, strict=True):
-        if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in arm.runs):
-            yield f"{guessing} of {len(arm.runs)} runs of {name} score no better than guessing, and count so"
-        if len(arm.labels) > len(arm.seeds):
-            same = arm.seeds[0][0] == "weights" and len(arm.seeds) == 1
+    for name, variant in zip(names, units, strict=True):
+        if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in variant.runs):
+            yield f"{guessing} of {len(variant.runs)} runs of {name} score no better than guessing, and count so"
+        if len(variant.labels) > len(variant.seeds):
+            same = variant.seeds[0][0] == "weights" and len(variant.seeds) == 1
             why = "seeds change nothing here" if same else "those of one pretraining are averaged"
-            yield f"{len(arm.labels)} runs of {name} count as {len(arm.seeds)}, since {why}"
-    if repeated := sum(arm.repeated for arm in units):
+            yield f"{len(variant.labels)} runs of {name} count as {len(variant.seeds)}, since {why}"
+    if repeated := sum(variant.repeated for variant in units):
         yield f"{repeated} repeated seed and weights of a later run, which counts alone"
 
 
 def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:
-    """Yield a text for each seed without a counterpart in the other arms, which the means leave out.
+    """Yield a text for each seed without a counterpart in the other variants, which the means leave out.
 
     Args:
-        paired: for each arm the indices of its seeds with a counterpart.
+        paired: for each variant the indices of its seeds with a counterpart.
     """
-    for name, arm, places in zip(names, units, paired, strict=True):
-        for place, label in enumerate(arm.seeds):
+    for name, variant, places in zip(names, units, paired, strict=True):
+        for place, label in enumerate(variant.seeds):
             if place not in places:
                 yield f"left out is {' '.join(map(str, label))} of {name}, {_why(label, names, units)}"
 
 
 def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:
-    broken = [name for name, arm in zip(names, units, strict=True) if label in arm.arm.absent]
-    return f"which broke down in {' and '.join(broken)}" if broken else "which the other arm lacks"
+    broken = [name for name, variant in zip(names, units, strict=True) if label in variant.variant.absent]
+    return f"which broke down in {' and '.join(broken)}" if broken else "which the other variant lacks"
 
 
 def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
     """Yield the limits of an interval over few seeds.
 
     Args:
-        sizes: number of seeds of each arm, all above 0.
+        sizes: number of seeds of each variant, all above 0.
     """
     if max(sizes) == 1:
         yield "one seed, so the interval is that of these models on other samples"
     elif min(sizes) == 1:
-        yield "an arm of one seed is taken to vary over seeds as the others do, which nothing shows"
+        yield "a variant of one seed is taken to vary over seeds as the others do, which nothing shows"
     elif min(sizes) <= FEW_SEEDS:
         yield f"{min(sizes)} seeds are few: where seeds vary, the interval may cover as little as 85 %"
 
@@ -193,7 +193,7 @@ def adjustment_notes(comparison: Comparison) -> list[Note]:
 
 
 def verdict_rows(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) -> list[int]:
-    """Return the places of the rows that a verdict counts: primary scores, but on the data set of a pretraining only
+    """Return the places of the rows that a verdict counts: primary scores, but on the dataset of a pretraining only
     if there are no others.
     """
     primary = [place for place, row in enumerate(rows) if row.primary and row.effect is None]

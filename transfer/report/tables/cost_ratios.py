@@ -1,4 +1,4 @@
-"""What a step of one arm costs beside one of another, measured in turns in one process. Imports no torch.
+"""What a step of one variant costs beside one of another, measured in turns in one process. Imports no torch.
 
 `transfer.doctor.speed_pairs` measures. Wall times of runs are never compared: they say what else the machine did.
 """
@@ -22,7 +22,7 @@ RATIOS = ("training", "forward")
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time of an image in the first arm over that in the second: median and quartiles over rounds A B B A."""
+    """Time of an image in the first variant over that in the second: median and quartiles over rounds A B B A."""
 
     median: float
     low: float
@@ -93,10 +93,10 @@ class CostRatios:
         return self.known.get(key)
 
     def of_matches(self, matches: Iterable[MatchedRuns]) -> list[tuple[str, CostRatio | str]]:
-        """Return (tasks and data sets, cost ratio or why there is none), equal pairs of models once."""
+        """Return (tasks and datasets, cost ratio or why there is none), equal pairs of models once."""
         found: dict[int, tuple[list[str], CostRatio | str]] = {}
         for matched in matches:
-            ratio = self.of(*(runs[0].record for runs in matched.arms))
+            ratio = self.of(*(runs[0].record for runs in matched.variants))
             if ratio is not None:
                 found.setdefault(id(ratio), ([], ratio))[0].append(matched.label)
         return [(", ".join(labels), ratio) for labels, ratio in found.values()]
@@ -112,9 +112,9 @@ def step_images(record: Record) -> int:
     """Return the images that a process sends through the model at once: a micro-batch, or what is scored at once."""
     options = record.options
     identities = options.get("num_identities", 0) * options.get("num_instances", 0)  # of ReID's sampler
-    batch = options.get("batch") or identities
+    batch = options.get("batch_size") or identities
     if record.environment.get("precision") is None or not batch:
-        return int(options.get("eval_batch") or 1)
+        return int(options.get("eval_batch_size") or 1)
     processes = record.environment.get("world_size") or 1
     return max(1, int(batch) // (processes * (options.get("grad_accum_steps") or 1)))
 
@@ -128,9 +128,9 @@ def _model(record: Record) -> list[Any]:
 
 
 def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
-    """Return a row for each pair of models: what a step of the first arm takes, as a multiple of one of the second.
+    """Return a row for each pair of models: what a step of the first variant takes, as a multiple of one of the second.
 
-    Columns: `runs of` (tasks and data sets), `batch`, `training` and `forward` (medians over rounds A B B A), their
+    Columns: `runs of` (tasks and datasets), `batch`, `training` and `forward` (medians over rounds A B B A), their
     quartiles `... low` and `... high`, `rounds`, `measured` (which time) and `device`.
     """
     rows, notes = [], []

@@ -38,7 +38,7 @@ def cost_table(runs: RunSet) -> Table:
     Columns:
         `task dataset backbone pretraining protocol`;
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over seeds with a score, nan without any;
-        `seeds`: number of seeds with a score, as `transfer.records.evidence.Evidence.arm` counts them;
+        `seeds`: number of seeds with a score, as `transfer.records.evidence.Evidence.variant` counts them;
         `broke_down`: number of seeds without a score, including those whose pretraining broke down;
         `gflops`: 10^9 FLOPs of a forward pass of one image, two per multiply-add;
         `params_million`;
@@ -53,7 +53,7 @@ def cost_table(runs: RunSet) -> Table:
         `run`: ids of the runs.
     """
     evidence, grouping = runs.evidence, runs.grouping
-    rows = [_row(group, evidence.arm(group.records), evidence) for group in grouping.groups]
+    rows = [_row(group, evidence.variant(group.records), evidence) for group in grouping.groups]
     for cost in COSTS:
         _mark_front(grouping.groups, rows, cost)
     rows = [row | run_ids(group.records) for row, group in zip(rows, grouping.groups, strict=True)]
@@ -87,10 +87,10 @@ def _feature_notes(records: Sequence[Record]) -> list[Note]:
     return [Note(text) for text in texts]
 
 
-def _row(group: Group, arm: Arm, evidence: Evidence) -> dict[str, Any]:
+def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
     records, first = group.records, group.first
     metric = first.primary
-    scores = arm.values(metric)
+    scores = variant.values(metric)
     mean, deviation = mean_and_deviation(scores)
     done = [record for record in records if not record.training_failed] or records  # a break-down is short
     return {
@@ -100,7 +100,7 @@ def _row(group: Group, arm: Arm, evidence: Evidence) -> dict[str, Any]:
         "score": mean,
         "score_sd": deviation,
         "seeds": len(scores),
-        "broke_down": arm.breakdowns[0],
+        "broke_down": variant.breakdowns[0],
         "gflops": _mean("gflops", done)[0],
         "params_million": _mean("params", done)[0] / 1e6,
         **_hours(done, evidence),

@@ -1,4 +1,4 @@
-"""Means over data sets for tasks whose metrics are declared as averaged. Scores are in percent."""
+"""Means over datasets for tasks whose metrics are declared as averaged. Scores are in percent."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ from transfer.report.tables.scores import standard_error
 from transfer.report.tables.table import Note, Table, is_missing
 
 Key = tuple[str, str]
-"""Digests of a row's protocol, and of the row, both without the data set."""
+"""Digests of a row's protocol, and of the row, both without the dataset."""
 Members = Mapping[str, Record]
-"""Record of a row on each data set, by the name of the data set."""
+"""Record of a row on each dataset, by the name of the dataset."""
 
 
 def over_datasets(runs: RunSet) -> Table:
-    """Return the unweighted mean over data sets of runs that differ in nothing else.
+    """Return the unweighted mean over datasets of runs that differ in nothing else.
 
     There is one row per backbone, seed and set of options; of seeds without effect the first alone. The mean is over
-    the data sets that all rows of its protocol have; a note names them, and those that are left out. Of several records
-    of a data set (it was stored in another format, or repaired) the latest counts. Where the run of a data set broke
-    down there is no mean, and `data sets` has the number of breakdowns. The standard error of the mean takes the
-    errors of the data sets as independent.
+    the datasets that all rows of its protocol have; a note names them, and those that are left out. Of several records
+    of a dataset (it was stored in another format, or repaired) the latest counts. Where the run of a dataset broke
+    down there is no mean, and `datasets` has the number of breakdowns. The standard error of the mean takes the
+    errors of the datasets as independent.
     """
     members = _by_row(runs.records)
     several = {key: of_name for key, of_name in members.items() if len(of_name) > 1}
@@ -48,7 +48,7 @@ def over_datasets(runs: RunSet) -> Table:
 
 
 def _by_row(records: Sequence[Record]) -> dict[Key, dict[str, Record]]:
-    """Return the latest record of each row and data set."""
+    """Return the latest record of each row and dataset."""
     members: dict[Key, dict[str, Record]] = {}
     for record in sorted(records, key=lambda record: (str(record.environment.get("started") or ""), -record.seed)):
         if any(metric.get("averaged") for metric in record.metrics.values()):
@@ -57,7 +57,7 @@ def _by_row(records: Sequence[Record]) -> dict[Key, dict[str, Record]]:
 
 
 def _common(members: Mapping[Key, Members]) -> dict[str, list[str]]:
-    """Return for each protocol the names of the data sets that all of its rows have, sorted."""
+    """Return for each protocol the names of the datasets that all of its rows have, sorted."""
     common: dict[str, set[str]] = {}
     for (key, _), of_name in members.items():
         common[key] = common.get(key, {*of_name}) & {*of_name}
@@ -65,7 +65,7 @@ def _common(members: Mapping[Key, Members]) -> dict[str, list[str]]:
 
 
 def _notes(members: Mapping[Key, Members], common: Mapping[str, Sequence[str]]) -> list[Note]:
-    """Return the notes on the data sets in the means, and on those left out."""
+    """Return the notes on the datasets in the means, and on those left out."""
     over = [f"means are over {', '.join(names)}" for names in {*map(tuple, common.values())} if names]
     alone = [name for (key, _), of_name in members.items() if len(of_name) == 1 and key in common for name in of_name]
     lacking = [
@@ -80,18 +80,18 @@ def _row(members: Sequence[Record], first: Record, group: Group, runs: RunSet, n
     """Return a row.
 
     Args:
-        members: records of the data sets in common.
+        members: records of the datasets in common.
         first: any record of the row, in `members` or not.
-        names: names of the data sets, where rows differ in them.
+        names: names of the datasets, where rows differ in them.
     """
     broken, lost = sum(record.training_failed for record in members), len(runs.evidence.lost(members))
     parent = pretraining(first, runs.exports)
     row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
     row |= {"protocol": group.protocol, "pretraining seed": parent.seed if parent else None, "seed": first.seed}
     if len(members) < 2:
-        return row | {"data sets": DatasetMean(len(members), names=tuple(names))}
+        return row | {"datasets": DatasetMean(len(members), names=tuple(names))}
     own_marks = tuple(marks(members, runs.exports))
-    row["data sets"] = DatasetMean(len(members), own_marks, broken, lost, tuple(names))
+    row["datasets"] = DatasetMean(len(members), own_marks, broken, lost, tuple(names))
     for name in first.scores if not broken else ():
         if all(name in record.scores for record in members):
             row[name] = 100 * sum(record.scores[name] for record in members) / len(members)

@@ -60,7 +60,7 @@ def standard_error(record: Record, name: str) -> float | None:
 
 
 def few_image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
-    """Return a note for each data set and number of shots that some of its classes cannot give.
+    """Return a note for each dataset and number of shots that some of its classes cannot give.
 
     Args:
         records_of_rows: the runs behind each row of the table.

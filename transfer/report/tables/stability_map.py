@@ -79,7 +79,7 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
         `chance`: score of guessing in percent, where it is known;
         `last_loss`: mean over the runs of the last finite loss in their histories;
         `outcome`: see `commonest`; `score_at_chance` where trainings completed with a score that is not above chance;
-        `seeds`: number of seeds, as `transfer.records.evidence.Evidence.arm` counts them;
+        `seeds`: number of seeds, as `transfer.records.evidence.Evidence.variant` counts them;
         `outcomes`: how many seeds ended in each way, and how many have no run, since their pretraining broke down; if
         an axis is a field of that pretraining these count as seeds of the cell instead;
         `broke down`: number of the seeds judged that broke down or are at chance, with the 95 % Wilson interval;
@@ -107,9 +107,9 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
     of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
     rows, endings = [], {}
     for group in grouping.groups:
-        for values, arm in _cells(group, names, runs.evidence, of_before):
-            ended = _endings(arm, of_before)
-            rows.append(_row(group, names, values, arm, ended, runs.folders))
+        for values, variant in _cells(group, names, runs.evidence, of_before):
+            ended = _endings(variant, of_before)
+            rows.append(_row(group, names, values, variant, ended, runs.folders))
             endings[rows[-1][RUN]] = ended
     rows.sort(key=lambda row: [order(_sortable(row[name])) for name in (*PANEL, *by, y, x)])
     notes = grouping_notes(grouping) + _notes(rows, len(runs) - len(placed), (x, y)) + unjudged_note(placed)
@@ -140,37 +140,39 @@ def _row(
     group: Group,
     names: Sequence[str],
     values: Sequence[Any],
-    arm: Arm,
+    variant: Arm,
     endings: Mapping[Unit, str],
     folders: Mapping[str, Path],
 ) -> Row:
     shown = [_displayed(group.first, name, value) for name, value in zip(names, values, strict=True)]
     panel: Row = {"task": group.first.task, **group_cells(group)}
     axes = dict(zip([*names[2:], *names[:2]], [*shown[2:], *shown[:2]], strict=True))
-    return panel | axes | _score(arm, folders) | _counts(arm, endings) | run_ids(arm.records)
+    return panel | axes | _score(variant, folders) | _counts(variant, endings) | run_ids(variant.records)
 
 
 def _cells(
     group: Group, names: Sequence[str], evidence: Evidence, of_before: bool
 ) -> Iterator[tuple[tuple[Any, ...], Arm]]:
-    """Yield the values of the fields and the arm of each cell of a group.
+    """Yield the values of the fields and the variant of each cell of a group.
 
     Seeds are labelled over the whole group, or within a cell if the cells differ in their pretraining.
     """
-    whole = evidence.arm(group.records)
+    whole = evidence.variant(group.records)
     cells: dict[tuple[Any, ...], tuple[list[Record], list[Unit]]] = {}
     for record, label in zip(whole.records, whole.labels, strict=True):
         records, labels = cells.setdefault(tuple(value_of(record, name, evidence.exports) for name in names), ([], []))
         records.append(record)
         labels.append(label)
     for values, (records, labels) in cells.items():
-        yield values, evidence.arm(records) if of_before else Arm(records, labels, whole.lost, whole.lost_labels)
+        yield values, evidence.variant(records) if of_before else Arm(records, labels, whole.lost, whole.lost_labels)
 
 
-def _endings(arm: Arm, lost: bool) -> dict[Unit, str]:
+def _endings(variant: Arm, lost: bool) -> dict[Unit, str]:
     """Return how each seed ended, with `lost` also those whose pretraining broke down."""
     endings: dict[Unit, list[str]] = {}
-    for record, label in zip(arm.records + arm.lost * lost, arm.labels + arm.lost_labels * lost, strict=True):
+    for record, label in zip(
+        variant.records + variant.lost * lost, variant.labels + variant.lost_labels * lost, strict=True
+    ):
         endings.setdefault(label, []).append(ending(record))
     return {label: commonest(of_label) for label, of_label in endings.items()}
 
@@ -195,10 +197,10 @@ def _displayed(record: Record, name: str, value: Any) -> Any:
     return f"{Path(str(record.backbone[name])).name} {str(value).removeprefix('sha256:')[:8]}"
 
 
-def _counts(arm: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
+def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     counts = Counter(endings.values())
     judged = counts.total() - counts["not_judged"]
-    lost = [record for record, label in zip(arm.lost, arm.lost_labels, strict=True) if label not in endings]
+    lost = [record for record, label in zip(variant.lost, variant.lost_labels, strict=True) if label not in endings]
     return {
         "outcome": commonest(endings.values()),
         "seeds": len(endings),
@@ -207,10 +209,10 @@ def _counts(arm: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     }
 
 
-def _score(arm: Arm, folders: Mapping[str, Path]) -> dict[str, Any]:
-    first, metric = arm.records[0], arm.records[0].primary
-    scores, guessing, scale = arm.values(metric), chance(first, metric, first.metrics), first.scale(metric)
-    last = [last_values(folders[record.run_id]) for record in arm.records if record.run_id in folders]
+def _score(variant: Arm, folders: Mapping[str, Path]) -> dict[str, Any]:
+    first, metric = variant.records[0], variant.records[0].primary
+    scores, guessing, scale = variant.values(metric), chance(first, metric, first.metrics), first.scale(metric)
+    last = [last_values(folders[record.run_id]) for record in variant.records if record.run_id in folders]
     mean, deviation = mean_and_deviation(scores or [scale * values[metric] for values in last if metric in values])
     level = scale * guessing if guessing else None
     loss, _ = mean_and_deviation([values["loss"] for values in last if "loss" in values])

@@ -1,4 +1,4 @@
-"""Sentences of verdicts: on two arms, on effects, and on published numbers, with numbers as tables print them.
+"""Sentences of verdicts: on two variants, on effects, and on published numbers, with numbers as tables print them.
 
 The cells of tables hold the verdicts as values.
 """
@@ -17,7 +17,9 @@ def verdict_text(verdict: Verdict) -> str:
     sentence = _conclusion(verdict)
     if not verdict.breakdowns:
         return sentence
-    broken = ", ".join(f"{arm.arm} {arm.broken} of {arm.of}" for arm in verdict.breakdowns if arm.broken)
+    broken = ", ".join(
+        f"{variant.variant} {variant.broken} of {variant.of}" for variant in verdict.breakdowns if variant.broken
+    )
     sentence = f"{sentence}; of survivors alone: broke down {broken}"
     if (counted := verdict.counted) is None:
         return sentence

@@ -53,9 +53,9 @@ class SweepJob:
         outputs: dict[str, Any] = {"out": out / "runs", "result_file": result_file(out, self.name)}
         if self.step.kind == "pretrain":
             # the folder is the sweep's own, so weights of this name there were trained on other data
-            outputs |= {"name": self.name, "weights_to": out / "weights", "replace": True}
+            outputs |= {"name": self.name, "export_dir": out / "weights", "replace": True}
         else:
-            outputs |= {"features": out / "features"}
+            outputs |= {"feature_cache": out / "features"}
         if self.parent is not None:
             outputs |= {"weights": out / "weights" / self.parent.name}
         module = "transfer.pretrain" if self.step.kind == "pretrain" else "transfer.run"
@@ -99,7 +99,7 @@ def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
 
 
 def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
-    """Yield a job for each backbone, data set, seed and combination of the grid."""
+    """Yield a job for each backbone, dataset, seed and combination of the grid."""
     inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
     if parent and parent.options.get("smoke") and "smoke" not in step.options:
         inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
@@ -134,7 +134,7 @@ def make_job(
     parent: SweepJob | None,
     label: str,
 ) -> SweepJob:
-    """Return a job with the unique name `<step>-<data set>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
+    """Return a job with the unique name `<step>-<dataset>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
     flags = _flags({name: options[name] for name in sorted(options)})
     content = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
     arguments = (step.recipe, backbone, dataset, *flags)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # options that the runner sets, so that a sweep cannot
-RESERVED = ("backbone", "dataset", "seeds", "out", "name", "weights_to", "result_file", "config", "dry_run", "replace")
+RESERVED = ("backbone", "dataset", "seeds", "out", "name", "export_dir", "result_file", "config", "dry_run", "replace")
 
 
 @dataclass(frozen=True)

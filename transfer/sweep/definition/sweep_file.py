@@ -47,10 +47,10 @@ KEYS = (
     "search",
     "vary",
 )
-REPORT_KEYS = ("compare", "map", "by", "interaction", "cost")
+REPORT_KEYS = ("compare", "heatmap", "by", "interaction", "cost")
 EXAMPLES = {
     "compare": ("stem=conv", "stem=patchify"),
-    "map": ("lr", "warmup_epochs"),
+    "heatmap": ("lr", "warmup_epochs"),
     "interaction": ("stem", "attention"),
 }
 SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
@@ -188,7 +188,7 @@ def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:
     pairs = as_list(parts.get("compare"))
     pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
     given = {key: value for key, value in parts.items() if value is not None} | {"compare": pairs}
-    once = [(key, given[key]) for key in ("map", "interaction") if key in given]
+    once = [(key, given[key]) for key in ("heatmap", "interaction") if key in given]
     for key, values in [*(("compare", pair) for pair in pairs), *once]:
         if not (isinstance(values, list) and len(values) == 2):
             raise UsageError(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")

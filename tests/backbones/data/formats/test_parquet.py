@@ -142,7 +142,7 @@ def test_rows_name_files(tmp_path, monkeypatch, form):
     assert [data.train.encoded(index) for index in range(3)] == [encoded(5, number) for number in (2, 0, 1)]
     assert data.train.labels.tolist() == [1, 0, 1]
     (root / "im" / "0.jpg").unlink()
-    with pytest.raises(UserError, match=r"1 file\(s\) of the data set cannot be opened:\s+.*0\.jpg"):
+    with pytest.raises(UserError, match=r"1 file\(s\) of the dataset cannot be opened:\s+.*0\.jpg"):
         opened(root)
 
 
@@ -213,7 +213,7 @@ def test_what_is_wrong_with_files_is_named(root, tmp_path):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub cache that holds one revision of one data set."""
+    """A hub cache that holds one revision of one dataset."""
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))

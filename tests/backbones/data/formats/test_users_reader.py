@@ -1,4 +1,4 @@
-"""Readers of data sets in the user's own files: that of the guide, each kind of data set, and faults in such files."""
+"""Readers of datasets in the user's own files: that of the guide, each kind of dataset, and faults in such files."""
 
 from pathlib import Path
 from typing import Any
@@ -27,21 +27,21 @@ FLAGS += ["--k", "5", "--other-k", "--dataset", "my_data.yaml"]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the user's with the reader and the YAML of the guide, and 60 noisy images of three colours."""
+    """A folder of the user's with the reader and the YAML of the guide, and 60 noisy images of three colors."""
     for name in ("my_reader.py", "my_data.yaml"):
         (tmp_path / name).write_text(FILES[name])
     (tmp_path / "shapes").mkdir()
     rng = np.random.default_rng(0)
-    for name, colour in COLOURS.items():
+    for name, color in COLOURS.items():
         for number in range(20):
-            pixels = np.clip(np.array(colour) + rng.normal(0, 30, (32, 32, 3)), 0, 255).astype(np.uint8)
+            pixels = np.clip(np.array(color) + rng.normal(0, 30, (32, 32, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "shapes" / f"{name}_{number:04}.png")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def opened() -> ClassificationData:
-    """The data set of the user's, as a run opens it."""
+    """The dataset of the user's, as a run opens it."""
     return open_classification(resolve_dataset("my_data.yaml"), None)
 
 
@@ -111,7 +111,7 @@ def test_objects_are_read(folder: Path) -> None:
         ("return rows", "return 3", "returned 3; wanted: a dict with 'train', 'val' or both"),
         ("(path, name))", "path)", "my_reader.py:read returned the row PosixPath("),
         ("(path, name)", "(root / 'gone.png', name)", "image(s) listed more than once"),
-        ("(path, name)", "(root.parent / path.name, name)", "lies outside {folder}/shapes, the `root` of the data set"),
+        ("(path, name)", "(root.parent / path.name, name)", "lies outside {folder}/shapes, the `root` of the dataset"),
     ],
 )
 def test_a_mistake_is_one_line(

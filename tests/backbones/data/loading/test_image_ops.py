@@ -85,7 +85,7 @@ def test_a_scored_view_is_that_of_pil(kind):
 
 @pytest.mark.parametrize("content", [encoded(picture())[:-200], b"\xff\xd8 no image", b"", b"text"])
 def test_damaged_files_give_the_error_of_pil(content):
-    with pytest.raises(UserError, match=r"cat\.jpg.*--skip-unreadable") as slow:
+    with pytest.raises(UserError, match=r"cat\.jpg.*--drop-corrupt") as slow:
         read_image(io.BytesIO(content), name="cat.jpg")
     with pytest.raises(UserError) as fast:
         read_pixels(content, name="cat.jpg")
@@ -101,8 +101,8 @@ COLOURS = {
 }
 
 
-@pytest.mark.parametrize("colours", COLOURS)
-def test_draws_and_views_are_those_of_pil(colours):
+@pytest.mark.parametrize("colors", COLOURS)
+def test_draws_and_views_are_those_of_pil(colors):
     """After a view of either path every generator stands at the same place, and most pixels are equal within a level;
     what moves pixels by parts of one interpolates a little differently.
     """
@@ -111,7 +111,7 @@ def test_draws_and_views_are_those_of_pil(colours):
         views, states = [], []
         for ops, source in (("pil", image), ("fast", to_pixels(image))):
             with seeded(key):
-                view = train_transform(48, options(image_ops=ops, **COLOURS[colours]), MEAN, STD)(source)
+                view = train_transform(48, options(image_ops=ops, **COLOURS[colors]), MEAN, STD)(source)
                 states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
             views.append(view.int())
         assert states[0] == states[1]
@@ -125,7 +125,7 @@ def smooth_picture():
 
 
 def test_multicrop_has_the_crops_of_pil():
-    """Ten crops of pixels decoded once: the same boxes, colours and blurs as PIL's."""
+    """Ten crops of pixels decoded once: the same boxes, colors and blurs as PIL's."""
     image, arguments = smooth_picture(), (56, (0.4, 1.0), 24, (0.05, 0.4), 8)
     differences = []
     for key in range(10):

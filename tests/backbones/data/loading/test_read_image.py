@@ -56,8 +56,8 @@ def pil_image(mode):
     if dtype := {"I": "<i4", "I;16": "<u2", "I;16B": ">u2", "F": "<f4"}.get(mode):
         deep = (GREY * np.float32(1 / 255 if mode == "F" else 257)).astype(dtype)
         return Image.frombytes(mode, (32, 24), deep.tobytes()), np.dstack([GREY] * 3)
-    colour = Image.fromarray(COLOUR)
-    image = colour.convert("P").convert(mode) if mode == "PA" else colour.convert(mode)
+    color = Image.fromarray(COLOUR)
+    image = color.convert("P").convert(mode) if mode == "PA" else color.convert(mode)
     if mode in ("LA", "RGBA", "PA"):
         image.putalpha(Image.fromarray(255 - GREY))
     return image, None if mode == "LAB" else np.asarray(image.convert("RGB"))
@@ -148,7 +148,7 @@ def test_every_kind_of_pixels_of_tifffile(dtype):
 def test_a_refusal_names_file_mode_and_range(tmp_path, pixels, said):
     path = tmp_path / "cat.tif"
     tifffile.imwrite(path, pixels)
-    with pytest.raises(UserError, match=rf"{path}: cannot be read as an image {said}.*--skip-unreadable"):
+    with pytest.raises(UserError, match=rf"{path}: cannot be read as an image {said}.*--drop-corrupt"):
         read_image(str(path))
 
 

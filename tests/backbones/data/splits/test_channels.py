@@ -56,7 +56,7 @@ def test_images_that_differ_in_their_fourth_channel_are_different(split: FileSpl
 
 @pytest.mark.parametrize("channels", [1, 4, 5])
 @pytest.mark.parametrize("image_ops", ["pil", "fast"])
-def test_augmentation_is_without_colours(channels: int, image_ops: str, tmp_path: Path) -> None:
+def test_augmentation_is_without_colors(channels: int, image_ops: str, tmp_path: Path) -> None:
     """What is the same in every pixel stays so, in whichever operations the recipe has."""
     bands = np.arange(40, 40 + 10 * channels, 10).astype(np.uint8)
     np.save(tmp_path / "a.npy", np.broadcast_to(bands, (32, 32, channels)))
@@ -64,7 +64,7 @@ def test_augmentation_is_without_colours(channels: int, image_ops: str, tmp_path
     split.read_channels(channels)
     mean, std = (0.5,) * channels, (0.1,) * channels
     recipe = options(augment="timm", auto_augment="rand-m9-mstd0.5", color_jitter=0.4, erase=0.0, image_ops=image_ops)
-    crops = MultiCrop(SIDE, (0.3, 1.0), 16, (0.1, 0.3), 2, image_ops="fast", colours=False)
+    crops = MultiCrop(SIDE, (0.3, 1.0), 16, (0.1, 0.3), 2, image_ops="fast", colors=False)
     reid = ReidTrainTransform((SIDE, SIDE), pad=0, erase=0.0, mean=mean, std=std)
     for number in range(5):
         views = [
@@ -89,10 +89,12 @@ def test_what_cannot_be_read(split: FileSplit, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.png: 5 channels, for a backbone of 4: give --in-chans 5"):
         arrays.read_pixels(0)
     arrays.read_channels(5)
-    with pytest.raises(UsageError, match="SquashCrop is of PIL images, not of arrays of 5 channels; give --view fast"):
+    with pytest.raises(
+        UsageError, match="SquashCrop is of PIL images, not of arrays of 5 channels; give --resize-mode fast"
+    ):
         SplitDataset(arrays, eval_transform(4, 4, view="squash"))[0]
     for wrong in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 5)), None):
         with pytest.raises(UserError, match=r"a\.png: `decode` gives .*; wanted: \[H, W, C\], uint8, or float32"):
             ArraySplit.of(split, lambda path, wrong=wrong: wrong, "").decoded(0)
-    with pytest.raises(UserError, match=r"a\.png: `decode` of the data set's reader: ValueError: invalid"):
+    with pytest.raises(UserError, match=r"a\.png: `decode` of the dataset's reader: ValueError: invalid"):
         ArraySplit.of(split, lambda path: int("no"), "").decoded(0)

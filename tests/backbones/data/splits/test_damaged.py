@@ -58,7 +58,7 @@ def test_a_damaged_image_is_replaced_by_the_next_readable_one(
 def test_one_more_than_the_limit_is_an_error(dataset: Callable[[int], SplitDataset]) -> None:
     data = dataset(2)
     assert int(data[2][1]) == int(data[3][1]) == int(data[2][1]) == 4
-    with pytest.raises(UserError, match=r"11\.png.*2 others were replaced, and --skip-corrupt allows 2"):
+    with pytest.raises(UserError, match=r"11\.png.*2 others were replaced, and --max-replaced allows 2"):
         data[11]
     with pytest.raises(UserError, match=r"02\.png: cannot be read"):
         dataset(0)[2]
@@ -74,8 +74,10 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             draw(tmp_path / "set" / split / label, 12, (5,) if (split, label) == ("train", "bee") else ())
     (tmp_path / "mine.yaml").write_text("format: image_folder\nroot: set\n")
     monkeypatch.chdir(tmp_path)
-    words = "cifar_deit --backbone tiny --smoke --dataset mine.yaml --batch 8 --epochs 1 --warmup-epochs 0 --workers 1"
-    return [*words.split(), *["--weights-to", "weights", "--skip-corrupt", "1", "--checkpoint-seconds", "0"]]
+    words = (
+        "cifar_deit --backbone tiny --smoke --dataset mine.yaml --batch-size 8 --epochs 1 --warmup-epochs 0 --workers 1"
+    )
+    return [*words.split(), *["--export-dir", "weights", "--max-replaced", "1", "--checkpoint-seconds", "0"]]
 
 
 @pytest.mark.parametrize(

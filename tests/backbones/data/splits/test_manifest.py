@@ -1,4 +1,4 @@
-"""The files of a data set: each is read once, and one that has changed since is named when a run ends."""
+"""The files of a dataset: each is read once, and one that has changed since is named when a run ends."""
 
 import hashlib
 import os

@@ -38,7 +38,7 @@ def draw_box(rng, big=1.0):
 
 
 def drawn(seed, *, images=12, categories=(1, 3, 7, 18), crowded=False):
-    """A data set and results: near hits, doubles, misses, tied scores, crowds, empty images, an empty category."""
+    """A dataset and results: near hits, doubles, misses, tied scores, crowds, empty images, an empty category."""
     rng = np.random.default_rng(seed)
     objects, results = [], []
     for image in range(images):

@@ -48,7 +48,7 @@ def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_
     comparison = compared(runs, "stem=conv", "stem=patchify")
     plot = forest_plot(comparison, RunSet.of(runs))
     assert plot is not None
-    assert COLOURS[1] in plot.svg, "the second arm is better"
+    assert COLOURS[1] in plot.svg, "the second variant is better"
     (drawn,) = csv.DictReader(io.StringIO(plot.csv))
     assert float(drawn["difference"]) > 0, "the CSV keeps the table's sign"
     assert drawn["verdict"] == "b better"

@@ -35,7 +35,7 @@ def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
 def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
     plot = heat_map(stability_rows())
     found, text = cells(plot), words(plot)
-    assert found["0-0-0"] == found["1-0-0"], "equal scores, equal colours"
+    assert found["0-0-0"] == found["1-0-0"], "equal scores, equal colors"
     assert len({found[f"1-{column}-{row}"] for column in range(3) for row in range(2)}) == 6
     assert text.count("1 of 3 broke") == 1
     assert text.count("50.0") == 1

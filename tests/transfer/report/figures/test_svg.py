@@ -1,4 +1,4 @@
-"""What holds of every drawing: hostile names, the user's style, the page's colours."""
+"""What holds of every drawing: hostile names, the user's style, the page's colors."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -39,7 +39,7 @@ def test_equal_rows_give_equal_bytes_whatever_the_users_style(tmp_path: Path) ->
     assert first == second
 
 
-def test_drawings_take_the_pages_colour_and_set_no_rules_for_it(tmp_path: Path) -> None:
+def test_drawings_take_the_pages_color_and_set_no_rules_for_it(tmp_path: Path) -> None:
     write_history(tmp_path, [3.0, 2.0])
     plots = all_plots(tmp_path, ["name"])
     for plot in plots:

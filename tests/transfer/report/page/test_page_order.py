@@ -10,9 +10,9 @@ from tests.transfer.report.page.browser import Browser
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.answer.sentences import answer
 from transfer.report.page.html import page
 from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.summary.sentences import answer
 
 COST = {"gflops": 4.0, "images_per_second": 100.0, "params": 5e6, "device_hours": 0.5}
 
@@ -37,7 +37,7 @@ def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
         "stem=conv against stem=patchify",
     ]
     assert [title for title, folded in found if folded][:2] == [
-        "Where arms differ most: knn top1 on toy_market, stem conv against stem patchify",
+        "Where variants differ most: knn top1 on toy_market, stem conv against stem patchify",
         "knn",
     ]
 

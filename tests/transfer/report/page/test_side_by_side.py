@@ -1,4 +1,4 @@
-"""Both arms' ranked lists and detections side by side: the right queries, the right arm, with and without pictures."""
+"""Ranked lists and detections of both variants side by side: the right queries and variant."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from tests.transfer.report.reid_runs import IDENTITIES, reid_run
 from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.answer.differing_samples import differing_samples
 from transfer.report.page.html import page
 from transfer.report.page.side_by_side import EACH_WAY, side_by_side
+from transfer.report.summary.differing_samples import differing_samples
 from transfer.report.tables.comparison import compared
 
 

@@ -85,9 +85,9 @@ def test_differences_of_the_training_behind_a_cell_are_named_with_its_step(tmp_p
 def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
     cell = cell_of("1", BASELINE, "deit")
     row = next(row for row in table_of("scaled_relu", "1").rows if row.label == BASELINE)
-    named_elsewhere = {"method", "dataset", "pos_resample", "precision", "eval_precision"}
+    named_elsewhere = {"method", "dataset", "pos_embed_interp", "precision", "eval_precision"}
     recipe = set(read_yaml(CONFIGS / "pretrain" / "deit.yaml")) - named_elsewhere
-    assert {"erase", "batch", "epochs"} <= recipe & set(protocol(run_of(cell, tmp_path / "as it is", 798).record))
+    assert {"erase", "batch_size", "epochs"} <= recipe & set(protocol(run_of(cell, tmp_path / "as it is", 798).record))
     for name in recipe:
         run = run_of(cell, tmp_path / name, changed={name: 9.25})
         found = Matcher(full("scaled_relu_table1"), read_paper("scaled_relu"), {}, [run.record]).matches(
@@ -103,7 +103,7 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("depth", 11), ("attention", "relu"), ("patch", 8), ("pos_resample", "antialias")],
+    [("depth", 11), ("attention", "relu"), ("patch", 8), ("pos_embed_interp", "antialias")],
 )
 def test_every_part_of_the_backbone_counts(tmp_path: Path, name: str, value: Any) -> None:
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)

@@ -67,7 +67,7 @@ def test_breakdowns_meet_published_crashes_in_each_reading(tmp_path: Path) -> No
 
 
 def test_many_reasons_stand_in_a_note(tmp_path: Path) -> None:
-    changed = {"epochs": 5, "batch": 64, "size": 32, "erase": 0.5, "clip_grad": 1.0}
+    changed = {"epochs": 5, "batch_size": 64, "size": 32, "erase": 0.5, "clip_grad": 1.0}
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, smoke=True, changed=changed)
     lines, notes = shown_table([run], "scaled_relu", "1")
     assert [line["not comparable because"] for line in lines if line["row"] == BASELINE] == ["smoke; 5 options: a"]

@@ -1,4 +1,4 @@
-"""Tables for a terminal: never wider than asked for, nothing lost without a word, colours on terminals alone."""
+"""Tables for a terminal: never wider than asked for, nothing lost without a word, colors on terminals alone."""
 
 import random
 import re
@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from transfer.report.render.terminal import WIDTH, shows_colours, terminal
+from transfer.report.render.terminal import WIDTH, shows_colors, terminal
 from transfer.report.tables.table import RUN, Column, Note, Table
 from transfer.statistics.verdicts import Kind, Verdict
 
@@ -68,14 +68,14 @@ def test_runs_are_named_in_full_below_where_their_column_is_short() -> None:
     assert f"Runs: {' '.join(ids)}" in shown
 
 
-def test_colours_stand_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colors_stand_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table.from_rows([{"verdict": Verdict(kind)} for kind in (Kind.A_BETTER, Kind.CANNOT_TELL)])
-    plain, coloured = terminal(table), terminal(table, colour=True)
+    plain, colored = terminal(table), terminal(table, color=True)
     assert "\x1b" not in plain
-    assert "\x1b[32ma better" in coloured
-    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
+    assert "\x1b[32ma better" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
     for is_terminal, no_color, term in product((True, False), ("", "1"), ("xterm", "dumb")):
         monkeypatch.setattr("sys.stdout.isatty", lambda shown=is_terminal: shown, raising=False)
         monkeypatch.setenv("NO_COLOR", no_color)  # an empty value counts as none (no-color.org)
         monkeypatch.setenv("TERM", term)
-        assert shows_colours() == (is_terminal and not no_color and term == "xterm")
+        assert shows_colors() == (is_terminal and not no_color and term == "xterm")

@@ -153,7 +153,7 @@ def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     table = compare(runs, "stem=conv", "stem=patchify")
     assert len(table) == 2
     assert "1 run of 'stem=conv' in no row, 1 of which broke down" in notes(table)
-    # what chooses the arms may differ
+    # what chooses the variants may differ
     chosen = compare(runs[1:3], "lr=2e-1", "lr=0.1")
     assert row(chosen, score="top1")["verdict"] == "cannot tell; no difference on any sample"
 
@@ -167,8 +167,8 @@ def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) 
     assert differences[0] < 15 < differences[1]
     by_attention = compare(runs, "attention=softmax", "attention=relu")
     assert by_attention["stem"][::2] == ["conv", "patchify"]
-    assert "besides, the arms have qk_norm no against qk_norm yes" in notes(by_attention)
-    assert "the arms differ in attention, qk_norm" in notes(by_attention)
+    assert "besides, the variants have qk_norm no against qk_norm yes" in notes(by_attention)
+    assert "the variants differ in attention, qk_norm" in notes(by_attention)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_the_smallest_detectable_difference_is_that_of_the_corrected_level(tmp_p
     (verdict,) = [one["verdict"] for one in table.rows if one["dataset"] == "toy_market"]
     assert verdict.smallest is not None
     assert line["difference"] < 100 * verdict.smallest
-    one = Estimate(0.0, -1.0, 1.0, error=0.5, freedom=9, clusters=40)
+    one = Estimate(0.0, -1.0, 1.0, stderr=0.5, df=9, clusters=40)
     assert one.smallest_difference(tests=5) == pytest.approx(replace(one, level=0.99).smallest_difference())
     assert verdict_of(one, tests=5) != verdict_of(one)
 

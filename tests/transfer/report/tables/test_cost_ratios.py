@@ -18,7 +18,7 @@ MEASURED = CostRatio(
 
 def swept(root: Path) -> tuple[list[Record], list[tuple[Record, Record]]]:
     """The runs of two stems in the folder of a sweep whose costs were measured, and what was measured."""
-    arms = [
+    variants = [
         [reid_run(root / "runs", stem=stem, signal=2, seed=seed, smoke=True, backbone=backbone) for seed in (0, 1)]
         for stem in ("conv", "patchify")
         for backbone in [resolve("tiny", stem=stem, weights="random").as_dict()]
@@ -30,7 +30,7 @@ def swept(root: Path) -> tuple[list[Record], list[tuple[Record, Record]]]:
         return MEASURED
 
     ratios = CostRatios(measure)
-    a, b = ([run.record for run in arm] for arm in arms)
+    a, b = ([run.record for run in variant] for variant in variants)
     assert ratios.of(a[0], b[0]) == ratios.of(a[1], b[0]) == MEASURED
     assert ratios.of(a[0], a[1]) is None, "the same model"
     ratios.write(root)
@@ -72,9 +72,9 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("options", "environment", "images"),
     [
-        ({"batch": 64, "grad_accum_steps": 2}, {"precision": "bf16", "world_size": 4}, 8),
+        ({"batch_size": 64, "grad_accum_steps": 2}, {"precision": "bf16", "world_size": 4}, 8),
         ({"num_identities": 16, "num_instances": 4}, {"precision": "fp32"}, 64),
-        ({"batch": 64, "eval_batch": 250}, {"precision": None}, 250),
+        ({"batch_size": 64, "eval_batch_size": 250}, {"precision": None}, 250),
     ],
 )
 def test_a_step_has_the_images_of_a_micro_batch(

@@ -91,7 +91,7 @@ def test_markdown_has_the_form_of_tabulate_and_nothing_leaves_its_cell() -> None
 
 
 def probes(*scores: float | None, **given: Any) -> list[Record]:
-    """Few-shot records of several data sets."""
+    """Few-shot records of several datasets."""
     found = []
     for number, score in enumerate(scores):
         run_key = RunKey({**CONTENT, "dataset": {"name": f"set{number}"}, **given})
@@ -112,7 +112,7 @@ def probes(*scores: float | None, **given: Any) -> list[Record]:
 
 def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
     (row,) = over_datasets_of(probes(0.2, 0.4, 0.9)).rows
-    assert row["data sets"] == DatasetMean(3)
+    assert row["datasets"] == DatasetMean(3)
     assert row["accuracy_10shot"] == pytest.approx(50.0)
     assert row["accuracy_1shot"] == pytest.approx(25.0)
     assert row["accuracy_10shot se"] == pytest.approx(100 * np.sqrt(3 * 0.03**2) / 3)
@@ -131,7 +131,7 @@ def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
     rows = over_datasets_of(records, [*records, *parents])
     assert len({(row["pretraining"], row["pretraining seed"], row["protocol"]) for row in rows.rows}) == 6
     assert said(rows) == ["protocol a: lr 1", "protocol b: lr 2", "means are over one, two"]
-    assert texts(rows, "data sets").count("mean of 2 (pretraining smoke)") == 2
+    assert texts(rows, "datasets").count("mean of 2 (pretraining smoke)") == 2
 
 
 def test_the_tables_of_a_report_are_one_table_for_programs() -> None:

@@ -10,8 +10,8 @@ from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import map_of, said
 from transfer.records.record import Record
-from transfer.report.answer.stability import map_sentence
 from transfer.report.render.terminal import WIDTH, terminal
+from transfer.report.summary.stability import map_sentence
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import BreakdownRate, Violation
 from transfer.report.tables.largest_stable import largest_stable

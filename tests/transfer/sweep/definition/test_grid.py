@@ -85,7 +85,7 @@ def test_an_axis_of_several_options_varies_them_together(tmp_path: Path) -> None
     grid = {"attention, qk_norm": [["softmax", False], ["softmax", True], ["relu", True]], "stem": ["patchify", "conv"]}
     jobs = [job for job in jobs_of(tmp_path, changed("steps.pretrain.grid", grid)) if job.step.name == "pretrain"]
     said = [(value(job, "--attention"), value(job, "--qk-norm"), value(job, "--stem")) for job in jobs]
-    arms = [("softmax", "False"), ("softmax", "True"), ("relu", "True")]
-    assert said == [(*arm, stem) for arm in arms for stem in ("patchify", "conv")]
+    variants = [("softmax", "False"), ("softmax", "True"), ("relu", "True")]
+    assert said == [(*variant, stem) for variant in variants for stem in ("patchify", "conv")]
     assert len({job.name for job in jobs}) == 6
     assert all("relu-True" in job.name for job in jobs if job.options["attention"] == "relu")

@@ -1,4 +1,4 @@
-"""Which arms a page compares by itself."""
+"""Which variants a page compares by itself."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.transfer.records.recorded import made
 from transfer.records.run_set import RunSet
-from transfer.report.answer.arms import MOST_RUNS, arms_to_compare, why_no_arms
+from transfer.report.summary.variants import MOST_RUNS, arms_to_compare, why_no_arms
 
 
 def runs(*given: dict[str, Any]) -> RunSet:
@@ -46,5 +46,5 @@ def test_at_most_five_pairs_and_not_among_very_many_runs() -> None:
 
 def test_one_arm_is_told_what_to_add() -> None:
     text = why_no_arms(runs({}, {"seed": 1}))
-    assert text.startswith("One arm, tiny: ")
+    assert text.startswith("One variant, tiny: ")
     assert "python -m transfer.run reid --backbone tiny with another --stem or --attention" in text

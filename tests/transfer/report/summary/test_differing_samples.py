@@ -1,4 +1,4 @@
-"""The samples on which two arms differ most."""
+"""The samples on which two variants differ most."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.store import Run
-from transfer.report.answer.differing_samples import EACH_WAY, differing_samples
+from transfer.report.summary.differing_samples import EACH_WAY, differing_samples
 
 
 def primary(runs: list[Run]) -> ComparedScore:
@@ -16,7 +16,7 @@ def primary(runs: list[Run]) -> ComparedScore:
 
 
 def test_samples_are_sorted_by_who_finds_them(tmp_path: Path) -> None:
-    """Each arm is right on all images but those named; one image is wrong in one of two seeds."""
+    """Each variant is right on all images but those named; one image is wrong in one of two seeds."""
     runs = [made(tmp_path, "conv", seed=0, wrong=[1]), made(tmp_path, "conv", seed=1, wrong=[1, 4])]
     runs += [made(tmp_path, "patchify", seed=seed, wrong=[2, 3]) for seed in range(2)]
     table = differing_samples(primary(runs))

@@ -1,4 +1,4 @@
-"""Which arms a page compares when nobody names them: the runs that differ in one part, against the usual part.
+"""Which variants a page compares when nobody names them: the runs that differ in one part, against the usual part.
 
 Imports no torch.
 """
@@ -17,20 +17,20 @@ MOST_RUNS = 500
 
 
 def arms_to_compare(runs: RunSet) -> list[tuple[str, str]]:
-    """Return selectors of pairs of arms (see `transfer.comparison.selection.select`), each new part against the usual.
+    """Return selectors of pairs of variants (see `transfer.comparison.selection.select`), each against the baseline.
 
-    Where stems or attention differ, arms are the runs with each of their values; where both do, with each pair of
-    values. Where neither does, arms are backbones. There is no pair where the runs have one arm, or very many runs.
+    Where stems or attention differ, variants are the runs with each of their values; where both do, with each pair of
+    values. Where neither does, variants are backbones. There is no pair of one variant, or of very many runs.
     """
     if len(runs) > MOST_RUNS:
         return []
     varied = [field for field in USUAL if len(_values(runs, field)) > 1]
-    arms = _combinations(runs, varied) if varied else _values(runs, "backbone")
-    if len(arms) < 2:
+    variants = _combinations(runs, varied) if varied else _values(runs, "backbone")
+    if len(variants) < 2:
         return []
     usual = _selector({field: USUAL[field] for field in varied})
-    base = usual if varied and usual in arms else arms[0]
-    return [(arm, base) for arm in arms if arm != base][:MOST_PAIRS]
+    base = usual if varied and usual in variants else variants[0]
+    return [(variant, base) for variant in variants if variant != base][:MOST_PAIRS]
 
 
 def _values(runs: RunSet, field: str) -> list[Any]:
@@ -57,7 +57,7 @@ def why_no_arms(runs: RunSet) -> str:
     """Return what is missing for a comparison, and how to add it."""
     if len(runs) > MOST_RUNS:
         return (
-            f"{len(runs):,} runs are too many to be compared unasked. Name two arms: "
+            f"{len(runs):,} runs are too many to be compared unasked. Name two variants: "
             "python -m transfer.report RUNS --compare stem=conv stem=patchify --format html"
         )
     if not runs.records:
@@ -66,7 +66,7 @@ def why_no_arms(runs: RunSet) -> str:
     name, task = record.backbone.get("name"), record.task
     run = "pretrain RECIPE" if task.startswith("pretrain") else f"run {task}"
     return (
-        f"One arm, {name}: there is nothing to compare it with. Add another: "
+        f"One variant, {name}: there is nothing to compare it with. Add another: "
         f"python -m transfer.{run} --backbone {name} with another --stem or --attention, or another --backbone; "
         "the same options and --seeds pair the runs."
     )

@@ -11,8 +11,8 @@ from backbones.errors import shortened
 from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.answer.naming import arm_name
-from transfer.report.answer.stability import rate_sentences
+from transfer.report.summary.naming import arm_name
+from transfer.report.summary.stability import rate_sentences
 from transfer.report.tables.comparison_notes import verdict_rows
 from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio
 from transfer.report.tables.verdict_text import verdict_number
@@ -41,10 +41,10 @@ class Answer:
     """The answer to one comparison.
 
     Attributes:
-        headline: how often the first arm is better, worse, or neither.
+        headline: how often the first variant is better, worse, or neither.
         effects: for each verdict the scores that it is on, with differences and intervals.
-        rates: up to which rates the arms train, where several were tried and some broke down.
-        cost: what the first arm costs beside the second; empty where nothing is known.
+        rates: up to which rates the variants train, where several were tried and some broke down.
+        cost: what the first variant costs beside the second; empty where nothing is known.
         limits: what the reader must know before using the verdict, and what would make it stronger.
     """
 
@@ -60,17 +60,17 @@ class Answer:
 
 
 def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = None) -> Answer:
-    """Return the answer of a comparison of two arms on the tasks' primary scores.
+    """Return the answer of a comparison of two variants on the tasks' primary scores.
 
     Args:
-        comparison: of two arms.
-        runs: among which they were compared, for the rates at which the arms train.
-        ratios: measured costs; without them the arms' costs are compared by their operations alone.
+        comparison: of two variants.
+        runs: among which they were compared, for the rates at which the variants train.
+        ratios: measured costs; without them the variants' costs are compared by their operations alone.
     """
     rates = tuple(rate_sentences(comparison, runs))
     primary = {place: row for place, row in enumerate(comparison.rows) if row.primary and row.effect is None}
     rows = [primary.pop(place) for place in verdict_rows(comparison.rows, runs.exports)]
-    a, b = (arm_name(arm.text) for arm in comparison.arms)
+    a, b = (arm_name(variant.text) for variant in comparison.variants)
     if not rows:
         return Answer(f"{a} against {b}: nothing can be compared.", rates=rates, limits=tuple(_excluded(comparison)))
     by_word: dict[str, list[ComparedScore]] = {}
@@ -92,23 +92,23 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     limits = [*_marks(records), *_broken(rows, {"a": a, "b": b})]
     if primary:
         named = "; ".join(map(row_name, primary.values()))
-        limits.append(f"Not counted, as it is on the data set of the pretraining: {named}.")
+        limits.append(f"Not counted, as it is on the dataset of the pretraining: {named}.")
     limits += [*_few_seeds(rows), *_advice(rows), *_excluded(comparison)]
     cost = _cost(rows, a, b, ratios or CostRatios())
     return Answer(headline, tuple(effects), rates, cost, tuple(limits))
 
 
 def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
-    """Return the clause on arms that differ in more than what selects them; empty if they do not."""
+    """Return the clause on variants that differ in more than what selects them; empty if they do not."""
     fields = dict.fromkeys(name for row in rows for name in row.matched.differing)
-    selected = {name for arm in comparison.arms for name in arm.fields}
+    selected = {name for variant in comparison.variants for name in variant.fields}
     if len(fields) < 2 or fields.keys() <= selected:
         return ""
     return f", which differ in {len(fields)} things ({shortened(fields, 4)})"
 
 
 def _word(verdict: Verdict, a: str, b: str) -> str:
-    """Return the verdict on the first arm in a word or two."""
+    """Return the verdict on the first variant in a word or two."""
     broken = {Kind.A_BROKE_DOWN: f"{a} broke down", Kind.B_BROKE_DOWN: f"{b} broke down"}
     word = broken.get(verdict.kind) or WORDS[verdict.kind]
     return f"{word} among those that trained" if verdict.breakdowns else word
@@ -130,7 +130,7 @@ def _effect(row: ComparedScore, tests: int) -> str:
     """Return the clause on one row.
 
     Args:
-        row: of a comparison of two arms.
+        row: of a comparison of two variants.
         tests: over how many the p values of the primary scores are adjusted.
     """
     verdict, estimate = row.verdict, row.estimate
@@ -199,7 +199,7 @@ def _few_seeds(rows: Sequence[ComparedScore]) -> Iterator[str]:
     """Yield that one seed says nothing of how trainings vary."""
     estimates = [row.estimate for row in rows if row.estimate is not None]
     if any(estimate.borrowed for estimate in estimates):
-        yield "An arm of one seed is taken to vary over seeds as the other does: give it more."
+        yield "A variant of one seed is taken to vary over seeds as the other does: give it more."
     if any(estimate.seed_error is None for estimate in estimates):
         yield "One seed: the intervals are of these models on other samples, not of other trainings. Add seeds 1 and 2."
 
@@ -208,23 +208,24 @@ def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
     """Yield how many more seeds would show a difference of one point, where seeds matter."""
     needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.CANNOT_TELL and row.verdict.seeds]
     if enough := [count for count in needed if count > 0]:
-        yield f"{_count(max(enough), 'more seed')} of each arm would show a difference of {PERCENT * POINT:g} point."
+        yield f"{_count(max(enough), 'more seed')} per variant would show a difference of {PERCENT * POINT:g} point."
     if any(count < 0 for count in needed):
         yield f"More seeds will not show {PERCENT * POINT:g} point everywhere: some test set is too small."
 
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:
-    """Yield how many trainings of each arm broke down, for each match, and how many of all were not judged."""
+    """Yield how many trainings of each variant broke down, for each match, and how many of all were not judged."""
     unjudged = dict.fromkeys(names, 0)
     for matched in {id(row.matched): row for row in rows}.values():
         where = matched.matched.label
-        for arm in matched.breakdowns:
-            unjudged[arm.arm] += arm.not_judged
-            if arm.broken:
-                yield f"{names[arm.arm]} broke down in {arm.broken} of {_count(arm.of, 'training')} for {where}."
+        for variant in matched.breakdowns:
+            unjudged[variant.variant] += variant.not_judged
+            if variant.broken:
+                of = _count(variant.of, "training run")
+                yield f"{names[variant.variant]} failed in {variant.broken} of {of}: {where}."
     if any(unjudged.values()):
         told = " and ".join(
-            f"{_count(number, 'training')} of {names[arm]}" for arm, number in unjudged.items() if number
+            f"{_count(number, 'training')} of {names[variant]}" for variant, number in unjudged.items() if number
         )
         yield f"Whether {told} left chance was not judged; the runs' own reports say why."
 
@@ -236,11 +237,11 @@ def _excluded(comparison: Comparison) -> Iterator[str]:
 
 
 def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> str:
-    """Return what the first arm costs beside the second: operations of an image, and times measured in turns."""
+    """Return what the first variant costs beside the second: operations of an image, and times measured in turns."""
     matches = list({id(row.matched): row.matched for row in rows}.values())
     operations = []
     for matched in matches:
-        flops = [_mean([run.record for run in arm], "gflops") for arm in matched.arms]
+        flops = [_mean([run.record for run in variant], "gflops") for variant in matched.variants]
         if all(flops):
             operations.append(flops[0] / flops[1])
     parts = [f"{_change(operations)} FLOPs"] if operations else []

@@ -1,4 +1,4 @@
-"""The samples on which two arms differ most: queries or images that one finds and the other does not."""
+"""The samples on which two variants differ most: queries or images that one finds and the other does not."""
 
 from collections.abc import Sequence
 
@@ -12,20 +12,20 @@ from transfer.records.store import Run
 from transfer.report.tables.table import SIGNIFICANT, Column, Row, Table
 
 EACH_WAY = 10
-"""Samples that are shown in favour of each arm."""
+"""Samples that are shown in favour of each variant."""
 
 
 def differing_samples(row: ComparedScore) -> Table:
-    """Return the samples with the largest differences of a score between two arms, the best for the first arm first.
+    """Return the samples with the largest differences of a score, the best for the first variant first.
 
-    Columns: `sample`; `a`, `b`: its value in each arm, a mean over the runs that it counts in, in percent or in the
+    Columns: `sample`; `a`, `b`: its value in each variant, a mean over the runs that it counts in, in percent or in the
     score's own unit; `difference`. Samples without a difference are left out, and so are those that count in the runs
-    of one arm alone. The table is empty where samples do not add up to the score, or outcomes cannot be read.
+    of one variant alone. The table is empty where samples do not add up to the score, or outcomes cannot be read.
     """
     digits = None if row.percent else SIGNIFICANT
     columns = [Column(name, digits=1, significant_digits=digits) for name in ("a", "b", "difference")]
     try:
-        a, b = (_means(runs, row.score) for runs in row.matched.arms)
+        a, b = (_means(runs, row.score) for runs in row.matched.variants)
     except (UserError, per_sample.UnusableOutcomes):
         return Table(columns, [])
     differences = {name: row.scale * (a[name] - b[name]) for name in a.keys() & b.keys()}

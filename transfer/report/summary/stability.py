@@ -1,4 +1,4 @@
-"""Up to which rates arms train, in a sentence for each task or map. Imports no torch."""
+"""Up to which rates variants train, in a sentence for each task or map. Imports no torch."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from backbones.errors import UsageError
 from transfer.comparison.compare_arms import Comparison
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
-from transfer.report.answer.naming import arm_name
+from transfer.report.summary.naming import arm_name
 from transfer.report.tables.largest_stable import largest_stable
 from transfer.report.tables.stability_map import StabilityMap, stability_map
 from transfer.report.tables.table import is_missing, is_number
@@ -16,16 +16,16 @@ AXES = ("lr", "warmup_epochs")
 
 
 def rate_sentences(comparison: Comparison, runs: RunSet) -> Iterator[str]:
-    """Yield a sentence for each task of which an arm has trainings at several rates."""
+    """Yield a sentence for each task of which a variant has trainings at several rates."""
     for task in runs.tasks:
         maps = []
-        for arm in comparison.arms:
+        for variant in comparison.variants:
             try:
-                of_arm = stability_map(runs.select(run for run in arm.runs if run.record.task == task), *AXES)
-            except UsageError:  # a task without rates, or an arm without the task
+                of_arm = stability_map(runs.select(run for run in variant.runs if run.record.task == task), *AXES)
+            except UsageError:  # a task without rates, or a variant without the task
                 break
-            maps.append((arm_name(arm.text), of_arm))
-        if len(maps) == len(comparison.arms) and any(len({*rows[AXES[0]]}) > 1 for _, rows in maps):
+            maps.append((arm_name(variant.text), of_arm))
+        if len(maps) == len(comparison.variants) and any(len({*rows[AXES[0]]}) > 1 for _, rows in maps):
             yield f"{task}: {_sentence(maps)}"
 
 

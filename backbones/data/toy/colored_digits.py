@@ -1,4 +1,4 @@
-"""The images of the toy sets in published layouts: handwritten digits of scikit-learn in two colours of their own each.
+"""The images of the toy sets in published layouts: handwritten digits of scikit-learn in two colors of their own each.
 
 Every digit lies in one of the sets only, so that the sets are as different as so few writers allow.
 """
@@ -16,7 +16,7 @@ from PIL import Image
 from backbones.data.toy.digits import enlarge
 
 VERSION = 1
-"""Counts up with every change of what is written: results on other images are results on another data set."""
+"""Counts up with every change of what is written: results on other images are results on another dataset."""
 TISSUE_DIGITS = (0, 1, 3, 4, 5, 6, 7, 9)
 """The digits with most images; the others have too few left for the set of eight tissues."""
 IMAGES_PER_CLASS = {"cub200": 20, "cars": 20, "cifar100": 20, "dtd": 20, "colorectal": 20, "pets": 20, "uc_merced": 20}
@@ -53,7 +53,7 @@ def toy_images(name: str) -> Iterator[ToyImage]:
         start = sum(IMAGES_PER_CLASS[other] for other in before)
         for number, pixels in enumerate(images[start : start + IMAGES_PER_CLASS[name]]):
             rng = np.random.default_rng([VERSION, turn, digit, number])
-            yield ToyImage(digit, start + number, number, _colour(enlarge(pixels), rng))
+            yield ToyImage(digit, start + number, number, _color(enlarge(pixels), rng))
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def _digits() -> list[NDArray[Any]]:
     return [digits.images[digits.target == digit] for digit in range(10)]
 
 
-def _colour(grey: Image.Image, rng: np.random.Generator) -> Image.Image:
+def _color(grey: Image.Image, rng: np.random.Generator) -> Image.Image:
     """Return a light digit on a dark ground."""
     light, dark = rng.integers(150, 256, 3), rng.integers(0, 106, 3)
     share = np.asarray(grey, dtype=np.float64)[:, :, None] / 255

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from backbones.engine.weight_average import WeightAverage
+from backbones.engine.ema import WeightAverage
 
 
 def model() -> nn.Sequential:

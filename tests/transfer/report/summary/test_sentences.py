@@ -13,13 +13,13 @@ from tests.transfer.report.tables.test_comparison import both, compare, compared
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.answer.naming import arm_name
-from transfer.report.answer.sentences import Answer, answer, interval_text
+from transfer.report.summary.naming import arm_name
+from transfer.report.summary.sentences import Answer, answer, interval_text
 
 HEAD = "stem conv against stem patchify"
 
 
-def arms(root: Path, a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], **given: Any) -> list[Run]:
+def variants(root: Path, a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], **given: Any) -> list[Run]:
     """k-NN runs of the conv stem and the patchify stem, one for each of what is given."""
     stems = [("conv", one) for one in a] + [("patchify", one) for one in b]
     return [made(root, stem, **{**given, **one}) for stem, one in stems]
@@ -33,30 +33,30 @@ BROKEN = {"broke": True}
 TEN_CLASSES = {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}
 OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "better": (
-        lambda root: arms(root, seeds(3, 0.8), seeds(3, 0.5)),
+        lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5)),
         [rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\.", r"^Better: knn top1 on toy_market \+\d+\.\d \[\d"],
     ),
     "worse": (
-        lambda root: arms(root, seeds(3, 0.4), seeds(3, 0.6)),
+        lambda root: variants(root, seeds(3, 0.4), seeds(3, 0.6)),
         [rf"^{HEAD}: worse \(", r"^Worse: knn top1 on toy_market -\d+\.\d \[-\d+\.\d, -\d"],
     ),
     "equal on every sample": (
-        lambda root: arms(root, seeds(3, 0.5), seeds(3, 0.5)),
+        lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.5)),
         [rf"^{HEAD}: cannot tell \(", r"^Cannot tell: .* \+0\.0 \[-1\.0, 1\.0\], no difference on any sample\.$"],
     ),
     "underpowered": (
-        lambda root: arms(root, seeds(3, 0.5), seeds(3, 0.52, first=10)),
+        lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.52, first=10)),
         [rf"^{HEAD}: cannot tell \(", r"^Cannot tell: .* \[-\d.*, \d.*\]\.$"],
     ),
     "one seed, better": (
-        lambda root: arms(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True),
+        lambda root: variants(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True),
         [
             rf"^Toy result of smoke runs. {HEAD}: better \(1 score of 1 task, 1 seed\)\.",
             r"^One seed: .*not of other trainings.*seeds 1 and 2\.",
         ],
     ),
     "some of b broke down": (
-        lambda root: arms(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN}]),
+        lambda root: variants(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN}]),
         [
             rf"^{HEAD}: better among those that trained \(",
             r"with broken trainings at chance\)\.$",
@@ -64,51 +64,55 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         ],
     ),
     "all of b broke down": (
-        lambda root: arms(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
+        lambda root: variants(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
         [
             rf"^{HEAD}: stem patchify broke down \(1 score of 1 task\)\.",
             "^stem patchify broke down in 2 of 2 trainings",
         ],
     ),
     "both are at chance, and significantly different": (
-        lambda root: arms(root, seeds(3, 0.05), seeds(3, 0.12), dataset=TEN_CLASSES),
+        lambda root: variants(root, seeds(3, 0.05), seeds(3, 0.12), dataset=TEN_CLASSES),
         [rf"^{HEAD}: both broke down \(1 score of 1 task\)\."],
     ),
     "one is at chance": (
-        lambda root: arms(root, seeds(3, 0.5), seeds(3, 0.12), dataset=TEN_CLASSES),
+        lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.12), dataset=TEN_CLASSES),
         [rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\."],
     ),
     "not judged": (
-        lambda root: arms(root, seeds(3, 0.8), seeds(3, 0.5, outcome=ended("not_judged"))),
+        lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5, outcome=ended("not_judged"))),
         [
             rf"^{HEAD}: better \(",
             "^Whether 3 trainings of stem patchify left chance was not judged",
         ],
     ),
     "all of b were found dead by an older rule": (
-        lambda root: arms(root, seeds(2, 0.8), seeds(2, 0.5, broke=True, outcome=ended("diverged") | {"rule": 1})),
+        lambda root: variants(root, seeds(2, 0.8), seeds(2, 0.5, broke=True, outcome=ended("diverged") | {"rule": 1})),
         [rf"^{HEAD}: no interval \(", "^Whether 2 trainings of stem patchify left chance was not judged"],
     ),
     "one of b was found dead by an older rule": (
-        lambda root: arms(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN, "outcome": ended("not_judged")}]),
+        lambda root: variants(
+            root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN, "outcome": ended("not_judged")}]
+        ),
         [rf"^{HEAD}: better \(", "^Whether 1 training of stem patchify left chance was not judged"],
     ),
     "outcomes are gone": (
-        lambda root: without_outcomes(arms(root, seeds(2, 0.8), seeds(2, 0.5))),
+        lambda root: without_outcomes(variants(root, seeds(2, 0.8), seeds(2, 0.5))),
         [rf"^{HEAD}: no interval \(", r"^No interval: knn top1 on toy_market \(\d+\.\d against \d+\.\d\)\.$"],
     ),
     "cost": (
-        lambda root: arms(
+        lambda root: variants(
             root,
             [{**one, "cost": {"gflops": 5.12, "images_per_second": 90.0}} for one in seeds(2, 0.8)],
             [{**one, "cost": {"gflops": 4.0, "images_per_second": 100.0}} for one in seeds(2, 0.5)],
         ),
         [r"^Cost of [^:]+ beside [^:]+: \+28 % FLOPs\.$"],
     ),
-    "better in one of two data sets": (
+    "better in one of two datasets": (
         lambda root: [
-            *arms(root, seeds(3, 0.8), seeds(3, 0.5)),
-            *arms(root / "other", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}),
+            *variants(root, seeds(3, 0.8), seeds(3, 0.5)),
+            *variants(
+                root / "other", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}
+            ),
         ],
         [rf"^{HEAD}: better in 1, cannot tell in 1 of 2 scores of 1 task, 3 seeds\.", "^Better: ", "^Cannot tell: "],
     ),
@@ -119,7 +123,7 @@ def test_a_comparison_that_changes_two_things_says_so_in_its_first_sentence(tmp_
     runs = [made(tmp_path, "conv", attention, seed=0) for attention in ("relu", "softmax")]
     told = answer(compared(runs, "attention=relu", "attention=softmax"), RunSet.of(runs))
     assert "attention softmax, which differ in 2 things (attention, qk_norm): " in told.headline
-    one = arms(tmp_path / "one", seeds(1, 0.8), seeds(1, 0.5))
+    one = variants(tmp_path / "one", seeds(1, 0.8), seeds(1, 0.5))
     assert "differ in" not in str(answer(compared(one, "stem=conv", "stem=patchify"), RunSet.of(one)))
 
 
@@ -134,12 +138,12 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
         runs.append(parent)
     comparison, shown = compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)
     told = answer(comparison, shown)
-    assert "2 scores of 2 tasks" in told.headline  # of the pretraining, and of the data set that it has not seen
-    assert "Not counted, as it is on the data set of the pretraining: knn top1 on renamed; knn top1 on toy_digits." in (
+    assert "2 scores of 2 tasks" in told.headline  # of the pretraining, and of the dataset that it has not seen
+    assert "Not counted, as it is on the dataset of the pretraining: knn top1 on renamed; knn top1 on toy_digits." in (
         told.limits
     )
     table = compare(runs, "stem=conv", "stem=patchify")
-    marked = [str(row["dataset"]) for row in table.rows if "data set of the pretraining" in str(row["dataset"])]
+    marked = [str(row["dataset"]) for row in table.rows if "dataset of the pretraining" in str(row["dataset"])]
     assert {name.partition(" ")[0] for name in marked} == {"renamed", "toy_digits"}
     assert "verdict over 2 primary scores" in notes(table)
     alone = [run for run in runs if run.record.dataset["name"] == "renamed"]
@@ -182,7 +186,7 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     comparison = compared(both(tmp_path), "stem=conv", "stem=patchify")
     (row,) = [row for row in comparison.rows if row.primary]
     assert row.estimate is not None
-    other = compared(arms(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
+    other = compared(variants(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
     verdict = next(row.verdict for row in other.rows if row.primary)
     row.verdict, row.p = replace(verdict, breakdowns=(), alone=True), 0.2
     assert re.search(

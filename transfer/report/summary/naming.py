@@ -1,4 +1,4 @@
-"""Names of arms in sentences and figures."""
+"""Names of variants in sentences and figures."""
 
 import re
 
