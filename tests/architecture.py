@@ -26,7 +26,7 @@ FONT = "font-family='system-ui, sans-serif'"
 
 def steps_by_room(page: str) -> dict[str, list[int]]:
     """Return the steps of the page's numbered list that name a file or folder of each room."""
-    section = page.partition("## The way of one run")[2]
+    section = page.partition("## One run, step by step")[2]
     steps: dict[str, list[int]] = {}
     for number, text in re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^\S|\Z)", section, re.MULTILINE | re.DOTALL):
         for path in re.findall(r"`([a-z_/.]+/[a-z_.]*)`", text):
