@@ -4,12 +4,10 @@ Shapes: I images, M objects, of which some are crowds.
 """
 
 import hashlib
+import json
 import os
-from array import array
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,9 @@ from backbones.data.array_index import Index, file_stamp, is_settled, keep_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
 from backbones.runtime.files import listed_path, with_home
-from tasks.data.coco_checks import FIELDS, OPTIONAL, check_entries, check_unique, rle_extents, rle_fault
-from tasks.data.coco_json import HINT, Unsure, fast_tables, whole_tables
+from tasks.data.coco_checks import FIELDS, HINT, OPTIONAL, check_entries, check_unique, rle_extents, rle_fault
 from tasks.data.coco_split import CocoImage, CocoSplit
-from tasks.data.segmentations import Collector, Segmentations, encoded_mask, mask_library
+from tasks.data.segmentations import Segmentations, encoded_mask, mask_library
 
 POINTS = 3
 SLACK = 0.005
@@ -52,7 +49,7 @@ def read_split(
     Raises:
         UserError: the file is not in COCO's format, or contradicts itself.
     """
-    index = _read_index(file) if content is None else _parse_once(file, content, fast=False)
+    index = _read_index(file) if content is None else _parse(file, content)
     arrays, facts = index.arrays, index.facts
     names = PackedNames.from_arrays(arrays["image_names"], arrays["image_ends"])
     if names and not (folder / names[0]).exists() and (folder.parent / names[0]).exists():
@@ -84,105 +81,35 @@ def _read_index(file: Path) -> Index:
     large, stamp, settled = file.stat().st_size >= INDEXED, file_stamp(file), is_settled(file)
     if large and (kept := load_index(file, VERSION, stamp)):
         return kept
-    index = _parse(file, fast=large)
+    index = _parse(file, file.read_bytes())
     if large and settled:
         keep_index(file, VERSION, stamp, index)
     return index
 
 
-def _parse(file: Path, *, fast: bool) -> Index:
-    """Parse a file; what the fast way cannot settle, such as the wording of an error, the ordinary one does."""
-    if fast:
-        with suppress(Unsure, UserError, ImportError):
-            return _parse_once(file, None, fast=True)
-    return _parse_once(file, None, fast=False)
-
-
-def _parse_once(file: Path, content: bytes | None, *, fast: bool) -> Index:
-    lists = _read_lists(file, content, fast=fast)
-    check_unique(file, "images", [image.id for image in lists.images], "id")
-    check_unique(file, "images", [image.file_name for image in lists.images], "file_name")
-    check_unique(file, "categories", [number for number, _ in lists.categories], "id")
-    check_unique(file, "annotations", lists.columns["id"], "id")
-    return _assemble(file, lists)
-
-
-class _Lists:
-    """The three lists of a file, in its order; the objects as columns."""
-
-    def __init__(self, content: str) -> None:
-        self.content = content
-        """Checksum of the file."""
-        self.images: list[CocoImage] = []
-        self.categories: list[tuple[int, str]] = []
-        self.columns: dict[str, array[Any]] = {
-            name: array("d" if name in ("area", "bbox") else "q") for name in FIELDS["annotations"]
-        }
-        self.segmentations = Collector()
-        self.short = self.bare = 0
-
-    def add(self, key: str, entries: list[dict[str, Any]]) -> None:
-        if key == "images":
-            self.images += [CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in entries]
-            return
-        if key == "categories":
-            self.categories += [(entry["id"], entry["name"]) for entry in entries]
-            return
-        for name in FIELDS["annotations"].keys() - {"bbox", "segmentation"}:
-            default = OPTIONAL.get(name)
-            self.columns[name].extend([entry.get(name, default) for entry in entries])
-        self.columns["bbox"].extend(chain.from_iterable([entry["bbox"] for entry in entries]))
-        self.segmentations.add([self._without_short(entry.get("segmentation")) for entry in entries])
-
-    def _without_short(self, segmentation: Any) -> Any:
-        """Remove polygons with fewer than three points; an object without others is left with its box."""
-        if not isinstance(segmentation, list):
-            return segmentation
-        polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POINTS]
-        self.short += len(segmentation) - len(polygons)
-        self.bare += bool(segmentation) and not polygons
-        return polygons
-
-
-def _read_lists(file: Path, content: bytes | None, *, fast: bool) -> _Lists:
-    """Read and check the entries of a file, or of `content`; a file's text is gone from memory when this returns."""
-    content = file.read_bytes() if content is None else content
-    lists, missing = _Lists(hashlib.sha256(content).hexdigest()), set(FIELDS)
-    for key, pieces in fast_tables(content) if fast else whole_tables(file, content):
-        if key not in FIELDS:
-            continue
-        missing.discard(key)
-        number = 0
-        for entries in pieces:
-            check_entries(file, key, number, entries, fast=fast)
-            lists.add(key, entries)
-            number += len(entries)
-    if missing:
-        raise UserError(
-            f"{file}: not in COCO's format: there is no list `{'`, `'.join(sorted(missing))}` (files "
-            f"without annotations, image_info_*.json, serve neither for training nor for scoring); {HINT}"
-        )
-    return lists
-
-
-def _assemble(file: Path, lists: _Lists) -> Index:
+def _parse(file: Path, content: bytes) -> Index:
     """Return the columns with the objects by image, their references resolved and their encodings checked.
 
     Arrays: the `_COLUMNS` of `CocoSplit`, its segmentations, and of the images the ids [I], sorted, the packed names,
     and width and height [I, 2]. Facts: `content`, `classes`, and `counts` of short polygons and computed areas.
     """
-    images, classes = sorted(lists.images, key=lambda image: image.id), dict(sorted(lists.categories))
-    image_ids, columns = [image.id for image in images], lists.columns
+    tables = _read_tables(file, content)
+    images = sorted((CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in tables["images"]), key=_id)
+    classes = {entry["id"]: entry["name"] for entry in sorted(tables["categories"], key=lambda entry: entry["id"])}
+    image_ids, objects = [image.id for image in images], tables["annotations"]
+    columns = {name: [entry.get(name, OPTIONAL.get(name)) for entry in objects] for name in FIELDS["annotations"]}
     image = _places(file, columns["image_id"], image_ids, "image_id", "images")
     label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
-    segmentations = Segmentations(**lists.segmentations.fields())
+    short, bare = _remove_short(columns["segmentation"])
+    segmentations = Segmentations.collect(columns["segmentation"])
     ids, extents = np.array(columns["id"], dtype=np.int64), segmentations.polygon_extents()
     for row in np.flatnonzero(segmentations.encoding >= 0):
         described = images[image[row]]
         if fault := rle_fault(segmentations[int(row)], described.height, described.width):
-            raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask anew")
+            raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask again")
         extents[row] = rle_extents(segmentations[int(row)])
-    boxes, areas = np.array(columns["bbox"]).reshape(-1, 4), np.array(columns["area"])
+    boxes = np.array(columns["bbox"], dtype=np.float64).reshape(-1, 4)
+    areas = np.array(columns["area"], dtype=np.float64)
     sizes = np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2)
     _check_boxes(file, boxes, areas, sizes[image], extents)
     computed = np.flatnonzero(np.isnan(areas)).tolist()
@@ -196,9 +123,44 @@ def _assemble(file: Path, lists: _Lists) -> Index:
     names, ends = PackedNames(image.file_name.replace("\\", "/") for image in images).arrays()
     arrays = {name: column[order] for name, column in rows.items()} | segmentations.select(order).arrays()
     arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names, "image_ends": ends}
-    counts = {"short_polygons": lists.short, "left_without_polygon": lists.bare, "computed_area": len(computed)}
-    facts = {"content": lists.content, "classes": list(classes.items()), "counts": counts}
+    counts = {"short_polygons": short, "left_without_polygon": bare, "computed_area": len(computed)}
+    facts = {"content": hashlib.sha256(content).hexdigest(), "classes": list(classes.items()), "counts": counts}
     return Index(arrays | {"image_sizes": sizes}, facts)
+
+
+def _id(image: CocoImage) -> int:
+    return image.id
+
+
+def _read_tables(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
+    """Return the checked lists of `FIELDS`. Raises UserError where the text is not JSON or not in COCO's format."""
+    try:
+        tables = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file}: not JSON ({error}); {HINT}") from None
+    tables = tables if isinstance(tables, dict) else {}
+    if missing := sorted(key for key in FIELDS if not isinstance(tables.get(key), list)):
+        raise UserError(
+            f"{file}: not in COCO's format: the list `{'`, `'.join(missing)}` is missing (files without annotations, "
+            f"image_info_*.json, cannot be used for training or evaluation); {HINT}"
+        )
+    for key in FIELDS:
+        check_entries(file, key, tables[key])
+    for key, name in (("images", "id"), ("images", "file_name"), ("categories", "id"), ("annotations", "id")):
+        check_unique(file, key, [entry[name] for entry in tables[key]], name)
+    return tables
+
+
+def _remove_short(segmentations: list[Any]) -> tuple[int, int]:
+    """Remove polygons with fewer than three points in place; return their number, and that of objects left without."""
+    short = bare = 0
+    for row, segmentation in enumerate(segmentations):
+        if isinstance(segmentation, list):
+            polygons = [polygon for polygon in segmentation if len(polygon) >= 2 * POINTS]
+            short += len(segmentation) - len(polygons)
+            bare += bool(segmentation) and not polygons
+            segmentations[row] = polygons
+    return short, bare
 
 
 def _places(file: Path, references: Sequence[int], known: list[int], name: str, table: str) -> NDArray[Any]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from backbones.errors import UserError, shortened
-from tasks.data.coco_json import HINT
 
+HINT = "extract the archive again, or write the file again"
 Test = Callable[[Any], bool]
 
 
@@ -70,22 +70,20 @@ def as_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def check_entries(file: Path, key: str, first: int, entries: list[Any], *, fast: bool = False) -> None:
-    """Check some entries of the list `key`; numbers written as text, or whole ones with a point, are converted.
+def check_entries(file: Path, key: str, entries: list[Any]) -> None:
+    """Check the entries of the list `key`; numbers written as text, and whole numbers with a point, are converted.
 
     Args:
         file: its name, for messages.
         key: the list.
-        first: number of the first of the entries.
-        entries: some that follow each other.
-        fast: they were parsed by orjson, which takes no infinite numbers.
+        entries: its entries.
 
     Raises:
         UserError: one is not in COCO's format.
     """
-    if fast and key == "annotations" and _are_sound_annotations(entries):
+    if key == "annotations" and _are_sound_annotations(entries):
         return
-    for number, entry in enumerate(entries, first):
+    for number, entry in enumerate(entries):
         given = entry if isinstance(entry, dict) else {}
         for name, (fits, requirement) in FIELDS[key].items():
             value = OPTIONAL.get(name) if given.get(name) is None else given[name]
@@ -108,7 +106,7 @@ def _are_sound_annotations(entries: list[Any]) -> bool:
     try:
         columns = {name: [entry.get(name, OPTIONAL.get(name)) for entry in entries] for name in FIELDS["annotations"]}
         polygons = list(chain.from_iterable([value for value in columns["segmentation"] if type(value) is list]))
-        numbers = chain(columns["area"], chain.from_iterable(columns["bbox"]), chain.from_iterable(polygons))
+        numbers = [*columns["bbox"], *polygons]
         return (
             all(set(map(type, columns[name])) <= {int} for name in ("id", "image_id", "category_id", *FLAGS))
             and all(set(columns[name]) <= {0, 1} for name in FLAGS)
@@ -117,7 +115,9 @@ def _are_sound_annotations(entries: list[Any]) -> bool:
             and all(is_segmentation(value) for value in columns["segmentation"] if type(value) is not list)
             and set(map(type, polygons)) <= {list}
             and all(len(polygon) % 2 == 0 for polygon in polygons)
-            and set(map(type, numbers)) <= {int, float}
+            and set(map(type, chain.from_iterable([columns["area"], *numbers]))) <= {int, float}
+            and all(map(math.isfinite, chain.from_iterable(numbers)))
+            and not any(map(math.isinf, columns["area"]))
         )
     except (AttributeError, TypeError):
         return False
@@ -128,7 +128,7 @@ def check_unique(file: Path, key: str, values: Sequence[Any], name: str) -> None
     if len(set(values)) < len(values):
         twice = sorted(value for value, count in Counter(values).items() if count > 1)
         raise UserError(f"{file}: `{key}` has {len(twice)} values of `{name}` more than once: {shortened(twice)}; "
-                        "every one needs its own: write the file anew")  # fmt: skip
+                        "give every one its own")  # fmt: skip
 
 
 def rle_fault(rle: dict[str, Any], height: int, width: int) -> str | None:

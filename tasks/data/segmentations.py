@@ -2,8 +2,7 @@
 
 import importlib
 import json
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Self
@@ -82,47 +81,22 @@ class Segmentations:
         return cls(**own, encodings=PackedNames.from_arrays(arrays["encodings"], arrays["encodings_ends"]))
 
     @classmethod
-    def collect(cls, values: Iterable[Any]) -> Self:
-        """Return the segmentations of many objects, each in COCO's form."""
-        collector = Collector()
-        collector.add(list(values))
-        return cls(**collector.fields())
-
-
-class Collector:
-    """Takes the segmentations of a file's objects, some of them at a time."""
-
-    def __init__(self) -> None:
-        self.coordinates, self.ends, self.last = array("d"), array("q"), array("q")
-        self.encoding, self.encodings = array("q"), list[dict[str, Any]]()
-
-    def add(self, values: Sequence[Any]) -> None:
-        """Add the segmentations of the next objects: polygons, run-length encodings, or None."""
-        polygons = [polygon for value in values if value.__class__ is list for polygon in value]
-        start = len(self.coordinates)
-        self.coordinates.frombytes(np.array(list(chain.from_iterable(polygons)), dtype=np.float64).tobytes())
-        self.ends.extend((start + np.cumsum([len(polygon) for polygon in polygons], dtype=np.int64)).tolist())
-        last = self.last[-1] if self.last else 0
-        for value in values:
-            encoded = isinstance(value, dict)
-            self.encoding.append(len(self.encodings) if encoded else -1)
-            if encoded:
-                self.encodings.append(value)
-            elif value:
-                last += len(value)
-            self.last.append(last)
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of `Segmentations`."""
-        last = np.array(self.last, dtype=np.int64)
-        return {
-            "coordinates": np.frombuffer(self.coordinates, dtype=np.float64),
-            "ends": np.array(self.ends, dtype=np.int64),
-            "first": np.concatenate([[0], last[:-1]]).astype(np.int64)[: len(last)],
-            "last": last,
-            "encoding": np.array(self.encoding, dtype=np.int64),
-            "encodings": PackedNames(json.dumps(encoding, separators=(",", ":")) for encoding in self.encodings),
-        }
+    def collect(cls, values: Sequence[Any]) -> Self:
+        """Return the segmentations of many objects, each in COCO's form: polygons, run-length encodings, or None."""
+        encoded = np.array([isinstance(value, dict) for value in values], dtype=bool)
+        polygons = [[] if isinstance(value, dict) else value or [] for value in values]
+        flat = list(chain.from_iterable(polygons))
+        last = np.cumsum([len(of_object) for of_object in polygons], dtype=np.int64)
+        return cls(
+            coordinates=np.fromiter(chain.from_iterable(flat), dtype=np.float64),
+            ends=np.cumsum([len(polygon) for polygon in flat], dtype=np.int64),
+            first=np.concatenate([[0], last[:-1]]).astype(np.int64)[: len(last)],
+            last=last,
+            encoding=np.where(encoded, np.cumsum(encoded) - 1, -1).astype(np.int64),
+            encodings=PackedNames(
+                json.dumps(value, separators=(",", ":")) for value in values if isinstance(value, dict)
+            ),
+        )
 
 
 def encoded_mask(mask: Any, height: int, width: int) -> dict[str, Any]:

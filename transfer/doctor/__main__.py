@@ -20,7 +20,7 @@ from transfer.doctor.check_result import CheckResult
 from transfer.evaluation.software import PACKAGES, package_version
 
 EXTRAS = {
-    "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools", "orjson"),
+    "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
     "sweep": ("submitit",),
     "track": ("tensorboard", "trackio", "wandb"),
     "torchreid": ("torchreid", "gdown", "opencv-python-headless"),

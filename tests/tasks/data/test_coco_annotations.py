@@ -1,4 +1,3 @@
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -7,16 +6,14 @@ import numpy as np
 import pytest
 
 from backbones.data.cache import cache_folder
-from backbones.errors import UserError
-from tasks.data import coco_annotations, coco_json
+from tasks.data import coco_annotations
 from tasks.data.coco_annotations import read_split
-from tests.tasks.data.coco_tree import CROWD, changed, written
+from tests.tasks.data.coco_tree import written
 
 
 @pytest.fixture(autouse=True)
 def small_files_are_indexed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(coco_annotations, "INDEXED", 0)
-    monkeypatch.setattr(coco_json, "PIECE", 16)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -48,31 +45,17 @@ def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are parsed from now on."""
     parsed, parse = [], coco_annotations._parse
     monkeypatch.setattr(
-        coco_annotations, "_parse", lambda file, *, fast: (parsed.append(file), parse(file, fast=fast))[1]
+        coco_annotations, "_parse", lambda file, content: (parsed.append(file), parse(file, content))[1]
     )
     return parsed
 
 
-def test_both_ways_and_the_index_give_the_same(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_gives_what_the_file_does(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = parses(monkeypatch)
-    fast, indexed = plain(file), plain(file)
+    read, indexed = plain(file), plain(file)
     assert parsed == [file]
-    monkeypatch.setattr(coco_annotations, "INDEXED", 2**60)
-    assert plain(file) == fast == indexed
-    assert parsed == [file, file]
-    assert len(fast["images"]) == 4
-
-
-def test_what_the_fast_way_cannot_settle_the_ordinary_one_does(file: Path) -> None:
-    for change, message in (
-        ({"segmentation": [[1, 2, 3, 4, 5, float("inf")]]}, "entry 0 of `annotations` .* `segmentation` is"),
-        ({"bbox": [1, 2, 3]}, "`bbox` is"),
-        ({"segmentation": CROWD | {"counts": 5}}, "`segmentation` is"),
-    ):
-        file.write_text(json.dumps(changed("annotations", 0, **change)))
-        with pytest.raises(UserError, match=message):
-            plain(settled(file))
-    assert not (cache_folder() / "indexes").exists()
+    assert read == indexed
+    assert len(read["images"]) == 4
 
 
 def test_a_damaged_index_is_not_believed(
