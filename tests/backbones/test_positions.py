@@ -189,7 +189,7 @@ def test_an_export_says_how_it_was_trained_and_binds_no_recipe(tmp_path):
 
 
 def test_who_says_how_positions_are_resampled(tmp_path):
-    (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nweights: random\npos_resample: corners\n")
+    (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nweights: random\npos_embed_interp: corners\n")
     usual = {"pos_embed_interp": "bilinear"}
     assert resolve("vit_tiny").pos_embed_interp == "antialias"
     assert resolve("vit_tiny", usual=usual).pos_embed_interp == "bilinear"

@@ -16,7 +16,7 @@ FEWSHOT = ["fewshot", "--backbone", "tiny", "--smoke", "--workers", "0", "--data
 
 @pytest.fixture
 def folders(tmp_path: Path) -> dict[str, Path]:
-    found = {name: tmp_path / name for name in ("out", "features")}
+    found = {name: tmp_path / name for name in ("out", "feature-cache")}
     assert main(FEWSHOT + words_of(found)) == 0
     return found
 
@@ -26,7 +26,7 @@ def words_of(folders: dict[str, Path]) -> list[str]:
 
 
 def entries(folders: dict[str, Path]) -> list[Path]:
-    return sorted(path.parent for path in folders["features"].glob("*/entry.json"))
+    return sorted(path.parent for path in folders["feature-cache"].glob("*/entry.json"))
 
 
 def test_the_record_says_what_was_drawn_and_how_it_spreads(folders) -> None:
@@ -45,16 +45,16 @@ def test_the_record_says_what_was_drawn_and_how_it_spreads(folders) -> None:
 
 
 def test_entries_are_listed(folders, capsys) -> None:
-    assert features.main(["list", "--feature-cache", str(folders["features"])]) == 0
+    assert features.main(["list", "--feature-cache", str(folders["feature-cache"])]) == 0
     text = capsys.readouterr().out
     assert "toy_digits train" in text
     assert "300 of 300" in text
-    assert features.main(["list", "--feature-cache", str(folders["features"]), "--stale"]) == 0
+    assert features.main(["list", "--feature-cache", str(folders["feature-cache"]), "--stale"]) == 0
     assert capsys.readouterr().out == "no entries\n"
 
 
 def test_damaged_features_are_computed_again(folders, capsys) -> None:
-    path = sorted(folders["features"].glob("*/*.safetensors"))[0]
+    path = sorted(folders["feature-cache"].glob("*/*.safetensors"))[0]
     content = path.read_bytes()
     path.write_bytes(content[:-5] + bytes([content[-5] ^ 16]) + content[-4:])
     scores = record(folders["out"]).scores
@@ -65,7 +65,7 @@ def test_damaged_features_are_computed_again(folders, capsys) -> None:
 
 
 def test_entries_are_freed_by_name_and_by_age(folders, capsys) -> None:
-    words = ["free", "--feature-cache", str(folders["features"])]
+    words = ["free", "--feature-cache", str(folders["feature-cache"])]
     assert features.main(words) == 2
     first, second = entries(folders)
     about: dict[str, Any] = json.loads((second / "entry.json").read_text())

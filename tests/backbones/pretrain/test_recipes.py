@@ -35,7 +35,7 @@ def options(recipe: str, *words: str) -> SupervisedOptions:
 def test_every_recipe_is_complete(recipe: str, smoke: tuple[str, ...]) -> None:
     found = options(recipe, *smoke)
     assert found.warmup_epochs < found.epochs
-    assert found.batch % 2 == 0
+    assert found.batch_size % 2 == 0
 
 
 def test_deit_holds_its_rate_for_an_epoch_one_behind() -> None:
@@ -61,8 +61,8 @@ def test_volo_cools_down_behind_three_hundred_epochs() -> None:
 @pytest.mark.parametrize(("recipe", "images"), [("bigvision_i1k", 1_268_355), ("bigvision_i21k", 12_692_121)])
 def test_big_vision_warms_up_for_ten_thousand_steps(recipe: str, images: int) -> None:
     found = options(recipe)
-    assert found.batch == 4096
-    assert found.warmup_epochs * (images // found.batch) == pytest.approx(10_000, rel=1e-3)
+    assert found.batch_size == 4096
+    assert found.warmup_epochs * (images // found.batch_size) == pytest.approx(10_000, rel=1e-3)
     assert (found.loss, found.clip_grad, found.decay_scale) == ("sigmoid", 1.0, "schedule")
 
 

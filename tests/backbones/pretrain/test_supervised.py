@@ -181,7 +181,7 @@ def test_resumed_equals_uninterrupted_to_the_bit(
     whole = trained(data, tmp_path / "whole", (), **given)
     parts = trained(data, tmp_path / "parts", (4, 11), **given)
     assert whole["losses"] == parts["losses"]
-    assert len(whole["losses"]) == 2 * (72 // options(**given).batch)
+    assert len(whole["losses"]) == 2 * (72 // options(**given).batch_size)
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole["state"]), tensors(parts["state"]), strict=True))
 
 

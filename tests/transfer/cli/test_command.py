@@ -32,7 +32,7 @@ def test_the_recipe_says_how_positions_are_resampled_where_it_applies(tmp_path: 
     assert read().resolved(False).pos_embed_interp == "bilinear"  # TransReID's
     assert read("--pos-embed-interp", "dino").resolved(False).pos_embed_interp == "dino"
     (tmp_path / "mine.yaml").write_text("pos_embed_interp: bilinear\n")
-    (tmp_path / "model.yaml").write_text("arch: vit_tiny\nweights: random\npos_resample: corners\n")
+    (tmp_path / "model.yaml").write_text("arch: vit_tiny\nweights: random\npos_embed_interp: corners\n")
     own, said = ["--backbone", str(tmp_path / "model.yaml")], ["--config", str(tmp_path / "mine.yaml")]
     assert read(*own).resolved(False).pos_embed_interp == "corners"
     assert read(*own, *said).resolved(False).pos_embed_interp == "bilinear"
@@ -119,13 +119,13 @@ def test_the_home_folder_in_flags_and_files(
     (tmp_path / "mine.yaml").write_text("format: image_folder\nroot: set\n")
     (tmp_path / "arch.yaml").write_text("arch: vit_tiny\nweights: ~/w.pth\n")
     (tmp_path / "w.pth").touch()
-    (tmp_path / "more.yaml").write_text("features: ~/store\nout: ~/elsewhere\n")
+    (tmp_path / "more.yaml").write_text("feature_cache: ~/store\nout: ~/elsewhere\n")
     paths = ["--backbone=~/arch.yaml", "--dataset", "~/mine.yaml", "--data=~", "--config=~/more.yaml", "--out=~/runs"]
     assert main(["knn", *paths, "--dry-run"]) == 0
     printed = capfd.readouterr().out
     for line in (
         f"out: {tmp_path}/runs",
-        f"features: {tmp_path}/store",
+        f"feature_cache: {tmp_path}/store",
         f"data: {tmp_path}\n",
         f"- {tmp_path}/mine.yaml",
     ):

@@ -60,14 +60,14 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         [
             rf"^{HEAD}: better among those that trained \(",
             r"with broken trainings at chance\)\.$",
-            "^stem patchify broke down in 1 of 3 trainings for knn on toy_market",
+            "^stem patchify failed in 1 of 3 training runs: knn on toy_market",
         ],
     ),
     "all of b broke down": (
         lambda root: variants(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
         [
             rf"^{HEAD}: stem patchify broke down \(1 score of 1 task\)\.",
-            "^stem patchify broke down in 2 of 2 trainings",
+            "^stem patchify failed in 2 of 2 training runs",
         ],
     ),
     "both are at chance, and significantly different": (

@@ -99,7 +99,7 @@ def test_bench_gives_all_attentions_the_same_norm() -> None:
         ("rows", [{"reid": {"lr": {"printed": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
         ("report", {"comparee": []}, "unknown key 'comparee'"),
         ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
-        ("report", {"heatmap": "lr"}, "`map` takes two, as [lr, warmup_epochs]"),
+        ("report", {"heatmap": "lr"}, "`heatmap` takes two, as [lr, warmup_epochs]"),
         ("search", {"low": 1}, "`high` is missing"),
         ("vary", "pretrian", "unknown key 'pretrian'; did you mean 'pretrain'"),
         ("paper", "scaled_relu", "`paper` and `table` belong together"),
