@@ -5,7 +5,6 @@ A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `REA
 `with_storage_variants`.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,8 @@ from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, manifest_digest
-from backbones.data.splits.integrity import check_split, read_once
+from backbones.data.splits.integrity import check_split
 from backbones.data.splits.overlap import overlap_notes
-from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import Split
 from backbones.data.splits.subsets import take_fraction, take_per_class
 from backbones.errors import UserError, shortened
@@ -51,8 +49,6 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
 }
 CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""
-REMEMBERED = 100_000
-"""Images from which on the digest of a dataset is remembered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +151,7 @@ def open_classification(
         train=readable.get("train"),
         val=readable.get("val"),
         counts=_counts(readable, len(layout.classes)) | {"ignored": layout.ignored},
-        digest=_digest(readable, contents, spec.name),
+        digest=_digest(readable, contents),
         storage=layout.storage,
         origin=layout.origin,
         skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
@@ -205,22 +201,7 @@ def _counts(splits: dict[str, Split], most: int) -> dict[str, Any]:
     return {name: {"images": images, "classes": min(classes, most)} for name, images, classes in found}
 
 
-def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]], what: str) -> str:
-    if sum(map(len, splits.values())) < REMEMBERED:
-        return _manifest(splits, contents)
-    # Sorting a million names takes seconds, so the digest is kept under that of the arrays it comes from.
-    key = hashlib.sha256()
-    for name, split in splits.items():
-        names = split.names if isinstance(split.names, PackedNames) else PackedNames(split.names)
-        key.update(f"{name} {len(split)}\n".encode())
-        for array in (*names.arrays(), split.labels, split.sizes, contents[name]):
-            key.update(np.ascontiguousarray(array).data)
-    listing = ["the digest of all", key.hexdigest()]
-    digest: str = read_once(lambda _: _manifest(splits, contents), listing, f"naming {what}")[0]
-    return digest
-
-
-def _manifest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:
+def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:
     return manifest_digest(
         (f"{name}/{label}/{image}", size, content.tobytes())
         for name, split in splits.items()

@@ -18,7 +18,7 @@ from backbones.data.array_index import Index, file_stamp, is_settled, keep_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
 from backbones.runtime.files import listed_path, with_home
-from tasks.data.coco_checks import FIELDS, HINT, OPTIONAL, check_entries, check_unique, rle_extents, rle_fault
+from tasks.data.coco_checks import FIELDS, HINT, OPTIONAL, check_entries, check_unique, rle_fault
 from tasks.data.coco_split import CocoImage, CocoSplit
 from tasks.data.segmentations import Segmentations, encoded_mask, mask_library
 
@@ -102,16 +102,15 @@ def _parse(file: Path, content: bytes) -> Index:
     label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
     short, bare = _remove_short(columns["segmentation"])
     segmentations = Segmentations.collect(columns["segmentation"])
-    ids, extents = np.array(columns["id"], dtype=np.int64), segmentations.polygon_extents()
+    ids = np.array(columns["id"], dtype=np.int64)
     for row in np.flatnonzero(segmentations.encoding >= 0):
         described = images[image[row]]
         if fault := rle_fault(segmentations[int(row)], described.height, described.width):
             raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask again")
-        extents[row] = rle_extents(segmentations[int(row)])
     boxes = np.array(columns["bbox"], dtype=np.float64).reshape(-1, 4)
     areas = np.array(columns["area"], dtype=np.float64)
     sizes = np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2)
-    _check_boxes(file, boxes, areas, sizes[image], extents)
+    _check_boxes(file, boxes, areas, sizes[image])
     computed = np.flatnonzero(np.isnan(areas)).tolist()
     for row in computed:
         width, height = sizes[image[row]].tolist()
@@ -175,29 +174,21 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
     return np.searchsorted(ids, values)
 
 
-def _check_boxes(
-    file: Path, boxes: NDArray[Any], areas: NDArray[Any], limits: NDArray[Any], extents: NDArray[Any]
-) -> None:
+def _check_boxes(file: Path, boxes: NDArray[Any], areas: NDArray[Any], limits: NDArray[Any]) -> None:
     """Raise UserError if most boxes [M, 4] are corners.
 
-    The `extents` [M, 4] of masks and the areas [M] say so, or that nearly all fit their images, of sizes [M, 2], as
-    corners, and many do not as x, y, width, height.
+    Evidence are areas [M] that only the corners span, or many boxes that fit their images, of sizes [M, 2], only as
+    corners.
     """
     start, sides = boxes[:, :2], boxes[:, 2:]
-    across = sides - start
-    off, off_as_given = (np.abs(np.hstack([start, end]) - extents).max(axis=1) for end in (sides, start + sides))
-    near = off < 2 + (extents[:, 2:] - extents[:, :2]).max(axis=1) / 20  # masks may be coarse
-    sound = off_as_given < off
-    told = (near & (2 * off + 1 < off_as_given)) | (_spans(across, areas) & ~_spans(sides, areas) & ~sound)
-    most = int((told & (across > 0).all(axis=1)).sum())
-    slack = limits / 20 + 1
+    across, slack = sides - start, limits / 20 + 1
+    told = _spans(across, areas) & ~_spans(sides, areas) & (across > 0).all(axis=1)
     fit = ((across > 0) & (start > -slack) & (sides < limits + slack)).all(axis=1)
-    fit &= ~(areas > 1.05 * across.prod(axis=1)) & ~sound
-    beyond = int((fit & (start + sides > limits + 1).any(axis=1)).sum())
-    if most > max(len(boxes) / 2, 4 * int(sound.sum())) or beyond > max(2, len(boxes) / 4, 4 * int((~fit).sum())):
+    beyond = fit & (start + sides > limits + 1).any(axis=1)
+    if told.sum() > len(boxes) / 2 or beyond.sum() > max(2, len(boxes) / 4):
         raise UserError(
-            f"{file}: {max(most, int(fit.sum()))} of {len(boxes)} boxes are corners (x1, y1, x2, y2), as their masks, "
-            "`area` or the sizes of images say; COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
+            f"{file}: {max(told.sum(), fit.sum())} of {len(boxes)} boxes are corners (x1, y1, x2, y2), as their `area` "
+            "or the sizes of images show; COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
         )
 
 

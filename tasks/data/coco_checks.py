@@ -8,8 +8,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from backbones.errors import UserError, shortened
 
 HINT = "extract the archive again, or write the file again"
@@ -140,17 +138,6 @@ def rle_fault(rle: dict[str, Any], height: int, width: int) -> str | None:
     if total == height * width and min(counts) >= 0:
         return None
     return f"its `counts` add up to {total}, but there are {height * width} pixels"
-
-
-def rle_extents(rle: dict[str, Any]) -> list[float]:
-    """Return x and y where the mask of a sound encoding begins and ends, as pycocotools' `toBbox`; NaN if empty."""
-    ends = np.cumsum(rle["counts"] if isinstance(rle["counts"], list) else _uncompressed(rle["counts"]))
-    first, last, height = ends[:-1:2], ends[1::2] - 1, rle["size"][0]  # of each run, down the columns
-    if not len(first):
-        return [math.nan] * 4
-    crosses = (first // height < last // height).any()
-    low, high = (0, height) if crosses else (min(first % height), max(last % height) + 1)
-    return [first[0] // height, low, last[-1] // height + 1, high]
 
 
 def _uncompressed(text: str) -> list[int]:

@@ -57,14 +57,6 @@ class Segmentations:
         present: NDArray[Any] = (self.encoding >= 0) | (self.first < self.last)
         return present
 
-    def polygon_extents(self) -> NDArray[Any]:
-        """Return x and y where each object's polygons begin and end [M, 4], NaN without; for use before `select`."""
-        extents, rows = np.full((len(self), 4), np.nan), np.flatnonzero(self.first < self.last)
-        if len(rows):
-            points, starts = self.coordinates.reshape(-1, 2), np.append(0, self.ends)[self.first[rows]] // 2
-            extents[rows] = np.hstack([np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)])
-        return extents
-
     def select(self, rows: NDArray[Any]) -> Self:
         """Return the segmentations of these rows, int64 [M]; the coordinates are shared."""
         return replace(self, first=self.first[rows], last=self.last[rows], encoding=self.encoding[rows])

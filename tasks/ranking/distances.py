@@ -4,8 +4,6 @@ Shapes: Q queries, G gallery images, D channels, U distinct gallery features, b 
 """
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-from backbones.runtime.precision import scoring_precision
 
 BLOCK_BYTES = 64 << 20
 CACHED_ROWS = 256  # number of features that are summed at a time
@@ -138,10 +134,3 @@ def distinct(features: Tensor) -> tuple[Tensor, Tensor]:
     sources = [first_of.setdefault(hashlib.blake2b(row).digest(), index) for index, row in enumerate(rows)]
     first, copies = np.unique(sources, return_inverse=True)
     return torch.from_numpy(first).to(features.device), torch.from_numpy(copies.reshape(-1)).to(features.device)
-
-
-@contextmanager
-def full_precision(device_type: str) -> Iterator[None]:
-    """Disable TF32, bfloat16 and autocast in matrix products of float32, whatever training has switched on."""
-    with scoring_precision("fp32", torch.device(device_type)), torch.inference_mode():
-        yield

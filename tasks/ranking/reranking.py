@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 from torch import Tensor
 
-from tasks.ranking.distances import CACHED_ROWS, as_matrix, blocks, centre, distinct, full_precision
+from tasks.ranking.distances import as_matrix, blocks, centre, distinct
 
 
 def rerank(
@@ -25,10 +25,8 @@ def rerank(
 ) -> NDArray[Any]:
     """Return re-ranked distances: lambda d + (1 - lambda) Jaccard distance of k-reciprocal encodings (equation 12).
 
-    d is the squared Euclidean distance of the features, divided by the image's largest. Before that
-    division it is off by less than u (sqrt(D) + 20) (|q| + |g|)^2, with u = 2^-24 (2^-53 for float64 features) and
-    norms of features less the gallery's mean. Neighbourhoods whose last and next image are closer than that
-    are computed in float64, from the original features. If these tie as well, it is undefined which of them enters.
+    d is the squared Euclidean distance of the features, divided by the image's largest, in float64. Which of several
+    equally near images enters a neighbourhood is undefined.
 
     Args:
         query: features [Q, D].
@@ -52,25 +50,20 @@ def rerank(
     if len(distinct(features)[0]) == 1:
         return np.zeros((len(query), len(gallery)), dtype=np.float32)
     # subtracting the mean keeps distances, and makes the rounding errors of products as small as they are
-    original, mean = features, centre(gallery)
-    features = original - mean.to(original.dtype)
-    with full_precision(features.device.type):
-        edges = sorted({count for count in (k1 + 1, _half(k1 + 1), k2) if count < len(features)})
-        nearest, largest, distances = _neighbours(features, (original, mean), max(k1 + 1, k2), edges, len(query))
+    features = features.double() - centre(gallery)
+    with torch.inference_mode():
+        nearest, largest, distances = _neighbours(features, max(k1 + 1, k2), len(query))
         encodings = _encodings(features, nearest[:, : k1 + 1], largest)
     if k2 > 1:
         encodings = _relation(nearest[:, :k2]) @ encodings / nearest[:, :k2].shape[1]
     return _blend(distances, encodings, lambda_value)
 
 
-def _neighbours(
-    features: Tensor, original: tuple[Tensor, Tensor], count: int, edges: list[int], queries: int
-) -> tuple[NDArray[Any], Tensor, NDArray[Any]]:
+def _neighbours(features: Tensor, count: int, queries: int) -> tuple[NDArray[Any], Tensor, NDArray[Any]]:
     """Return the nearest images [N, count] of each, itself first, its largest distance [N], and d of queries [Q, G].
 
     Args:
-        features: features [N, D] minus the gallery's mean. original: the original features, and that mean.
-        count: the number of nearest images. edges: sizes of neighbourhoods, less than N. queries: Q.
+        features: float64 [N, D]. count: the number of nearest images. queries: Q.
     """
     norms = features.square().sum(1)
     nearest = np.empty((len(features), min(count, len(features))), dtype=np.int64)
@@ -85,30 +78,8 @@ def _neighbours(
         scaled = (query_values + norms[query_rows, None]).clamp_(min=0) / largest[query_rows, None]
         distances[query_rows] = scaled.cpu().numpy()
         order.diagonal(rows.start).fill_(-torch.inf)
-        smallest = order.topk(min(count + 1, len(features)), largest=False)
-        uncertain = _uncertain(smallest.values, norms[rows], norms.max(), features.shape[1], edges)
-        places = smallest.indices[:, :count]
-        if len(uncertain):
-            places[uncertain] = _nearest_in_float64(*original, rows.start + uncertain, count)
-        nearest[rows] = places.cpu().numpy()
+        nearest[rows] = order.topk(min(count, len(features)), largest=False).indices.cpu().numpy()
     return nearest, largest, distances
-
-
-def _uncertain(values: Tensor, norms: Tensor, largest: Tensor, channels: int, edges: list[int]) -> Tensor:
-    """Return the rows of ascending `values` [b, count + 1] whose step at an edge is within the rounding error."""
-    steps = values[:, edges] - values[:, [edge - 1 for edge in edges]]
-    error = (channels**0.5 + 20) * (norms.sqrt() + largest.sqrt()).square() * torch.finfo(values.dtype).eps
-    rows: Tensor = (steps <= error[:, None]).any(1).nonzero().flatten()
-    return rows
-
-
-def _nearest_in_float64(features: Tensor, mean: Tensor, rows: Tensor, count: int) -> Tensor:
-    """Return the `count` nearest images of `rows`, each itself first, by products in float64."""
-    centred = features[rows].double() - mean
-    chunks = (block.double() - mean for block in features.split(CACHED_ROWS))
-    order = torch.cat([torch.addmm(block.square().sum(1), centred, block.T, alpha=-2) for block in chunks], dim=1)
-    order[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
-    return order.topk(min(count, len(features)), largest=False).indices
 
 
 def _encodings(features: Tensor, nearest: NDArray[Any], largest: Tensor) -> csr_array:

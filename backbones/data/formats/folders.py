@@ -11,7 +11,6 @@ from unicodedata import normalize
 
 import numpy as np
 
-from backbones.data.formats.folder_index import FolderIndex
 from backbones.data.formats.split_names import choose_splits, in_order, in_short
 from backbones.data.layouts import SPLITS, holds_images
 from backbones.data.loading.read_image import is_image
@@ -155,8 +154,6 @@ def read_split(
 ) -> tuple[FileSplit, int, list[str]]:
     """Return a split, its images in the order of the classes and then of paths, the number of other files, and notes.
 
-    A large one is read from its index, see `folder_index`.
-
     Args:
         name: the name of the split.
         folder: that holds the class folders.
@@ -168,9 +165,6 @@ def read_split(
     """
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     listed = list(classes if present is None else present)
-    index = FolderIndex(folder, listed, classes)
-    if indexed := index.load(name):
-        return indexed
     with ThreadPoolExecutor(SCANNERS) as pool:
         scanned = list(pool.map(scan_images, [folder / entry for entry in listed]))
     empty = [entry for entry, images in zip(listed, scanned, strict=True) if not images.names]
@@ -189,8 +183,6 @@ def read_split(
     if nested:
         notes.append(f"{name}: {len(nested)} images lie in folders below those of their classes, as {nested[0]}")
     split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
-    if not nested:  # folders further down change without those of the classes
-        index.keep(split, len(others), notes)
     return split, len(others), notes
 
 

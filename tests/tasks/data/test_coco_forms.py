@@ -151,21 +151,6 @@ def test_objects_that_nobody_trains_on_and_images_that_nobody_lists_are_noted(tm
     )
 
 
-def masked(given: dict[str, Any]) -> None:
-    for one in given["annotations"]:
-        x, y, w, h = one["bbox"] = [*one["bbox"][:2], 5, 4]  # as corners or not, they end inside the image
-        one |= {"segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h / 2]], "area": 0.75 * w * h}
-
-
-def encoded(given: dict[str, Any]) -> None:
-    from pycocotools import mask as masks
-
-    masked(given)
-    for one in given["annotations"]:
-        (rle,) = masks.frPyObjects(one["segmentation"], 30, 40)
-        one["segmentation"] = rle | {"counts": rle["counts"].decode()}
-
-
 def one_beyond(given: dict[str, Any]) -> None:
     given["annotations"][0]["bbox"] = [30, 5, 12.5, 9]
     each("annotations", area=...)(given)
@@ -179,8 +164,6 @@ SHARES = np.random.default_rng(1)
     [
         each("annotations", segmentation=SQUARE),
         each("annotations", segmentation=[], area=lambda area: area * SHARES.random()),
-        masked,
-        encoded,
         one_beyond,
     ],
 )

@@ -4,9 +4,9 @@ import struct
 
 import numpy as np
 import pytest
-from backbones.data.toy.colored_digits import toy_images
 
 from backbones.data.classification import open_classification
+from backbones.data.toy.colored_digits import toy_images
 from backbones.data.toy.layouts import NAMES
 from backbones.errors import UserError
 from tests.backbones.data.layouts import spec, write_toy
