@@ -1,22 +1,25 @@
 """Labels of options' values and short names in letters, for readers of tables. Imports neither torch nor pandas."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED
 
+_BY_CONTENT = re.compile("sha256:[0-9a-f]{64}:")
+"""How a record names a custom part: by the content of its file, before its class."""
+
 
 def value_label(value: Any) -> str:
-    """Return an option's value for a reader: "none", "yes", "0.05", "1 2 3"; a user's part without its folder."""
+    """Return an option's value for a reader: "none", "yes", "0.05", "1 2 3"; a custom part by its class."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, float):
         return f"{value:.12g}"
     if isinstance(value, list | tuple):
         return " ".join(map(value_label, value)) or "none"
-    if isinstance(value, str) and ".py:" in value:
-        return value.replace("\\", "/").rpartition("/")[2]
-    return str(value)
+    text = str(value)
+    return text.rpartition(":")[2] if ".py:" in text or _BY_CONTENT.match(text) else text
 
 
 def content_label(content: Mapping[str, Any], names: Iterable[str]) -> str:

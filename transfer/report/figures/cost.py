@@ -1,4 +1,4 @@
-"""Scores against their costs: a panel for each task and dataset, with its Pareto front and a fit."""
+"""Scores against their costs: a panel for each task and dataset, with its Pareto front."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,14 +12,15 @@ from transfer.report.figures.svg import (
     arm_number,
     canvas,
     finish,
+    for_both_widths,
     logarithmic,
     note_omitted,
     plain,
     plot_of,
+    wrapped,
 )
 from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.cost_fit import fit_log
 from transfer.report.tables.table import Row, Table, is_missing
 
 COST = "gflops"
@@ -29,11 +30,10 @@ SHAPES = "osD^vPX*"
 PANELS = 12
 
 
+@for_both_widths
 def cost_plot(rows: Table) -> Plot:
     """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
 
-    A fit (see `transfer.report.tables.cost_fit.fit_log`) is drawn with its 95 % interval where there are enough points
-    of one protocol.
     The CSV has the rows that are drawn, which are those with a positive cost and a score.
     """
     points = [row for row in rows.rows if not is_missing(row[COST]) and row[COST] > 0 and not is_missing(row["score"])]
@@ -43,20 +43,16 @@ def cost_plot(rows: Table) -> Plot:
     names = {plain(row["backbone"], 40): str(row["backbone"]) for row in kept.rows}
     labels = {key: arm_number(name, number) for number, (key, name) in enumerate(names.items())}
     across = min(max(len(panels), 1), 2)
-    with canvas(4.6 * across + 2.4, 3.9 * -(-max(len(panels), 1) // across), max(len(panels), 1), across) as (
+    with canvas(4.6 * across + 0.4, 3.4 * -(-max(len(panels), 1) // across), max(len(panels), 1), across) as (
         figure,
         all_axes,
     ):
         marks: list[Mark] = []
         for axes, (key, points) in zip(all_axes, panels.items()):
             _panel(axes, points, labels, marks)
-            for alike in _by_protocol(points):
-                if fit := fit_log([(row[COST], row["score"]) for row in alike]):
-                    axes.plot(fit["cost"], fit["score"], color=INK, linewidth=1.3)
-                    axes.fill_between(fit["cost"], fit["low"], fit["high"], color=INK, alpha=0.13)
-            axes.set_title(plain(" · ".join(map(str, key[:2]))))
-            axes.set_xlabel("GFLOPs of a forward pass of one image")
-            axes.set_ylabel(plain(key[2]))
+            axes.set_title(wrapped(plain(" · ".join(map(str, key[:2]))), 2.6, 10))
+            axes.set_xlabel("GFLOP per image (forward pass)")
+            axes.set_ylabel(plain(key[2], 24))
             logarithmic(axes.xaxis, [row[COST] for row in points])
         finish(figure, all_axes)
         note_omitted(figure, len(panels), len(all_panels), "panels")

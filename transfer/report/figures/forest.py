@@ -1,32 +1,45 @@
 """Forest plot of a comparison: a row for each task, dataset and score, with its effect and interval.
 
-Scores in percent stand in one panel, those in another unit in a panel each. Marks in the margin say which variants had
-trainings that broke down.
+Scores in percent share one panel, all others another one. Each row's label has its difference, its interval, and the
+number of failed runs of each variant.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import Any
 
 from backbones.errors import visible
 from backbones.runtime.csv_text import csv_text
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import COLOURS, INK, Mark, Plot, arm_number, canvas, is_narrow, plain, plot_of
-from transfer.report.summary.naming import arm_name
+from transfer.report.figures.svg import (
+    COLOURS,
+    INK,
+    SMALL,
+    Mark,
+    Plot,
+    arm_number,
+    canvas,
+    for_both_widths,
+    is_narrow,
+    plain,
+    plot_of,
+    wrapped,
+)
+from transfer.report.summary.naming import variant_names
 from transfer.report.summary.sentences import interval_text, row_name
 from transfer.report.tables.table import plain_value
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind
 
-ROW, LINE = 0.34, 0.26
-"""Height of a row, and of a line of its label, in inches."""
+LINE = 0.17
+"""Height of a line of a label in inches."""
 ROWS = 60
-"""Rows that are drawn; further ones stand in the table alone."""
+"""Rows that are drawn; further ones are in the table alone."""
 DECIDED = (Kind.A_BETTER, Kind.B_BETTER)
 UNDECIDED = "#7f7f7f"
 
 
+@for_both_widths
 def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -> Plot | None:
     """Draw the differences of two variants in the primary scores with their 95 % intervals; None where no row has one.
 
@@ -46,18 +59,20 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
         part for part in ([row for row in drawn if row.percent], [row for row in drawn if not row.percent]) if part
     ]
     colors = dict(zip(DECIDED, _colors(comparison, runs), strict=True))
-    a, b = (plain(arm_name(variant.text), 40) for variant in comparison.variants)
-    labels = {id(row): _label(row) for row in drawn}
-    around = 1.7 if is_narrow() else 1.15  # titles one above the other
-    height = sum(max(ROW, LINE * (1 + label.count("\n"))) for label in labels.values()) + around * len(panels)
+    a, b = (plain(name, 40) for name in variant_names(comparison))
+    labels = {id(row): _label(row, {"a": a, "b": b}) for row in drawn}
+    lines = [max(1 + labels[id(row)].count("\n") for row in part) + 1 for part in panels]
+    height = LINE * sum(of * len(part) for of, part in zip(lines, panels, strict=True)) + 0.7 * len(panels) + 0.5
     with canvas(8.6, height, len(panels)) as (figure, all_axes):
         marks: list[Mark] = []
         for axes, part in zip(all_axes, panels, strict=True):
-            marks += _panel(axes, part, colors, {"a": a, "b": b})
-            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part])
-            axes.set_xlabel("points of a percent" if part[0].percent else "the score's own unit")
-            axes.set_title(f"← {b} better{chr(10) * is_narrow()}", loc="left", fontsize=9)  # a line above the other
-            axes.set_title(f"{a} better →", loc="right", fontsize=9)
+            marks += _panel(axes, part, colors)
+            axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=SMALL)
+            axes.set_xlabel("percentage points" if part[0].percent else "the metric's own unit")
+        sides = (f"← {b} better", f"→ {a} better")
+        lines_of = "\n".join(wrapped(side, figure.get_figwidth(), 9) for side in sides)
+        figure.suptitle(lines_of, x=0.01, ha="left", fontsize=9)
+        figure.set_figheight(max(figure.get_figheight(), height + LINE * (lines_of.count("\n") - 1)))
         return plot_of(figure, name, _csv(rows), marks)
 
 
@@ -71,24 +86,12 @@ def _colors(comparison: Comparison, runs: RunSet) -> list[str]:
     return [COLOURS[number % len(COLOURS)] for number in numbers]
 
 
-def _panel(
-    axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str], names: Mapping[str, str]
-) -> Iterator[Mark]:
+def _panel(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str]) -> Iterator[Mark]:
     """Draw the rows of a panel; yield what is said of each."""
     places = range(len(rows))
     axes.axvline(0, color=INK, linewidth=0.9)
     for place, row in zip(places, rows, strict=True):
         estimate, sign = row.estimate, 1 if row.higher else -1
-        broken = ", ".join(
-            f"{names.get(variant.variant, variant.variant)} broke down {variant.broken}/{variant.of}"
-            for variant in row.breakdowns
-            if variant.broken
-        )
-        beside = "" if estimate is None else interval_text(row)
-        axes.annotate(
-            "  ".join(filter(None, [beside, f"✗ {broken}" if broken else ""])),
-            (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8.5, color=INK,
-        )  # fmt: skip
         if estimate is None:
             continue
         ends = sorted(sign * row.scale * value for value in (estimate.low, estimate.high))
@@ -108,11 +111,15 @@ def _panel(
     axes.tick_params(axis="y", length=0)
 
 
-def _label(row: ComparedScore) -> str:
-    """Return the name of a row in lines, whole, as its end is what tells rows apart; its setting begins a line."""
-    width = 18 if is_narrow() else 48
-    parts = visible(row_name(row)).replace(" (", "\n(", 1).split("\n")
-    return "\n".join(line for part in parts for line in wrap(part, width))
+def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
+    """Return the lines of a row's label: its name, not shortened, its setting, its difference, and its failed runs."""
+    lines = visible(row_name(row)).replace(" (", "\n(", 1).split("\n")
+    lines += [interval_text(row)] if row.estimate is not None else []
+    for variant in row.breakdowns:
+        if variant.broken:
+            name = names.get(variant.variant, variant.variant)
+            lines.append(f"✗ {name} failed in {variant.broken} of {variant.of}")
+    return "\n".join(wrapped(line, 1.5 if is_narrow() else 3.5) for line in lines)
 
 
 def _csv(rows: Sequence[ComparedScore]) -> str:

@@ -1,11 +1,24 @@
-"""Stability maps as heat maps: a panel for each map, a cell for each rate and warm-up, breakdowns hatched and named."""
+"""Stability maps as heat maps: a panel for each map, a cell for each rate and warm-up, failures hatched."""
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from transfer.records.fields import order
-from transfer.report.figures.svg import INK, Mark, Plot, canvas, note_omitted, plain, plot_of
+from transfer.report.figures.svg import (
+    SMALL,
+    Mark,
+    Plot,
+    canvas,
+    draw_legend,
+    fits,
+    for_both_widths,
+    is_narrow,
+    note_omitted,
+    plain,
+    plot_of,
+    wrapped,
+)
 from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.stability_map import BREAKDOWNS, StabilityMap
@@ -36,13 +49,14 @@ def _shade(score: float, scores: Range) -> tuple[float, ...]:
     return tuple(low + share * (high - low) for low, high in zip(LOW, HIGH))
 
 
+@for_both_widths
 def heat_map(rows: StabilityMap) -> Plot:
     """Draw a stability map.
 
     A completed cell has the color and the text of its score in percent; any other cell has the color, hatch and label
-    of its outcome, below its score if it has one. If some seeds completed and others broke down, a second line counts
-    the latter. In a cell that completed a band shows the commonest breakdown, with the share of broken seeds as its
-    height. Cells that were not run stay empty.
+    of its status, below its score if it has one. If only some seeds failed, a second line counts them. In a completed
+    cell a band shows the most frequent failure, with the share of failed seeds as its height. Text that does not fit
+    its cell is omitted, since the legend has the hatches. Cells that were not run stay empty.
     """
     all_groups = rows.panels()
     groups = all_groups[:PANELS]
@@ -51,11 +65,13 @@ def heat_map(rows: StabilityMap) -> Plot:
     width = across * (UNIT_X * max(len(values[rows.x]), 2) + 1.0)
     height = -(-len(groups) // across) * (UNIT_Y * len(values[rows.y]) + 0.85) + 0.4
     scales = _scales(rows)
+    columns = 1 if is_narrow() else across
     with canvas(width, height, max(len(groups), 1), across) as (figure, axes):
         marks: list[Mark] = []
+        panel_inches = figure.get_figwidth() / columns - 0.9
         for number, (axis, (title, panel)) in enumerate(zip(axes, groups)):
-            marks += _panel(axis, number, panel.rows, (rows.x, rows.y), values, scales)
-            axis.set_title(plain(title, int(width / across * 11)))
+            marks += _panel(axis, number, panel.rows, values, scales, panel_inches / len(values[rows.x]))
+            axis.set_title(wrapped(plain(title, 120), panel_inches, 10))
         _legend(figure, rows)
         note_omitted(figure, len(groups), len(all_groups), "maps")
         name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
@@ -80,23 +96,25 @@ def _panel(
     axes: Any,
     number: int,
     cells: Sequence[dict[str, Any]],
-    names: tuple[str, str],
     values: dict[str, list[Any]],
     scales: dict[Any, Range],
+    inches: float,
 ) -> Iterator[Mark]:
-    """Draw a panel; yield what is said of each cell."""
-    x, y = names
+    """Draw a panel whose cells have a width in inches; yield what is said of each cell."""
+    x, y = values
     for cell in cells:
         column, row = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
         gid = f"cell-{number}-{column}-{row}"
-        _cell(axes, (column, row), gid, cell, scales)
+        _cell(axes, (column, row), gid, cell, scales, inches)
         score = _value(cell["score"])
         told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {cell_text(cell['outcomes'])}"
         told += "" if score is None else f", {cell['metric']} {score:.2f}"
         runs = cell.get("run") or ()
         yield Mark(gid, told, runs[0] if runs else "")
     for name, put, limit in ((x, axes.set_xticks, axes.set_xlim), (y, axes.set_yticks, axes.set_ylim)):
-        put(range(len(values[name])), [plain(_label(value), 14) for value in values[name]])
+        labels = [plain(_label(value), 14) for value in values[name]]
+        level = name == y or all(fits(label, inches, 10) for label in labels)
+        put(range(len(labels)), labels, rotation=0 if level else 90)
         limit(-0.5, len(values[name]) - 0.5)
     axes.set_xlabel(plain(x.replace("_", " ")))
     axes.set_ylabel(plain(y.replace("_", " ")))
@@ -130,8 +148,10 @@ def _band(axes: Any, corner: tuple[float, float], share: float, gid: str, ending
     axes.add_patch(band)
 
 
-def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], scales: dict[Any, Range]) -> None:
-    """Draw a cell with its text."""
+def _cell(
+    axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], scales: dict[Any, Range], inches: float
+) -> None:
+    """Draw a cell with its text, as far as it fits a width in inches."""
     from matplotlib.patches import Rectangle
 
     corner = (place[0] - 0.47, place[1] - 0.46)
@@ -153,26 +173,24 @@ def _cell(axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], sca
     if breakdown:
         _band(axes, corner, broken / judged, gid.replace("cell", "band"), breakdown)
     if 0 < broken < judged:
-        word = f"{word.partition(chr(10))[0]}\n{broken} of {judged} broke"
-    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=8.5)
-    if ending != "completed" or breakdown:
+        word = f"{word.partition(chr(10))[0]}\n{broken}/{judged} failed"
+    word = next((text for text in (word, word.partition("\n")[0]) if fits(text, inches)), "")
+    shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=SMALL)
+    if (word and ending != "completed") or breakdown:
         shown.set_bbox({"facecolor": patch.get_facecolor(), "edgecolor": "none", "pad": 1.2})
 
 
 def _legend(figure: Any, rows: StabilityMap) -> None:
-    """Draw the legend of the outcomes that the map shows."""
+    """Draw the legend of the statuses that the map shows."""
     from matplotlib.patches import Patch
 
     endings = {*rows["outcome"], *filter(None, map(_commonest_breakdown, rows.rows))}
-    shown = [
-        Patch(facecolor=color, hatch=hatch, edgecolor="#00000055", label=word)
-        for ending, (color, hatch, word) in ENDINGS.items()
-        if ending in endings
-    ]
+    shown = {}
     if not all(map(is_missing, rows["score"])):
         levels = sorted({f"{level:.3g}" for level in rows["chance"] if not is_missing(level)})
-        chance = f" (chance {', '.join(levels)})" * bool(levels)
-        shown.insert(0, Patch(facecolor=HIGH, label=f"score in percent{chance}"))
-    if shown:
-        columns = max(int(figure.get_figwidth() / 1.6), 1)
-        figure.legend(handles=shown, loc="outside lower left", ncols=columns, fontsize=8.5, labelcolor=INK)
+        chance = f" (chance level {', '.join(levels)})" * bool(levels)
+        shown[f"score in percent{chance}"] = Patch(facecolor=HIGH)
+    for ending, (color, hatch, word) in ENDINGS.items():
+        if ending in endings:
+            shown[word] = Patch(facecolor=color, hatch=hatch, edgecolor="#00000055")
+    draw_legend(figure, shown)

@@ -1,19 +1,21 @@
 """Figures as SVG: text stays text, lines take the text color of the page, equal rows give equal bytes.
 
-matplotlib is imported when a figure is drawn.
+Each figure of a page is drawn twice, the second time for narrow screens. matplotlib is imported when a figure is drawn.
 """
 
 import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from backbones.errors import UserError, visible
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
 INK = "#1b2733"
 """Color that becomes the text color of the page that holds the SVG."""
+SMALL = 8.5
+"""Size of the text of legends and remarks, in points."""
+EM = 0.6
+"""Width of a character of DejaVu Sans, in font sizes: more than the mean."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 """Okabe and Ito's palette, distinct to color-blind readers; without its yellow, which is faint on white."""
 STYLES = ("-", "--", "-.", ":")
@@ -64,6 +70,8 @@ class Plot:
     svg: str
     csv: str
     figure: "Figure" = field(compare=False, repr=False)
+    narrow: str = ""
+    """SVG in the width of a telephone; empty for a figure of a paper."""
 
     def paper_files(self, name: str) -> Iterator[tuple[str, bytes]]:
         """Yield (file name, content): SVG and PDF with text as text, and CSV.
@@ -135,6 +143,25 @@ def is_narrow() -> bool:
     return _columns.get() == 1
 
 
+P = ParamSpec("P")
+Drawn = TypeVar("Drawn", Plot, Plot | None)
+
+
+def for_both_widths(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
+    """Make a function that draws a figure draw it a second time for narrow screens."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **options: P.kwargs) -> Drawn:
+        plot = draw(*args, **options)
+        if plot is None or _columns.get():
+            return plot
+        with in_columns(1):
+            narrow = draw(*args, **options)
+        return replace(plot, narrow=narrow.svg if narrow else "")
+
+    return drawn
+
+
 def _sizes(width: float, height: float, panels: int, across: int) -> tuple[float, float, int]:
     """Return the width and height of a figure, and its panels across, for the page or for the columns of a paper."""
     if not (columns := _columns.get()):
@@ -142,13 +169,23 @@ def _sizes(width: float, height: float, panels: int, across: int) -> tuple[float
     wide, high = width / across, height / -(-panels // across)
     across = 1 if columns == 1 else across
     inches = PAPER_INCHES[columns]
-    return inches, high * max(min(inches / across / wide, 1.0), 0.6) * -(-panels // across), across
+    return inches, high * max(min(inches / across / wide, 1.0), 0.7) * -(-panels // across), across
 
 
 def plain(value: object, most: int = 60) -> str:
     """Return a text as a label: one line of at most `most` characters, control characters shown."""
     shown = visible(" ".join(str(value).split()))
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def wrapped(text: str, inches: float, size: float = SMALL) -> str:
+    """Return a text in lines of at most a width, for a font size in points."""
+    return fill(text, max(int(inches * 72 / (EM * size)), 8))
+
+
+def fits(text: str, inches: float, size: float = SMALL) -> bool:
+    """Return whether every line of a text is shorter than a width, for a font size in points."""
+    return EM * size / 72 * max(map(len, text.split("\n"))) <= inches
 
 
 @contextmanager
@@ -210,7 +247,7 @@ def _page_svg(figure: "Figure", name: str, marks: Iterable[Mark]) -> str:
     drawn = re.sub(r"<style[^>]*>.*?</style>", "", drawn, count=1, flags=re.DOTALL)
     by_gid = {mark.gid: mark for mark in marks}
     drawn = re.sub(r'<g id="([^"]+)">', lambda found: _marked(found.group(), by_gid.get(found[1])), drawn)
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", drawn)
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-{'narrow-' * is_narrow()}", drawn)
 
 
 def _marked(tag: str, mark: Mark | None) -> str:
@@ -274,16 +311,32 @@ def logarithmic(axis: Any, values: Sequence[float]) -> None:
 
 
 def finish(figure: "Figure", all_axes: Sequence[Any]) -> None:
-    """Draw a faint grid, and one legend for all axes beside them."""
+    """Draw a faint grid, and one legend for all axes below them."""
     shown: dict[str, Any] = {}
     for axes in all_axes:
         axes.grid(True, color=INK, alpha=0.14, linewidth=0.7)
         axes.set_axisbelow(True)
         handles, labels = axes.get_legend_handles_labels()
         shown |= dict(zip(labels, handles))
-    if shown:
-        place: Any = "outside lower center" if is_narrow() else "outside right upper"
-        figure.legend(shown.values(), shown.keys(), loc=place, fontsize=8.5)
+    draw_legend(figure, shown)
+
+
+def draw_legend(figure: "Figure", shown: Mapping[str, Any]) -> None:
+    """Draw a legend below the axes, in as many columns as fit, and make the figure higher by it.
+
+    Args:
+        figure: on a `canvas`.
+        shown: handles by their labels.
+    """
+    if not shown:
+        return
+    width, handle = figure.get_figwidth(), 0.65
+    labels = [wrapped(label, width - handle) for label in shown]
+    longest = max(len(line) for label in labels for line in label.split("\n"))
+    columns = max(int(width / (handle + longest * EM * SMALL / 72)), 1)
+    lines = sum(1 + label.count("\n") for label in labels) / min(columns, len(labels))
+    figure.set_figheight(figure.get_figheight() + 0.2 * (lines + 1))
+    figure.legend(shown.values(), labels, loc="outside lower left", ncols=columns, fontsize=SMALL, labelcolor=INK)
 
 
 def note_omitted(figure: "Figure", shown: int, total: int, name: str) -> None:

@@ -5,7 +5,19 @@ from typing import Any
 
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import LINES, Looks, Mark, Plot, canvas, finish, note_omitted, plain, plot_of
+from transfer.report.figures.svg import (
+    LINES,
+    Looks,
+    Mark,
+    Plot,
+    canvas,
+    finish,
+    for_both_widths,
+    is_narrow,
+    note_omitted,
+    plain,
+    plot_of,
+)
 from transfer.report.render.text import csv
 from transfer.report.tables.table import Column, Row, Table, is_missing
 from transfer.report.tables.tokens import LayerHistories
@@ -17,6 +29,7 @@ PANELS = {"stem": "behind the stem", "positions": "behind positions", "block": "
 """Title of each kind of place; of several places of a kind the last one is shown."""
 
 
+@for_both_widths
 def similarity_plot(runs: RunSet) -> Plot:
     """Plot the similarity of tokens at every place, a curve for each run of task `tokens` (arXiv 2109.03810, Figure 1).
 
@@ -38,7 +51,9 @@ def similarity_plot(runs: RunSet) -> Plot:
             style, gid = looks.of(names[run], number), f"curve-{number}"
             axes.plot(positions, similarities, marker="o", markersize=4, label=label, gid=gid, **style)
             marks.append(Mark(gid, f"{run}: similarity {points[-1]['similarity']:.3f} at the end", run, names[run]))
-        axes.set_xticks(range(len(places)), [plain(place, 24) for place in places], rotation=60, ha="right")
+        step = -(-len(places) // 14) if is_narrow() else 1
+        names_of = [plain(place, 12 if is_narrow() else 24) for place in places]
+        axes.set_xticks(range(0, len(places), step), names_of[::step], rotation=90)
         axes.set_ylabel("cosine similarity of tokens")
         note_omitted(figure, min(len(curves), LINES), len(curves), "runs")
         finish(figure, [axes])
@@ -63,6 +78,7 @@ def merged_order(lists: Iterable[Iterable[str]]) -> list[str]:
     return merged
 
 
+@for_both_widths
 def similarity_by_epoch(runs: RunSet, layer_histories: LayerHistories) -> Plot:
     """Plot the similarity of tokens at three places against the epoch, a curve for each training with diagnostics.
 

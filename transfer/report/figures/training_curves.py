@@ -11,6 +11,7 @@ from transfer.report.figures.svg import (
     Plot,
     canvas,
     finish,
+    for_both_widths,
     logarithmic,
     note_omitted,
     plain,
@@ -22,6 +23,7 @@ from transfer.report.tables.table import Column, Table
 POINTS = 200  # largest number of points of a curve
 
 
+@for_both_widths
 def training_curves(runs: RunSet) -> Plot:
     """Plot the loss of each run against the step, thinned to `POINTS` values.
 

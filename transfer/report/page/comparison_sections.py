@@ -1,4 +1,4 @@
-"""The sections of a report on comparisons of two variants: the answer, effects, costs in turns, samples that differ."""
+"""The sections of a report on comparisons of two variants: summary, effects, measured costs, differing samples."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
 
 READING = {
-    "answer": "Differences are points of a percent, or in a score's own unit, each with its 95 % interval; where the "
-    "interval holds 0, nothing is claimed.",
-    "forest": "A square is the difference of two variants on the same samples, its line the 95 % interval; filled "
-    "where the corrected test excludes 0. Right of 0 the first variant is better.",
-    "ratios": "How many times as long a step of the first variant takes: the median over rounds A B B A in one "
-    "process, and their quartiles.",
+    "forest": "Each square is the paired difference of two variants on the same samples, its line the 95 % confidence "
+    "interval. A filled square is significant after correction for multiple tests; a line across 0 is inconclusive.",
+    "ratios": "Time of a step of the first variant, as a multiple of the second's: median and quartiles over "
+    "alternating rounds (A B B A) in one process.",
 }
-"""How the parts of a page are read."""
+"""How to read the sections of a page."""
 
 _COMPARISONS: "WeakKeyDictionary[RunSet, dict[tuple[tuple[str, str], Settings], Comparison]]" = WeakKeyDictionary()
-"""Comparisons that were made, as the text and the page of a sweep show the same."""
+"""Cache of comparisons, since the text and the page of a sweep show the same ones."""
 
 
 def comparisons_of(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Settings) -> "list[Comparison]":
@@ -42,38 +40,44 @@ def comparisons_of(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Sett
     return [made[key] for key in keys]
 
 
-def answers(comparisons: "Sequence[Comparison]", runs: RunSet, ratios: CostRatios) -> list[Section]:
-    """Return the section with the verdicts in words; none without a comparison."""
-    if not comparisons:
-        return []
+def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratios: CostRatios) -> Iterator[Section]:
+    """Yield the summary with a sentence for each comparison, then for each comparison its effects and limits."""
+    from transfer.report.figures.forest import forest_plot
     from transfer.report.summary.sentences import answer
 
-    told = "\n".join(str(answer(comparison, runs, ratios)) for comparison in comparisons)
-    return [Section(title="The answer", note=told, reading=READING["answer"], lead=True)]
+    told = [answer(comparison, runs, ratios) for comparison in comparisons]
+    shared = [limit for limit in (told[0].limits if told[1:] else ()) if all(limit in one.limits for one in told)]
+    yield Section(title="Summary", note="\n".join([*(one.headline for one in told), *shared]), lead=True)
+    for number, (comparison, one) in enumerate(zip(comparisons, told, strict=True)):
+        rest = [limit for limit in one.limits if limit not in shared]
+        note = "\n".join(filter(None, [*one.effects, *one.rates, one.cost, *rest]))
+        plot = forest_plot(comparison, runs, name=f"forest-{number}")
+        yield Section(title=versus(comparison), note=note, plot=plot, reading=READING["forest"] * bool(plot))
+
+
+def in_words(comparison: "Comparison", runs: RunSet, ratios: CostRatios) -> Section:
+    """Return the section with all sentences on one comparison."""
+    from transfer.report.summary.sentences import answer
+
+    return Section(title=f"Summary: {versus(comparison)}", note=str(answer(comparison, runs, ratios)), lead=True)
+
+
+def versus(comparison: "Comparison") -> str:
+    """Return the heading of a comparison: "conv vs. patchify", in brackets what both variants are selected by."""
+    from transfer.report.summary.naming import shared_name, variant_names
+
+    shared = shared_name(comparison)
+    return " vs. ".join(variant_names(comparison)) + f" ({shared})" * bool(shared)
 
 
 def ratios_of(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]:
     """Yield what the first variant costs beside the second, where that was measured."""
-    from transfer.report.summary.naming import arm_name
-
-    a, b = (arm_name(variant.text) for variant in comparison.variants)
     table = ratio_table([match.matched for match in comparison.matches], ratios)
-    title, note = f"Cost of {a} beside {b}, measured in turns", "\n".join(map(note_text, table.notes))
+    note = "\n".join(map(note_text, table.notes))
     if len(table) or note:
         shown = replace(table, notes=[]) if len(table) else None
+        title = f"Measured cost: {versus(comparison)}"
         yield Section(title=title, table=shown, note=note, reading=READING["ratios"])
-
-
-def forests(comparisons: "Sequence[Comparison]", runs: RunSet) -> Iterator[Section]:
-    """Yield the effects of each pair of variants as a plot."""
-    from transfer.report.figures.forest import forest_plot
-    from transfer.report.summary.naming import arm_name
-
-    for number, comparison in enumerate(comparisons):
-        a, b = (arm_name(variant.text) for variant in comparison.variants)
-        if plot := forest_plot(comparison, runs, name=f"forest-{number}"):
-            title = f"Effects of {a} against {b}"
-            yield Section(title=title, plot=plot, reading=READING["forest"], lead=True)
 
 
 def samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Section]:
@@ -85,14 +89,13 @@ def samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Sec
     """
     from transfer.report.page.side_by_side import side_by_side
     from transfer.report.summary.differing_samples import differing_samples
-    from transfer.report.summary.naming import arm_name
     from transfer.report.summary.sentences import row_name
 
     for comparison in comparisons:
-        a, b = (arm_name(variant.text) for variant in comparison.variants)
         for row in comparison.rows:
             if row.primary and row.effect is None and len(table := differing_samples(row)):
-                yield Section(title=f"Where variants differ most: {row_name(row)}, {a} against {b}", table=table)
+                title = f"Samples with the largest differences: {row_name(row)}, {versus(comparison)}"
+                yield Section(title=title, table=table)
         yield from side_by_side(comparison, pictures=pictures)
 
 
@@ -100,5 +103,4 @@ def difference_table(comparison: "Comparison", runs: RunSet) -> Section:
     """Return the table of a comparison. Raises UserError if it has no rows."""
     from transfer.report.tables.comparison import comparison_table
 
-    a, b = (variant.text for variant in comparison.variants)
-    return Section(title=f"{a} against {b}", table=comparison_table(comparison, runs))
+    return Section(title=f"{versus(comparison)}: all metrics", table=comparison_table(comparison, runs))

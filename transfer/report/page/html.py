@@ -56,13 +56,13 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
 <header>
 <h1>{text(title)}</h1>
 <p class="soft">{_extent(marks)}</p>
-<nav aria-label="Parts of the page">{_links(sections)}</nav>
+<nav aria-label="Sections">{_links(sections)}</nav>
 </header>
 <main id="main">
 {body}
 </main>
-<footer><p>One file that needs no network. A run's name opens its record; a click on a column's title sorts.</p>
-<noscript><p>Sorting, filters and records need JavaScript, which is off.</p></noscript></footer>
+<footer><p>Self-contained file. Click a run's name to open its record, or a column's title to sort.</p>
+<noscript><p>Enable JavaScript for sorting, filters and records.</p></noscript></footer>
 <dialog id="record" aria-labelledby="record-title"></dialog>
 <script type="application/json" id="records">{json_block(run_facts(runs.runs))}</script>
 <script>{script}</script>
@@ -78,7 +78,11 @@ def _links(sections: Sequence[Section]) -> str:
         for number, section in enumerate(sections)
     ]
     shown, folded = (("".join(link for is_folded, link in links if is_folded is wanted)) for wanted in (False, True))
-    more = f"<details><summary>Tables, curves and pictures</summary><ul>{folded}</ul></details>" if folded else ""
+    more = (
+        f"<details><summary>Details: tables, curves and visualizations</summary><ul>{folded}</ul></details>"
+        if folded
+        else ""
+    )
     return f"<ul>{shown}</ul>{more}"
 
 
@@ -120,10 +124,10 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
     parts += [f"<details><summary>{heading}</summary>" if section.folded else heading]
     parts += [f"<p>{text(line)}</p>" for line in section.note.splitlines() if line.strip()]
     if section.plot is not None:
-        label = f'role="img" aria-label="{text(section.title)}" '
-        svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", section.plot.svg)  # two parts may hold equal plots
-        svg = svg.replace("<svg ", f"<svg {label}", 1)
-        parts.append(f'<figure class="plot">{svg}{_download(section.plot, section.slug)}</figure>')
+        shown = {"wide": section.plot.svg, "narrow": section.plot.narrow}
+        drawn = "".join(_svg(svg, f'class="{width}" role="img" aria-label="{text(section.title)}"', name)
+                        for width, svg in shown.items())  # fmt: skip
+        parts.append(f'<figure class="plot">{drawn}{_download(section.plot, section.slug)}</figure>')
     if section.table is not None:
         parts.append(_table(section.table, section, marks, rows))
         parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(section.table.notes)]
@@ -137,13 +141,18 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
         figures = "".join(_figure(picture, marks) for picture in section.pictures)
         parts.append(f'<div class="pictures{" pairs" * section.in_pairs}">{figures}</div>')
     if section.reading:
-        parts.append(f'<p class="soft">How to read this: {text(section.reading)}</p>')
+        parts.append(f'<p class="soft">{text(section.reading)}</p>')
     return "\n".join([*parts, *["</details>"] * section.folded, "</section>"])
+
+
+def _svg(svg: str, attributes: str, name: str) -> str:
+    """Return a drawing with attributes, and with ids that are unique on the page: two sections may hold equal plots."""
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", svg).replace("<svg ", f"<svg {attributes} ", 1)
 
 
 def _download(plot: Plot, name: str) -> str:
     address = f"data:text/csv;charset=utf-8,{quote(plot.csv, safe=',')}"
-    return f'<figcaption><a download="{name}.csv" href="{address}">The plot\'s data as CSV</a></figcaption>'
+    return f'<figcaption><a download="{name}.csv" href="{address}">Data (CSV)</a></figcaption>'
 
 
 def _table(table: Table, section: Section, marks: dict[str, list[str]], most: int) -> str:
@@ -172,7 +181,7 @@ def _table(table: Table, section: Section, marks: dict[str, list[str]], most: in
     )
     rest = f"<template>{''.join(lines[most:])}</template>" if lines[most:] else ""
     shared = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
-    caption = f'<p class="soft">In every row: {text(shared)}.</p>\n' if shared else ""
+    caption = f'<p class="soft">All rows: {text(shared)}.</p>\n' if shared else ""
     return (
         f'{caption}<div class="scroll" tabindex="0" role="region" data-name="{section.slug}" '
         f'aria-label="Table: {text(section.title)}">\n'

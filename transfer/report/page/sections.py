@@ -1,4 +1,4 @@
-"""The sections of a report: tables, comparisons, published numbers, maps, costs, training curves, pictures."""
+"""The sections of a report: summary, scores, comparisons, costs, maps, published results, curves, visualizations."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -10,10 +10,10 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_colored
 from transfer.report.page.comparison_sections import (
-    answers,
+    comparison_sections,
     comparisons_of,
     difference_table,
-    forests,
+    in_words,
     ratios_of,
     samples,
 )
@@ -27,11 +27,11 @@ STABILITY = ("lr", "warmup_epochs")
 NO_COSTS = "--cost: none of these runs has a score"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
 READING = {
-    "cost": "Further up is better, further left cheaper. Ringed points are beaten by none that is comparable.",
-    "map": "A cell is a setting of the training. Its mark says how the trainings there ended, its number their score; "
-    "at chance is what does not score above guessing, whatever its training statistics say.",
+    "cost": "Higher is better, further left is cheaper. Ringed points are Pareto-optimal among comparable runs.",
+    "map": "Each cell is one training setting: its color and hatch give the status of its runs, its number their mean "
+    "score. 'At chance' means a score no better than chance level.",
 }
-"""How the parts of a page are read."""
+"""How to read the sections of a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     parts = [_paper(runs, request.paper, request.margin)] if request.paper else []
     for comparison in comparisons_of(runs, request.compare, request.settings):
         table = difference_table(comparison, runs)
-        parts += [*answers([comparison], runs, request.ratios), table, *ratios_of(comparison, request.ratios)]
+        parts += [in_words(comparison, runs, request.ratios), table, *ratios_of(comparison, request.ratios)]
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
     if request.heatmap:
@@ -99,7 +99,7 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
 def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """Return a page's sections in the order of a reader's questions; what is looked up is folded.
 
-    The answer, the effects, their cost, what trains, own numbers beside a paper's; then everything else.
+    The summary, the scores, the comparisons, their costs, stability, published results; then everything else.
     """
     from transfer.report.summary.variants import arms_to_compare, why_no_arms
 
@@ -107,27 +107,23 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     for pair in () if request.compare else arms_to_compare(runs):
         with suppress(UserError):  # nobody asked for this one
             comparisons += comparisons_of(runs, [pair], request.settings)
-    first = answers(comparisons, runs, request.ratios)
-    if not comparisons:
-        first.append(Section(title="The answer", note=why_no_arms(runs), lead=True))
-    first += forests(comparisons, runs)
     costs = _asked(request.cost, _cost(runs), NO_COSTS)
-    maps = _maps(runs, request.heatmap, request.by) if request.heatmap else [*_varying(runs)]
-    paper = [_paper(runs, request.paper, request.margin)] if request.paper else []
-    interactions = [_interaction(runs, request.interaction, request)] if request.interaction else []
-    told = [comparison for comparison in comparisons if comparison.rows or request.compare]
-    tables = [difference_table(comparison, runs) for comparison in told]
-    ratios = [part for comparison in comparisons for part in ratios_of(comparison, request.ratios)]
-    cost_tables = [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
-    costs = [replace(part, table=None) for part in costs]
-    rest = [
-        *samples(comparisons, request.pictures),
-        *_tables(runs, request),
-        *cost_tables,
-        *_asked(request.layers, _layers(runs), NO_LAYERS),
-    ]
-    rest += [*_similarity(runs), *_curves(runs), *_pictures(runs, request.pictures)]
-    shown = [*first, *ratios, *costs, *maps, *paper, *interactions, *tables]
+    scores = [*_tables(runs, request)]
+    shown = (
+        [*comparison_sections(comparisons, runs, request.ratios)]
+        if comparisons
+        else [Section(title="Summary", note=why_no_arms(runs), lead=True), *scores]
+    )
+    shown += [part for comparison in comparisons for part in ratios_of(comparison, request.ratios)]
+    shown += [replace(part, table=None) for part in costs]
+    shown += _maps(runs, request.heatmap, request.by) if request.heatmap else _varying(runs)
+    shown += [_paper(runs, request.paper, request.margin)] if request.paper else []
+    shown += [_interaction(runs, request.interaction, request)] if request.interaction else []
+    rest = [difference_table(comparison, runs) for comparison in comparisons if comparison.rows or request.compare]
+    rest += [*samples(comparisons, request.pictures), *(scores if comparisons else ())]
+    rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
+    rest += [*_asked(request.layers, _layers(runs), NO_LAYERS), *_similarity(runs), *_curves(runs)]
+    rest += _pictures(runs, request.pictures)
     return [*shown, *(replace(part, folded=True) for part in rest)]
 
 
@@ -225,7 +221,7 @@ def _cost(runs: RunSet) -> Iterator[Section]:
         rows = cost_table(runs.of_task(task))
         if not all(map(is_missing, rows["score"])):
             plot = cost_plot(rows)
-            yield Section(title=f"{task}: score against cost", table=rows, plot=plot, reading=READING["cost"])
+            yield Section(title=f"{task}: score vs. cost", table=rows, plot=plot, reading=READING["cost"])
 
 
 def _layers(runs: RunSet) -> Iterator[Section]:

@@ -12,7 +12,7 @@ from transfer.records.store import Run
 from transfer.report.page.galleries import IMAGES, drawn, gallery_of
 from transfer.report.page.section_types import Gallery, Picture, Section
 from transfer.report.summary.differing_samples import differing_samples
-from transfer.report.summary.naming import arm_name
+from transfer.report.summary.naming import variant_names
 
 EACH_WAY = 3
 """Queries that are shown in favour of each variant."""
@@ -27,11 +27,11 @@ def side_by_side(comparison: Comparison, *, pictures: bool) -> Iterator[Section]
         comparison: of two variants.
         pictures: whether pictures are embedded; ranked lists are shown as marks without.
     """
-    a, b = (arm_name(variant.text) for variant in comparison.variants)
+    a, b = variant_names(comparison)
     for row in comparison.rows:
         if not row.primary or row.effect is not None:
             continue
-        where = f"{row.matched.label}, {a} and {b}"
+        where = f"{row.matched.label}, {a} vs. {b}"
         if lists := list(_lists(row, (a, b), pictures=pictures)):
             note = f"The queries on which {a} and {b} differ most: ✓ shows the same identity, ✗ another."
             yield Section(title=f"Ranked lists side by side: {where}", note=note, galleries=lists, in_pairs=True)

@@ -11,7 +11,7 @@ from backbones.errors import shortened
 from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.summary.naming import arm_name
+from transfer.report.summary.naming import variant_names
 from transfer.report.summary.stability import rate_sentences
 from transfer.report.tables.comparison_notes import verdict_rows
 from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio
@@ -70,7 +70,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     rates = tuple(rate_sentences(comparison, runs))
     primary = {place: row for place, row in enumerate(comparison.rows) if row.primary and row.effect is None}
     rows = [primary.pop(place) for place in verdict_rows(comparison.rows, runs.exports)]
-    a, b = (arm_name(variant.text) for variant in comparison.variants)
+    a, b = variant_names(comparison)
     if not rows:
         return Answer(f"{a} against {b}: nothing can be compared.", rates=rates, limits=tuple(_excluded(comparison)))
     by_word: dict[str, list[ComparedScore]] = {}

@@ -3,11 +3,11 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from transfer.report.tables.cost_fit import fit_log
 
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import cost_table_of, said
 from transfer.records.record import Record
-from transfer.report.tables.cost_fit import fit_log
 from transfer.report.tables.costs import COSTS, hours, pareto
 
 CPU = {"precision": "bf16", "device_type": "cpu", "threads": 2, "workers": 1}
