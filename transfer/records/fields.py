@@ -22,6 +22,8 @@ from transfer.records.protocol import (
 )
 from transfer.records.store import Record
 
+BASELINE = {"stem": "patchify", "attention": "softmax"}
+"""The parts whose change is this suite's question, with the value that variants are compared with."""
 _RUN = {item.name for item in fields(PretrainRunOptions)} | set(EXECUTION)
 _PARTS = {item.name for item in fields(BackboneOptions)} - {"weights"}
 

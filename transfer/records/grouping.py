@@ -43,6 +43,7 @@ class Group:
         backbone: the name of the backbone with the fields in which rows of that name differ.
         pretraining: the trainings that the weights come from; empty if all rows start from the same weights.
         protocol: the group whose numbers may be compared; None if all rows of the task have one protocol.
+        name: the name of the backbone alone.
     """
 
     records: list[Record]
@@ -50,6 +51,7 @@ class Group:
     backbone: str
     pretraining: str = ""
     protocol: Comparability | None = None
+    name: str = ""
 
     @property
     def first(self) -> Record:
@@ -78,7 +80,8 @@ def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: C
         chain = lineage(members[0], exports)
         name = _backbone_name(members[0], chain)
         made_on = [mark for mark in machines(members) if mark in distinguishing[members[0].task]]
-        groups.append(Group(members, dataset_label(members, exports, made_on), name, origin_label(members[0], chain)))
+        origin = origin_label(members[0], chain)
+        groups.append(Group(members, dataset_label(members, exports, made_on), name, origin, name=name))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
     comparability = comparabilities([group.first for group in groups], without)
@@ -197,16 +200,25 @@ def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> 
     for group in groups:
         by_name.setdefault((group.first.task, group.backbone), []).append(group)
     for namesakes in by_name.values():
-        contents = distinct(backbone_of(group.first) for group in namesakes)
-        # Stochastic depth is an option of the task, and the size of pretraining matters only to `length: train`.
-        hidden = {"name", "drop_path", *without}
-        hidden |= set() if any(content.get("length") == "train" for content in contents) else {"train_size"}
         chosen = {name for group in namesakes for name in _SET if group.first.options.get(name) is not None}
-        differing = {*differences(contents), *chosen} - hidden
-        names = [name for name in contents[0] if name in differing]
-        values = {name: _shown_values(namesakes, name) for name in names}
-        for row, group in enumerate(namesakes if names else ()):
-            group.backbone += f", {content_label({name: shown[row] for name, shown in values.items()}, names)}"
+        for group, values in zip(namesakes, differing_parts(namesakes, without, chosen), strict=True):
+            group.backbone += f", {content_label(values, values)}" if values else ""
+
+
+def differing_parts(
+    groups: Sequence[Group], without: Collection[str] = (), chosen: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the fields of each row's backbone that differ between rows, and those `chosen`, with values for readers.
+
+    The name is none of them. Stochastic depth is an option of the task, and the image size of pretraining matters only
+    to `length: train`.
+    """
+    contents = distinct(backbone_of(group.first) for group in groups)
+    hidden = {"name", "drop_path", *without}
+    hidden |= set() if any(content.get("length") == "train" for content in contents) else {"train_size"}
+    differing = {*differences(contents), *chosen} - hidden
+    values = {name: _shown_values(groups, name) for name in contents[0] if name in differing}
+    return [{name: shown[row] for name, shown in values.items()} for row in range(len(groups))]
 
 
 def _shown_values(groups: Sequence[Group], name: str) -> list[Any]:

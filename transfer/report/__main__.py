@@ -102,6 +102,8 @@ def _request(options: ReportOptions) -> "ReportRequest":
 
     return ReportRequest(
         per_run=options.per_run,
+        pivot=options.pivot,
+        scores=options.scores,
         paper=options.published,
         compare=(options.compare,) if options.compare else (),
         correction=options.correction,

@@ -29,6 +29,10 @@ class ReportOptions:
     """Show runs made with changed files of the suite as well; they are left out otherwise."""
     per_run: bool = False
     """One row per run instead of means over seeds. In csv, jsonl and parquet one row per run and score."""
+    pivot: bool = False
+    """Variants as rows, tasks as columns: means over seeds with their 95 % intervals."""
+    scores: tuple[str, ...] = ()
+    """Scores that --pivot shows, as mAP rank1; by default each task's primary one."""
     paper: str | None = None
     """Paper in configs/published whose numbers are shown beside your own; needs --table or --figure."""
     table: str | None = None
@@ -75,7 +79,7 @@ class ReportOptions:
         if not chosen:
             self.format = chosen_format(self.format, self.output)
         compares = bool(self.compare or self.interaction)
-        shows = compares or bool(self.paper or self.heatmap or self.cost or self.layers or self.per_run)
+        shows = compares or bool(self.paper or self.heatmap or self.cost or self.layers or self.per_run or self.pivot)
         paper = "--paper and --table belong together, as --paper scaled_relu --table 4; or --figure 1"
         for is_wrong, text in (
             (self.table is not None and self.figure is not None, "--table and --figure exclude each other"),
@@ -84,6 +88,7 @@ class ReportOptions:
             (len(chosen) > 1, f"{' and '.join(chosen)} exclude each other"),
             (self.output and chosen and not self.card, f"--output: has no effect with {' '.join(chosen)}"),
             (self.import_ and len(self.runs) > 1, "--import: name one folder of runs, to which they are added"),
+            (self.scores and not self.pivot, "--scores: needs --pivot"),
             (self.by and not self.heatmap, "--by: needs --heatmap"),
             (
                 self.measure_cost and not (self.compare or self.figures or self.format == "html"),

@@ -6,7 +6,7 @@ from backbones.errors import visible
 from transfer.report.page.section_types import Section
 from transfer.report.render.terminal import BOLD, WIDTH, broken_lines, colored, terminal
 from transfer.report.render.text import markdown, notes_of_row, without_tags
-from transfer.report.tables.table import RUN_COLUMNS, Column, Table
+from transfer.report.tables.table import RUN_COLUMNS, Column, Table, with_numbers
 
 
 def as_terminal(parts: Sequence[Section], *, ids: bool = False, color: bool = False) -> str:
@@ -59,10 +59,11 @@ def as_one_table(parts: Sequence[Section]) -> Table:
     for part in parts:
         if part.table is None:
             continue
-        columns |= {column.name: column for column in part.table.columns if column.name not in columns}
+        table = with_numbers(part.table)
+        columns |= {column.name: column for column in table.columns if column.name not in columns}
         remarks = tuple(filter(str.strip, part.note.splitlines()))
-        for place, row in enumerate(part.table.rows):
-            rows.append({"table": part.title, **row, "notes": (*notes_of_row(part.table, place), *remarks)})
+        for place, row in enumerate(table.rows):
+            rows.append({"table": part.title, **row, "notes": (*notes_of_row(table, place), *remarks)})
     names = ("table", *columns, "notes")
     described = [columns.get(name, Column(name)) for name in names]
     return Table(described, [{name: row.get(name) for name in names} for row in rows])

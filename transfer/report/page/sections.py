@@ -39,6 +39,8 @@ class ReportRequest:
     """Sections to show besides the tables of scores; each field is explained at its option in `ReportOptions`."""
 
     per_run: bool = False
+    pivot: bool = False
+    scores: Sequence[str] = ()
     paper: tuple[str, str] | None = None
     compare: Sequence[tuple[str, str]] = ()
     correction: str = "holm"
@@ -64,7 +66,9 @@ class ReportRequest:
     @property
     def names_sections(self) -> bool:
         """Whether sections are asked for by name."""
-        return bool(self.paper or self.compare or self.interaction or self.heatmap or self.cost or self.layers)
+        return bool(
+            self.pivot or self.paper or self.compare or self.interaction or self.heatmap or self.cost or self.layers
+        )
 
 
 def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
@@ -79,7 +83,8 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
 
 def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """Return what was asked for by name, or else the tables of scores."""
-    parts = [_paper(runs, request.paper, request.margin)] if request.paper else []
+    parts = [*_pivot(runs, request)] if request.pivot else []
+    parts += [_paper(runs, request.paper, request.margin)] if request.paper else []
     for comparison in comparisons_of(runs, request.compare, request.settings):
         table = difference_table(comparison, runs)
         parts += [in_words(comparison, runs, request.ratios), table, *ratios_of(comparison, request.ratios)]
@@ -108,19 +113,16 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
         with suppress(UserError):  # nobody asked for this one
             comparisons += comparisons_of(runs, [pair], request.settings)
     costs = _asked(request.cost, _cost(runs), NO_COSTS)
-    scores = [*_tables(runs, request)]
-    shown = (
-        [*comparison_sections(comparisons, runs, request.ratios)]
-        if comparisons
-        else [Section(title="Summary", note=why_no_arms(runs), lead=True), *scores]
-    )
+    first = [*comparison_sections(comparisons, runs, request.ratios)] if comparisons else []
+    summary = first[0] if first else Section(title="Summary", note=why_no_arms(runs), lead=True)
+    shown = [summary, *_pivot(runs, request), *first[1:]]
     shown += [part for comparison in comparisons for part in ratios_of(comparison, request.ratios)]
     shown += [replace(part, table=None) for part in costs]
     shown += _maps(runs, request.heatmap, request.by) if request.heatmap else _varying(runs)
     shown += [_paper(runs, request.paper, request.margin)] if request.paper else []
     shown += [_interaction(runs, request.interaction, request)] if request.interaction else []
     rest = [difference_table(comparison, runs) for comparison in comparisons if comparison.rows or request.compare]
-    rest += [*samples(comparisons, request.pictures), *(scores if comparisons else ())]
+    rest += [*samples(comparisons, request.pictures), *_tables(runs, request)]
     rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     rest += [*_asked(request.layers, _layers(runs), NO_LAYERS), *_similarity(runs), *_curves(runs)]
     rest += _pictures(runs, request.pictures)
@@ -152,6 +154,13 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
         if len(means):
             yield Section(title=f"{task}: mean over datasets", table=means)
     yield from _norms(runs)
+
+
+def _pivot(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
+    from transfer.report.tables.pivot import pivot_tables
+
+    for table in pivot_tables(runs, request.scores):
+        yield Section(title=f"Variants on {', '.join(table.names[1:])}", table=table)
 
 
 def _norms(runs: RunSet) -> Iterator[Section]:

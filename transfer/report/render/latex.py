@@ -2,6 +2,7 @@
 
 from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of, values
+from transfer.report.tables.cell_values import MeanInterval
 from transfer.report.tables.table import Column, Table, is_number
 
 _SPECIAL = {
@@ -31,9 +32,9 @@ def latex(table: Table) -> str:
     above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
     table = table.without(*constant)
     columns = [_cells(table, column) for column in table.columns]
-    alignment = "".join("r" if any(map(is_number, values(table, column.name))) else "l" for column in table.columns)
+    alignment = "".join("r" if any(map(_is_number, values(table, column.name))) else "l" for column in table.columns)
     lines = [" & ".join(row) + r" \\" for row in zip(*columns, strict=True)]
-    heading = " & ".join(escaped(column.name) for column in table.columns) + r" \\"
+    heading = " & ".join(_heading(column.name) for column in table.columns) + r" \\"
     body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
     notes = [f"% {visible(' '.join(note.split()))}" for note in note_texts(table.notes)]
     notes = [f"% In every row: {visible(' '.join(above.split()))}."] * bool(above) + notes
@@ -42,9 +43,24 @@ def latex(table: Table) -> str:
 
 def _cells(table: Table, column: Column) -> list[str]:
     """Return the cells of a column, those that the table emphasises in bold."""
-    texts = map(escaped, texts_of(table, column))
+    plain = zip(texts_of(table, column), table[column.name], strict=True)
+    texts = (_mean(*value.texts) if isinstance(value, MeanInterval) else escaped(text) for text, value in plain)
     bold = {row for row, name in table.emphasised if name == column.name}
     return [rf"\textbf{{{text}}}" if place in bold else text for place, text in enumerate(texts)]
+
+
+def _is_number(value: object) -> bool:
+    return is_number(value) or isinstance(value, MeanInterval)
+
+
+def _heading(name: str) -> str:
+    """Return a column's heading, one word below the other, as a column of a paper is narrow."""
+    words = name.split()
+    return r"\shortstack[r]{" + r"\\".join(map(escaped, words)) + "}" if len(words) > 1 else escaped(name)
+
+
+def _mean(mean: str, interval: str) -> str:
+    return rf"{escaped(mean)} {{\scriptsize {escaped(interval)}}}" if interval else escaped(mean)
 
 
 def escaped(text: str) -> str:

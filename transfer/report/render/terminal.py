@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from backbones.engine.outcome import SCORED
 from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of
-from transfer.report.tables.cell_values import Endings
+from transfer.report.tables.cell_values import Endings, MeanInterval
 from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_number
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind, Verdict
@@ -99,8 +99,12 @@ def _cells(table: Table, column: Column) -> _Cells:
     texts = [short or text for short, text in zip(in_short, texts_of(table, column), strict=True)]
     texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts]
     words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
-    breakable = column.name not in RUN_COLUMNS and words and not any(map(is_number, values))
+    breakable = column.name not in RUN_COLUMNS and words and not any(map(_is_number, values))
     return _Cells(column, visible(column.name), texts, [_color(value) for value in values], breakable)
+
+
+def _is_number(value: object) -> bool:
+    return is_number(value) or isinstance(value, MeanInterval)
 
 
 def _with_short_ids(cells: _Cells) -> _Cells:

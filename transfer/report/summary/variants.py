@@ -5,11 +5,9 @@ Imports no torch.
 
 from typing import Any
 
-from transfer.records.fields import value_of
+from transfer.records.fields import BASELINE, value_of
 from transfer.records.run_set import RunSet
 
-USUAL = {"stem": "patchify", "attention": "softmax"}
-"""The parts whose change is this suite's question, with the value that others are held against."""
 MOST_PAIRS = 5
 """Pairs that a page compares by itself; further ones are compared on demand."""
 MOST_RUNS = 500
@@ -24,11 +22,11 @@ def arms_to_compare(runs: RunSet) -> list[tuple[str, str]]:
     """
     if len(runs) > MOST_RUNS:
         return []
-    varied = [field for field in USUAL if len(_values(runs, field)) > 1]
+    varied = [field for field in BASELINE if len(_values(runs, field)) > 1]
     variants = _combinations(runs, varied) if varied else _values(runs, "backbone")
     if len(variants) < 2:
         return []
-    usual = _selector({field: USUAL[field] for field in varied})
+    usual = _selector({field: BASELINE[field] for field in varied})
     base = usual if varied and usual in variants else variants[0]
     return [(variant, base) for variant in variants if variant != base][:MOST_PAIRS]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from transfer.records.comparability import Comparability
 from transfer.records.labels import content_label, value_label
-from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings, Violation
+from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings, MeanInterval, Violation
 
 
 @singledispatch
@@ -76,6 +76,11 @@ def _(value: DatasetMean) -> str:
         text += f", but {value.broken} broke down" if value.broken else ""
         text += f", of survivors: {value.lost} pretrainings like its own broke down" if value.lost else ""
     return text + (f": {', '.join(value.names)}" if value.names else "")
+
+
+@cell_text.register
+def _(value: MeanInterval) -> str:
+    return " ".join(filter(None, value.texts))
 
 
 @cell_text.register

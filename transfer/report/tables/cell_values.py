@@ -64,6 +64,22 @@ class DatasetMean:
 
 
 @dataclass(frozen=True)
+class MeanInterval:
+    """A mean in the unit of tables with its 95 % interval, where there is one, and the marks of its runs."""
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    mark: str = ""
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The mean with its marks, and the interval; an empty text for what is missing."""
+        interval = "" if self.low is None or self.high is None else f"[{self.low:.1f}, {self.high:.1f}]"
+        return (self.mark if self.mean is None else f"{self.mean:.1f}{self.mark}"), interval
+
+
+@dataclass(frozen=True)
 class Violation:
     """Values that train although a smaller one breaks down.
 

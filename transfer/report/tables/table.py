@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from transfer.records.comparability import Comparability
 from transfer.report.tables.cell_text import full_text
+from transfer.report.tables.cell_values import MeanInterval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,6 +132,19 @@ class Table:
 
         rows = [[plain_value(name, row[name]) for name in self.names] for row in self.rows]
         return pd.DataFrame(rows, columns=self.names)
+
+
+def with_numbers(table: Table) -> Table:
+    """Return a table for programs, in which a mean with its interval is three numbers and the marks of its runs."""
+    means = [name for name in table.names if any(isinstance(cell, MeanInterval) for cell in table[name])]
+    rows = []
+    for row in table.rows:
+        cells: Row = {}
+        for name, value in row.items():
+            named = (("", "mean"), (" low", "low"), (" high", "high"), (" mark", "mark")) if name in means else ()
+            cells |= {name + ending: getattr(value, part) for ending, part in named} or {name: value}
+        rows.append(cells)
+    return Table.from_rows(rows, table.columns, table.notes) if means else table
 
 
 def plain_value(name: str, value: Any) -> Any:

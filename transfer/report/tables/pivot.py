@@ -1,0 +1,165 @@
+"""The table of a paper: variants as rows, tasks as columns, each cell a mean with its 95 % interval. Imports no torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from backbones.errors import UsageError, UserError, did_you_mean
+from transfer.comparison.paired_intervals import mean_score
+from transfer.records.fields import BASELINE, value_of
+from transfer.records.grouping import Group, differing_parts
+from transfer.records.labels import value_label
+from transfer.records.protocol import NOT_RECORDED, distinguishing_fields
+from transfer.records.run_set import RunSet
+from transfer.report.tables.cell_text import comparability_text
+from transfer.report.tables.cell_values import MeanInterval
+from transfer.report.tables.table import Column, Note, Table
+from transfer.statistics.intervals import mean_and_deviation
+
+MOST_COLUMNS = 3
+"""Columns of scores in one table, which 100 characters and one column of a paper hold."""
+VARIANT = "variant"
+UNSHOWN = ("load", "init", "weights_key", "weights_size")
+"""Fields of a backbone that say how its weights were loaded, not what was built."""
+LEGEND = {
+    "*": "one seed: the interval reflects test samples, not training runs",
+    "!": "failed training runs excluded",
+    "failed": "all training runs failed",
+    "-": "no run",
+}
+"""What the marks of cells mean."""
+
+
+@dataclass
+class _Column:
+    """Heading and score of a column, with the configuration of each variant."""
+
+    heading: str
+    score: str
+    groups: dict[str, Group] = field(default_factory=dict)
+
+
+def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
+    """Return the means of variants over seeds with their 95 % intervals, a row for each variant, the baseline first.
+
+    A column is a score of a task on a dataset, in percent if it is a fraction; where a variant has several protocols,
+    each has a column of its own. Pretraining runs are shown only if there are no others.
+
+    Args:
+        runs: the runs.
+        scores: names of scores; by default the primary one of each task.
+
+    Raises:
+        UsageError: no run has one of the scores.
+    """
+    known = list(dict.fromkeys(name for record in runs.records for name in record.scores))
+    for name in scores:
+        if name not in known:
+            raise UsageError(f"--scores must be among {', '.join(known)}, got '{name}'{did_you_mean(name, known)}")
+    after = runs.where(lambda record: not record.task.startswith("pretrain-"))
+    runs = after if len(after) else runs
+    groups = sorted(runs.grouping.groups, key=lambda group: (runs.tasks.index(group.first.task), group.dataset))
+    names = variant_names(groups)
+    order = sorted({(not _is_baseline(group), name) for name, group in zip(names, groups, strict=True)})
+    columns = _columns(groups, names, scores)
+    starts = range(0, len(columns), MOST_COLUMNS)
+    return [_table(runs, [name for _, name in order], columns[start : start + MOST_COLUMNS]) for start in starts]
+
+
+def _is_baseline(group: Group) -> bool:
+    return all(value_of(group.first, name, {}) in (usual, None) for name, usual in BASELINE.items())
+
+
+def variant_names(groups: Sequence[Group]) -> list[str]:
+    """Return a short name for the variant of each configuration: "LapStem", "conv, relu", "depth 4".
+
+    It has the fields that differ from the baseline, the variant with the usual stem and attention, if there is one. A
+    field that varies only together with others is not named.
+    """
+    by_task = {group.first.task: [one for one in groups if one.first.task == group.first.task] for group in groups}
+    varied = {name for of_task in by_task.values() for name in differing_parts(of_task, UNSHOWN)[0]}
+    parts = [{name: part[name] for name in part if name in varied} for part in differing_parts(groups, UNSHOWN)]
+    for part, group in zip(parts, groups, strict=True):
+        part["name"] = group.name
+    used = sorted(parts[0] if parts else (), key=lambda name: (name not in BASELINE, name != "name", name))
+    for name in reversed(used):
+        fewer = [other for other in used if other != name]
+        used = fewer if _count(parts, fewer) == _count(parts, used) else used
+    usual = [part for part, group in zip(parts, groups, strict=True) if _is_baseline(group)]
+    base = usual[0] if usual else {}
+    short = [_name(part, used, base) or group.name for part, group in zip(parts, groups, strict=True)]
+    origins = [f"{name}, {group.pretraining}" for name, group in zip(short, groups, strict=True)]
+    return origins if len({*origins}) > len({*short}) else short
+
+
+def _count(parts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> int:
+    return len({repr([part.get(name) for name in fields]) for part in parts})
+
+
+def _name(part: Mapping[str, Any], fields: Sequence[str], base: Mapping[str, Any]) -> str:
+    """Return the fields of a variant that differ from the baseline's; of the baseline all fields."""
+    texts = []
+    for name in [name for name in fields if part.get(name) != base.get(name)] or fields:
+        value = part.get(name)
+        label = value_label(value).rpartition(":")[2]
+        named = {True: name, False: f"no {name}"}.get(value) if isinstance(value, bool) else f"{name} {label}"
+        texts.append(label if isinstance(value, str) and value != NOT_RECORDED else named or "")
+    return ", ".join(texts)
+
+
+def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str]) -> list[_Column]:
+    """Return the columns in order of tasks and datasets; one for each protocol where a variant has several."""
+    cells: dict[tuple[str, str, str], list[tuple[str, Group]]] = {}
+    for name, group in zip(names, groups, strict=True):
+        for score in [one for one in scores if one in group.first.metrics] if scores else [group.first.primary]:
+            cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
+    short = [(task, dataset.partition(" (")[0], score) for task, dataset, score in cells]
+    columns: dict[str, _Column] = {}
+    for (task, dataset, score), named, of_column in zip(cells, short, cells.values(), strict=True):
+        heading = " ".join(named if short.count(named) == 1 else (task, dataset, score))
+        several = len({name for name, _ in of_column}) < len(of_column)
+        for name, group in of_column:
+            protocol = f" ({comparability_text(group.protocol)})" if several and group.protocol else ""
+            columns.setdefault(heading + protocol, _Column(heading + protocol, score)).groups[name] = group
+    return list(columns.values())
+
+
+def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column]) -> Table:
+    notes, cells = [], {}
+    for column in columns:
+        cells[column.heading] = {name: _cell(runs, group, column.score) for name, group in column.groups.items()}
+        notes += _notes(column)
+    rows = [{VARIANT: name} for name in names if any(name in column.groups for column in columns)]
+    for row in rows:
+        row |= {heading: of.get(row[VARIANT], MeanInterval(mark="-")) for heading, of in cells.items()}
+    marks = {row[heading].mark for row in rows for heading in cells}
+    legend = [f"{mark} {text}" for mark, text in LEGEND.items() if any(mark in one for one in marks)]
+    notes.insert(0, Note("; ".join(["mean over seeds with its 95 % interval", *legend])))
+    return Table.from_rows(rows, [Column(heading, detail=-1) for heading in cells], notes)
+
+
+def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:
+    """Return the mean of a score over the seeds of a configuration, with its interval where samples have results."""
+    variant, scale = runs.evidence.variant(group.records), group.first.scale(score)
+    if not (values := variant.values(score)):
+        return MeanInterval(mark="failed")
+    mark = "*" * (len(values) == 1) + "!" * bool(variant.broken)
+    ids = {record.run_id for record in group.records}
+    try:
+        estimate = mean_score([run for run in runs if run.record.run_id in ids], score, runs.evidence)
+    except UserError:  # without per-sample results, which `report --compare` names
+        estimate = None
+    mean = mean_and_deviation(values)[0]
+    return MeanInterval(mean, *((scale * estimate.low, scale * estimate.high) if estimate else ()), mark=mark)
+
+
+def _notes(column: _Column) -> list[Note]:
+    """Return the notes on a column: marks of its runs, and how protocols differ within it."""
+    groups = list(column.groups.values())
+    marks = dict.fromkeys(group.dataset.partition(" (")[2].removesuffix(")") for group in groups)
+    notes = [Note(mark, column.heading) for mark in marks if mark]
+    fields = distinguishing_fields([dict(group.protocol.fields) for group in groups if group.protocol])
+    if fields:
+        told = ", ".join(f"{name} ({', '.join(map(value_label, values))})" for name, values in fields.items())
+        notes.append(Note(f"variants differ in {told}; compare only variants with equal values", column.heading))
+    return notes
