@@ -40,7 +40,7 @@ def _contents(parts: Sequence[Section]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for part in parts:
         if part.plot is not None:
-            seen[part.slug] += 1
-            number = f"-{seen[part.slug]}" if seen[part.slug] > 1 else ""
-            contents |= part.plot.paper_files(part.slug + number)
+            seen[part.file_name] += 1
+            number = f"-{seen[part.file_name]}" if seen[part.file_name] > 1 else ""
+            contents |= part.plot.paper_files(part.file_name + number)
     return contents

@@ -40,7 +40,7 @@ def cost_plot(rows: Table) -> Plot:
     kept = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
     all_panels = _panels(kept)
     panels = dict(list(all_panels.items())[:PANELS])
-    names = {plain(row["backbone"], 40): str(row["backbone"]) for row in kept.rows}
+    names = {plain(row["backbone"], 120): str(row["backbone"]) for row in kept.rows}
     labels = {key: arm_number(name, number) for number, (key, name) in enumerate(names.items())}
     across = min(max(len(panels), 1), 2)
     with canvas(4.6 * across + 0.4, 3.4 * -(-max(len(panels), 1) // across), max(len(panels), 1), across) as (
@@ -77,8 +77,8 @@ def _mark(row: Row, gid: str) -> Mark:
 
 def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: list[Mark]) -> None:
     """Draw the points of a panel, and add what is said of each to `marks`."""
-    for label in dict.fromkeys(plain(row["backbone"], 40) for row in points):
-        number, of_series = labels[label], [row for row in points if plain(row["backbone"], 40) == label]
+    for label in dict.fromkeys(plain(row["backbone"], 120) for row in points):
+        number, of_series = labels[label], [row for row in points if plain(row["backbone"], 120) == label]
         shape = SHAPES[number // len(COLOURS) % len(SHAPES)]
         color = COLOURS[number % len(COLOURS)]
         costs, scores = [row[COST] for row in of_series], [row["score"] for row in of_series]

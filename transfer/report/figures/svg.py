@@ -278,6 +278,13 @@ class Looks:
 
     def __init__(self) -> None:
         self._uses: Counter[str] = Counter()
+        self._labels: set[str] = set()
+
+    def label(self, text: str, run: str) -> str:
+        """Return a text, with the end of the run's id if another curve has that text."""
+        label = f"{text}, run {run[-6:]}" if text in self._labels else text
+        self._labels.add(label)
+        return label
 
     def of(self, variant: str, number: int) -> dict[str, Any]:
         """Return the look of the next curve of a variant.

@@ -45,8 +45,7 @@ def similarity_plot(runs: RunSet) -> Plot:
             if not points:
                 continue
             positions = [places.index(row["place"]) for row in points]
-            name = plain(f"{rows[0]['backbone']}, stem {rows[0]['stem']}", 40)
-            label = f"{name} {plain(run[-6:])}"
+            label = looks.label(plain(names[run], 120), run)
             similarities = [row["similarity"] for row in points]
             style, gid = looks.of(names[run], number), f"curve-{number}"
             axes.plot(positions, similarities, marker="o", markersize=4, label=label, gid=gid, **style)
@@ -98,7 +97,7 @@ def similarity_by_epoch(runs: RunSet, layer_histories: LayerHistories) -> Plot:
             looks = Looks()
             for number, run in enumerate(ids[:LINES]):
                 curve = _last_of(kind, layer_histories[run])
-                label = plain(f"{names[run]} {run[-6:]}", 60)
+                label = looks.label(plain(names[run], 120), run)
                 axes.plot(
                     [*curve], [*curve.values()], marker="o", markersize=4, label=label, **looks.of(names[run], number)
                 )

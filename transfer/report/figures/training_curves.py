@@ -27,7 +27,7 @@ POINTS = 200  # largest number of points of a curve
 def training_curves(runs: RunSet) -> Plot:
     """Plot the loss of each run against the step, thinned to `POINTS` values.
 
-    A cross marks the last finite loss of a training that broke down. Columns of the CSV: run, status, step, loss.
+    A cross marks the last finite loss of a failed run. Columns of the CSV: run, status, step, loss.
     """
     curves = [(run, _losses(run.folder)) for run in runs.runs[:LINES]]
     columns = [Column("run"), Column("status"), Column("step"), Column("loss")]
@@ -38,11 +38,11 @@ def training_curves(runs: RunSet) -> Plot:
                 continue
             record, style = run.record, looks.of(runs.backbone_names[run.record.run_id], number)
             status = f", {record.status}" if record.status != "completed" else ""
-            backbone = plain(runs.backbone_names[record.run_id], 48)
-            label = f"{backbone} seed {record.seed}{status} {record.run_id[-6:]}"
+            backbone = plain(runs.backbone_names[record.run_id], 120)
+            label = looks.label(f"{backbone} seed {record.seed}{status}", record.run_id)
             gid = f"curve-{number}"
             last = {"marker": "o", "markersize": 4, "markevery": [-1]}  # a place to point at
-            axes.plot(*zip(*curve), label=plain(label, 80), linewidth=1.4, gid=gid, **last, **style)
+            axes.plot(*zip(*curve), label=label, linewidth=1.4, gid=gid, **last, **style)
             told = f"{record.run_id}: seed {record.seed}, loss {curve[-1][1]:.4g} at step {curve[-1][0]}{status}"
             marks.append(Mark(gid, told, record.run_id, runs.backbone_names[record.run_id]))
             if record.training_failed:

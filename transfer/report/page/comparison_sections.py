@@ -52,7 +52,9 @@ def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratio
         rest = [limit for limit in one.limits if limit not in shared]
         note = "\n".join(filter(None, [*one.effects, *one.rates, one.cost, *rest]))
         plot = forest_plot(comparison, runs, name=f"forest-{number}")
-        yield Section(title=versus(comparison), note=note, plot=plot, reading=READING["forest"] * bool(plot and not number))
+        yield Section(
+            title=versus(comparison), note=note, plot=plot, reading=READING["forest"] * bool(plot and not number)
+        )
 
 
 def in_words(comparison: "Comparison", runs: RunSet, ratios: CostRatios) -> Section:

@@ -127,7 +127,7 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
         shown = {"wide": section.plot.svg, "narrow": section.plot.narrow}
         drawn = "".join(_svg(svg, f'class="{width}" role="img" aria-label="{text(section.title)}"', name)
                         for width, svg in shown.items())  # fmt: skip
-        parts.append(f'<figure class="plot">{drawn}{_download(section.plot, section.slug)}</figure>')
+        parts.append(f'<figure class="plot">{drawn}{_download(section.plot, section.file_name)}</figure>')
     if section.table is not None:
         parts.append(_table(section.table, section, marks, rows))
         parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(section.table.notes)]

@@ -59,5 +59,10 @@ class Section:
 
     @property
     def slug(self) -> str:
-        """Name of files with its content: the title in small letters, digits and hyphens."""
+        """The title in small letters, digits and hyphens."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "data"
+
+    @property
+    def file_name(self) -> str:
+        """Name of files with its content, without suffix: whole words of the slug, at most 45 characters."""
+        return self.slug if len(self.slug) <= 45 else self.slug[:46].rpartition("-")[0] or self.slug[:45]
