@@ -1,12 +1,11 @@
 """Groups the rows of a table whose numbers may be compared. Imports neither torch nor pandas."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transfer.records.fields import order
-from transfer.records.labels import content_label, letter
+from transfer.records.labels import content_label
 from transfer.records.protocol import (
     NO_EFFECT,
     NOT_RECORDED,
@@ -28,40 +27,30 @@ class Comparability:
     """The group of rows whose numbers may be compared: equal in every field of the protocol.
 
     Attributes:
-        letter: the short name of the group within the table.
         fields: the protocol's fields that differ between the groups of the task, with this group's values.
     """
 
-    letter: str
     fields: tuple[tuple[str, Any], ...]
 
 
-@dataclass
-class Comparabilities:
-    """The comparability groups of a table.
-
-    Attributes:
-        of_row: the group of each row; None if all rows of its task are in one group.
-        groups: the groups in order of their letters.
-    """
-
-    of_row: list[Comparability | None]
-    groups: list[Comparability] = field(default_factory=list)
-
-
-def comparabilities(records: Sequence[Record], without: Collection[str] = ()) -> Comparabilities:
-    """Return the comparability groups of rows; their letters do not depend on the order of the rows.
+def comparabilities(records: Sequence[Record], without: Collection[str] = ()) -> list[Comparability | None]:
+    """Return the comparability group of each row; None if all rows of its task are in one group.
 
     Args:
         records: any record of each row.
         without: names of options that do not separate rows, such as the axes of a map.
     """
-    result = Comparabilities([None] * len(records))
+    result: list[Comparability | None] = [None] * len(records)
     rows_of_task: dict[str, list[int]] = {}
     for row, record in enumerate(records):
         rows_of_task.setdefault(record.task, []).append(row)
-    for task in sorted(rows_of_task):
-        _group_rows(result, records, rows_of_task[task], without)
+    for rows in rows_of_task.values():
+        contents = _comparable([records[row] for row in rows], without)
+        names = sorted(distinguishing_fields(contents))
+        for row, content in zip(rows, contents, strict=True) if names else ():
+            values = [short_value(records[row], name, content.get(name, NOT_RECORDED)) for name in names]
+            plain = (tuple(value) if isinstance(value, list) else value for value in values)
+            result[row] = Comparability(tuple(zip(names, plain, strict=True)))
     return result
 
 
@@ -75,33 +64,11 @@ def comparable_with(records: Sequence[Record], without: Collection[str] = ()) ->
         records: any record of each row.
         without: see `comparabilities`.
     """
-    groups = comparabilities(records, without).of_row
+    groups = comparabilities(records, without)
     contents = (displayed_fields(record, without) for record in records)
     return [
-        (*(content.get(name) for name in _SHOWN), group.letter if group else "")
-        for content, group in zip(contents, groups, strict=True)
+        (*(content.get(name) for name in _SHOWN), str(group)) for content, group in zip(contents, groups, strict=True)
     ]
-
-
-def _group_rows(
-    result: Comparabilities, records: Sequence[Record], rows: Sequence[int], without: Collection[str]
-) -> None:
-    """Add the groups of the rows of one task to the result."""
-    contents = _comparable([records[row] for row in rows], without)
-    names = sorted(distinguishing_fields(contents))
-    of_label: dict[str, dict[str, Any]] = {}
-    labels = {}
-    for row, content in zip(rows, contents, strict=True) if names else ():
-        fields = {name: short_value(records[row], name, content.get(name, NOT_RECORDED)) for name in names}
-        labels[row] = content_label(fields, names)
-        of_label.setdefault(labels[row], fields)
-    groups = {}
-    for label, fields in sorted(of_label.items(), key=lambda item: [order(value) for value in item[1].values()]):
-        values = ((name, tuple(value) if isinstance(value, list) else value) for name, value in fields.items())
-        groups[label] = Comparability(letter(len(result.groups)), tuple(values))
-        result.groups.append(groups[label])
-    for row, label in labels.items():
-        result.of_row[row] = groups[label]
 
 
 def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dict[str, Any]]:

@@ -62,6 +62,11 @@ def _plain(record: Record, name: str) -> Any:
     return record.options[name]
 
 
+def is_baseline(record: Record) -> bool:
+    """Return whether a backbone has the usual parts, as far as it has such parts."""
+    return all(value_of(record, name, {}) in (usual, None) for name, usual in BASELINE.items())
+
+
 def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]) -> str:
     """Return a user's text for a value in the form of `value_of`.
 

@@ -9,8 +9,8 @@ from dataclasses import fields as dataclass_fields
 from typing import Any
 
 from transfer.cli.options import BackboneOptions
-from transfer.records.comparability import Comparabilities, Comparability, comparabilities
-from transfer.records.labels import content_label, value_label
+from transfer.records.comparability import Comparability, comparabilities
+from transfer.records.labels import content_label, parts_label, value_label
 from transfer.records.per_process import FROZEN
 from transfer.records.protocol import (
     NOT_RECORDED,
@@ -59,15 +59,7 @@ class Group:
         return self.records[0]
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """The configurations among some runs, and their comparability groups."""
-
-    groups: list[Group]
-    comparability: Comparabilities
-
-
-def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: Collection[str] = ()) -> Grouping:
+def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: Collection[str] = ()) -> list[Group]:
     """Return the configurations among records, in order of appearance.
 
     Args:
@@ -84,10 +76,9 @@ def grouped(records: Sequence[Record], exports: Mapping[str, Record], without: C
         groups.append(Group(members, dataset_label(members, exports, made_on), name, origin, name=name))
     _tell_backbones_apart(groups, without)
     _tell_pretraining_apart(groups, exports, without)
-    comparability = comparabilities([group.first for group in groups], without)
-    for group, protocol in zip(groups, comparability.of_row, strict=True):
+    for group, protocol in zip(groups, comparabilities([group.first for group in groups], without), strict=True):
         group.protocol = protocol
-    return Grouping(groups, comparability)
+    return groups
 
 
 def _members(
@@ -202,7 +193,7 @@ def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> 
     for namesakes in by_name.values():
         chosen = {name for group in namesakes for name in _SET if group.first.options.get(name) is not None}
         for group, values in zip(namesakes, differing_parts(namesakes, without, chosen), strict=True):
-            group.backbone += f", {content_label(values, values)}" if values else ""
+            group.backbone = ", ".join(filter(None, (group.backbone, parts_label(values))))
 
 
 def differing_parts(

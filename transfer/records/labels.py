@@ -9,6 +9,9 @@ from transfer.records.protocol import NO_EFFECT, NOT_RECORDED
 _BY_CONTENT = re.compile("sha256:[0-9a-f]{64}:")
 """How a record names a custom part: by the content of its file, before its class."""
 
+NAMED_BY_VALUE = ("stem", "attention", "ffn", "name")
+"""Parts of a backbone that readers know by their value alone."""
+
 
 def value_label(value: Any) -> str:
     """Return an option's value for a reader: "none", "yes", "0.05", "1 2 3"; a custom part by its class."""
@@ -26,6 +29,20 @@ def content_label(content: Mapping[str, Any], names: Iterable[str]) -> str:
     """Return some fields with their values as text, those without effect left out: "lr 0.05, epochs 20"."""
     values = {name: content.get(name, NOT_RECORDED) for name in names}
     return ", ".join(f"{name} {value_label(value)}" for name, value in values.items() if value != NO_EFFECT)
+
+
+def parts_label(parts: Mapping[str, Any]) -> str:
+    """Return the parts of a backbone as text: "LapStem, relu, qk_norm, depth 4"."""
+    texts = []
+    for name, value in parts.items():
+        label = value_label(value)
+        if isinstance(value, bool):
+            texts.append(name if value else f"no {name}")
+        elif name in NAMED_BY_VALUE and value != NOT_RECORDED:
+            texts.append(label.rpartition(":")[2])
+        elif value != NO_EFFECT:
+            texts.append(f"{name} {label}")
+    return ", ".join(texts)
 
 
 def letter(number: int) -> str:

@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 
 from transfer.records.evidence import Evidence
-from transfer.records.grouping import Grouping, grouped
+from transfer.records.fields import is_baseline
+from transfer.records.grouping import Group, grouped
 from transfer.records.record import Record
 from transfer.records.store import Run
 
@@ -82,16 +83,17 @@ class RunSet:
         return self.where(lambda record: record.task == task)
 
     @cached_property
-    def folders(self) -> dict[str, Path]:
-        """The folders of the runs, by their ids."""
-        return {run.record.run_id: run.folder for run in self.runs}
+    def by_id(self) -> dict[str, Run]:
+        """The runs by their ids."""
+        return {run.record.run_id: run for run in self.runs}
 
     @cached_property
-    def grouping(self) -> Grouping:
-        """The configurations of the runs in order of appearance; runs of one configuration differ only in seeds."""
-        return self.grouping_of(self.records)
+    def groups(self) -> list[Group]:
+        """The configurations of the runs, the baseline first; runs of one configuration differ only in seeds."""
+        groups = self.groups_of(self.records)
+        return sorted(groups, key=lambda group: (group.dataset, not is_baseline(group.first), group.backbone))
 
-    def grouping_of(self, records: Sequence[Record], without: Collection[str] = ()) -> Grouping:
+    def groups_of(self, records: Sequence[Record], without: Collection[str] = ()) -> list[Group]:
         """Return the configurations among some of the records.
 
         Args:
@@ -103,4 +105,4 @@ class RunSet:
     @cached_property
     def backbone_names(self) -> dict[str, str]:
         """The label of each run's backbone among the others, by the run's id."""
-        return {record.run_id: group.backbone for group in self.grouping.groups for record in group.records}
+        return {record.run_id: group.backbone for group in self.groups for record in group.records}

@@ -24,10 +24,10 @@ class Kind(Enum):
     BELOW = "below 0"
     EQUIVALENT = "equivalent"
     """Two one-sided tests show a difference smaller than the margin either way."""
-    CANNOT_TELL = "cannot tell"
-    A_BROKE_DOWN = "a broke down"
-    B_BROKE_DOWN = "b broke down"
-    BOTH_BROKE_DOWN = "both broke down"
+    INCONCLUSIVE = "inconclusive"
+    A_FAILED = "a failed"
+    B_FAILED = "b failed"
+    BOTH_FAILED = "both failed"
     NO_INTERVAL = "no interval"
     """Per-sample outcomes are missing, damaged or of other samples, or do not add up to the score."""
 
@@ -116,7 +116,7 @@ def _verdict(
     if within:
         return Verdict(Kind.EQUIVALENT, margin=margin, within=True)
     return Verdict(
-        Kind.CANNOT_TELL,
+        Kind.INCONCLUSIVE,
         margin=margin,
         smallest=estimate.smallest_difference(tests=tests),
         seeds=seeds_to_add(estimate, POINT, tests=tests) if percent and not estimate.few else None,
@@ -128,7 +128,7 @@ def _verdict(
 
 def broken_down(a: bool, b: bool) -> Verdict:
     """Return the verdict where a variant has no score since its trainings broke down."""
-    return Verdict(Kind.BOTH_BROKE_DOWN if a and b else Kind.A_BROKE_DOWN if a else Kind.B_BROKE_DOWN)
+    return Verdict(Kind.BOTH_FAILED if a and b else Kind.A_FAILED if a else Kind.B_FAILED)
 
 
 def seeds_to_add(estimate: Estimate, difference: float, *, tests: int = 1) -> int | None:

@@ -34,12 +34,12 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
     [
         (Verdict(Kind.BELOW, margin=0.01), "below 0"),
         (Verdict(Kind.EQUIVALENT, margin=0.01, within=True), "equivalent within 1.0"),
-        (Verdict(Kind.CANNOT_TELL, smallest=0.031), "cannot tell; smallest detectable 3.1"),
-        (Verdict(Kind.CANNOT_TELL, smallest=0.1, seeds=4), f"{UNTOLD} (4 more seeds each for 1.0)"),
-        (Verdict(Kind.CANNOT_TELL, smallest=0.1, seeds=-1), f"{UNTOLD} (more seeds will not show 1.0)"),
-        (Verdict(Kind.CANNOT_TELL, smallest=math.inf, few=True), "cannot tell; too few clusters disagree"),
-        (Verdict(Kind.CANNOT_TELL, equal=True), "cannot tell; no difference on any sample"),
-        (Verdict(Kind.CANNOT_TELL, percent=False, smallest=0.031), "cannot tell; smallest detectable 0.031"),
+        (Verdict(Kind.INCONCLUSIVE, smallest=0.031), "cannot tell; smallest detectable 3.1"),
+        (Verdict(Kind.INCONCLUSIVE, smallest=0.1, seeds=4), f"{UNTOLD} (4 more seeds each for 1.0)"),
+        (Verdict(Kind.INCONCLUSIVE, smallest=0.1, seeds=-1), f"{UNTOLD} (more seeds will not show 1.0)"),
+        (Verdict(Kind.INCONCLUSIVE, smallest=math.inf, few=True), "cannot tell; too few clusters disagree"),
+        (Verdict(Kind.INCONCLUSIVE, equal=True), "cannot tell; no difference on any sample"),
+        (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.031), "cannot tell; smallest detectable 0.031"),
         (broken_down(True, False), "nothing to compare: a broke down or score at chance"),
     ],
 )  # fmt: skip
@@ -48,8 +48,8 @@ def test_every_kind_has_its_sentence(verdict: Verdict, said: str) -> None:
 
 
 def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:
-    assert verdict_of(UNSURE).kind is Kind.CANNOT_TELL
-    assert verdict_of(UNSURE, margin=0.034).kind is Kind.CANNOT_TELL
+    assert verdict_of(UNSURE).kind is Kind.INCONCLUSIVE
+    assert verdict_of(UNSURE, margin=0.034).kind is Kind.INCONCLUSIVE
     assert verdict_of(UNSURE, margin=0.036).kind is Kind.EQUIVALENT
     few = Estimate(0.0, -0.01, 0.01, inner=(-0.008, 0.008), clusters=355, discordant=9)
     assert verdict_of(few, margin=0.02).few

@@ -134,7 +134,7 @@ def _label(value: Any) -> str:
 
 def _commonest_breakdown(cell: dict[str, Any]) -> str | None:
     """Return the commonest breakdown among the seeds of a completed cell; None without any."""
-    kinds = [kind for kind, _ in cell["outcomes"].runs if kind in BREAKDOWNS]
+    kinds = [kind for kind, _ in cell["statuses"].runs if kind in BREAKDOWNS]
     return kinds[0] if kinds and cell["outcome"] == "completed" else None
 
 
@@ -155,7 +155,7 @@ def _cell(
     from matplotlib.patches import Rectangle
 
     corner = (place[0] - 0.47, place[1] - 0.46)
-    ending, broken, judged = cell["outcome"], cell["broke down"].broken, cell["broke down"].total
+    ending, broken, judged = cell["outcome"], cell["failed"].broken, cell["failed"].total
     score = _value(cell["score"])
     if ending == "completed":
         color = LOW if score is None else _shade(score, scales[cell["metric"]])

@@ -140,6 +140,7 @@ def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Sectio
 def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
     """Yield a table of scores for each task."""
     from transfer.report.tables.best_scores import with_best
+    from transfer.report.tables.columns import protocol_tables
     from transfer.report.tables.dataset_means import over_datasets
     from transfer.report.tables.scores import each_run
     from transfer.report.tables.summary import summary
@@ -149,10 +150,9 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
         table = each_run(of_task) if request.per_run else summary(of_task)
         if request.emphasise and not request.per_run:
             table = with_best(table, of_task, request.settings)
-        yield Section(title=task, table=table)
-        means = over_datasets(of_task)
-        if len(means):
-            yield Section(title=f"{task}: mean over datasets", table=means)
+        for title, rows in ((task, table), (f"{task}: mean over datasets", over_datasets(of_task))):
+            for protocol, part in protocol_tables(rows).items():
+                yield Section(title=f"{title}, {protocol}" if protocol else title, table=part)
     yield from _norms(runs)
 
 

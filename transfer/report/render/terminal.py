@@ -24,6 +24,8 @@ LEAST = 2
 """Number of columns that are never left out."""
 SHORT = 40
 """Number of characters up to which a text is broken into two lines; into four if it is longer."""
+OF_PARTS = ("backbone", "pretraining")
+"""Columns whose texts are parts with commas between them."""
 RED, GREEN, YELLOW, BLUE, BOLD = 31, 32, 33, 34, 1
 """Codes of ECMA-48's Select Graphic Rendition; the words say the same without them."""
 _COLOURS = {
@@ -32,10 +34,10 @@ _COLOURS = {
     Kind.B_BETTER: RED,
     Kind.BELOW: RED,
     Kind.EQUIVALENT: BLUE,
-    Kind.CANNOT_TELL: YELLOW,
-    Kind.A_BROKE_DOWN: RED,
-    Kind.B_BROKE_DOWN: RED,
-    Kind.BOTH_BROKE_DOWN: RED,
+    Kind.INCONCLUSIVE: YELLOW,
+    Kind.A_FAILED: RED,
+    Kind.B_FAILED: RED,
+    Kind.BOTH_FAILED: RED,
 }
 
 
@@ -70,15 +72,17 @@ def terminal(table: Table, *, width: int = WIDTH, color: bool = False) -> str:
 
     Columns are left out by their `detail`, then from the right; the first two stay, whatever they need.
     """
-    above, columns = "", [_cells(table, column) for column in table.columns]
+    constant = constant_columns(table, least=2 if sum(map(len, table.names)) < width else 1)
+    columns = [_cells(table, column) for column in table.columns if column.name not in constant]
+    shared = {name: value for name, value in constant.items() if value}
+    for cells in columns:
+        if common := _common_parts(cells):
+            shared[cells.heading] = common
+    above = ", ".join(f"{name} {value}" for name, value in shared.items())
     ids: list[str] = []
     if _line_width(columns) > width:
         ids = [text for cells in columns if cells.column.name in RUN_COLUMNS for text in cells.texts]
         columns = [_with_short_ids(cells) for cells in columns]
-    if _line_width(columns) > width:
-        constant = constant_columns(table, least=1)
-        above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
-        columns = [cells for cells in columns if cells.column.name not in constant]
     widths, columns, left_out = _fit(columns, width)
     where = "In every row" if len(table) > 1 else "Here"
     lines = [*broken_lines(f"{where}: {visible(above)}.", width), ""] if above else []
@@ -101,6 +105,18 @@ def _cells(table: Table, column: Column) -> _Cells:
     words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
     breakable = column.name not in RUN_COLUMNS and words and not any(map(_is_number, values))
     return _Cells(column, visible(column.name), texts, [_color(value) for value in values], breakable)
+
+
+def _common_parts(cells: _Cells) -> str:
+    """Remove from the labels of backbones and pretrainings the parts that all rows have; return these."""
+    if cells.column.name not in OF_PARTS or len(cells.texts) < 2:
+        return ""
+    parts = [text.split(", ") for text in cells.texts]
+    common = [part for part in parts[0] if all(part in of_row for of_row in parts)]
+    if any(len(of_row) <= len(common) for of_row in parts):
+        return ""
+    cells.texts = [", ".join(part for part in of_row if part not in common) for of_row in parts]
+    return ", ".join(common)
 
 
 def _is_number(value: object) -> bool:

@@ -7,11 +7,9 @@ from typing import Any
 
 from backbones.errors import visible
 from backbones.runtime.csv_text import csv_text
-from transfer.report.tables.cell_text import cell_text, comparability_text
+from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.table import RUN_COLUMNS, Column, Note, Table, is_missing, is_number, plain_value
 
-PROTOCOL = "protocol"
-"""Name of the column with the `Comparability` of each row."""
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""
 
@@ -42,27 +40,19 @@ def csv(table: Table) -> str:
 def note_texts(notes: Iterable[Note]) -> list[str]:
     """Return the sentences of notes; equal texts on several rows or settings are merged into one sentence."""
     subjects: dict[str, list[str]] = {}
-    for about, text in dict.fromkeys(map(_note_parts, notes)):
+    for about, text in dict.fromkeys((note.about, note.text) for note in notes):
         subjects.setdefault(text, []).append(about)
     return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
 
 
 def notes_of_row(table: Table, row: int) -> list[str]:
-    """Return the sentences of the notes that belong to a row, without those on its protocol, whose cell has it all."""
-    shown = [note for note in table.notes if PROTOCOL not in table or note.group is None]
-    return note_texts(note for note in shown if not note.rows or row in note.rows)
+    """Return the sentences of the notes that belong to a row."""
+    return note_texts(note for note in table.notes if not note.rows or row in note.rows)
 
 
 def note_text(note: Note) -> str:
     """Return the sentence of a note, after the rows or settings it is about."""
-    about, text = _note_parts(note)
-    return f"{about}: {text}" if about else text
-
-
-def _note_parts(note: Note) -> tuple[str, str]:
-    if note.group is not None:
-        return f"{PROTOCOL} {note.group.letter}", comparability_text(note.group)
-    return note.about, note.text
+    return f"{note.about}: {note.text}" if note.about else note.text
 
 
 def values(table: Table, name: str) -> list[Any]:

@@ -23,15 +23,15 @@ SHOWN = 8
 SAME = 0.005
 """Costs whose ratio is nearer to 1 than this are called the same."""
 ORDER = (
-    *(Kind.A_BETTER, Kind.B_BETTER, Kind.A_BROKE_DOWN, Kind.B_BROKE_DOWN, Kind.BOTH_BROKE_DOWN),
-    *(Kind.EQUIVALENT, Kind.CANNOT_TELL, Kind.NO_INTERVAL),
+    *(Kind.A_BETTER, Kind.B_BETTER, Kind.A_FAILED, Kind.B_FAILED, Kind.BOTH_FAILED),
+    *(Kind.EQUIVALENT, Kind.INCONCLUSIVE, Kind.NO_INTERVAL),
 )
 WORDS = {
     Kind.A_BETTER: "better",
     Kind.B_BETTER: "worse",
-    Kind.BOTH_BROKE_DOWN: "both broke down",
+    Kind.BOTH_FAILED: "both broke down",
     Kind.EQUIVALENT: "equivalent",
-    Kind.CANNOT_TELL: "cannot tell",
+    Kind.INCONCLUSIVE: "cannot tell",
     Kind.NO_INTERVAL: "no interval",
 }
 
@@ -109,7 +109,7 @@ def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
 
 def _word(verdict: Verdict, a: str, b: str) -> str:
     """Return the verdict on the first variant in a word or two."""
-    broken = {Kind.A_BROKE_DOWN: f"{a} broke down", Kind.B_BROKE_DOWN: f"{b} broke down"}
+    broken = {Kind.A_FAILED: f"{a} broke down", Kind.B_FAILED: f"{b} broke down"}
     word = broken.get(verdict.kind) or WORDS[verdict.kind]
     return f"{word} among those that trained" if verdict.breakdowns else word
 
@@ -142,7 +142,7 @@ def _effect(row: ComparedScore, tests: int) -> str:
         said += _counting(verdict)
     if verdict.kind is Kind.EQUIVALENT:
         return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}"
-    if verdict.kind is Kind.CANNOT_TELL:
+    if verdict.kind is Kind.INCONCLUSIVE:
         if verdict.alone:
             return f"{said}, shown by itself but not among {tests} tests"
         if verdict.equal:
@@ -206,7 +206,7 @@ def _few_seeds(rows: Sequence[ComparedScore]) -> Iterator[str]:
 
 def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
     """Yield how many more seeds would show a difference of one point, where seeds matter."""
-    needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.CANNOT_TELL and row.verdict.seeds]
+    needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.INCONCLUSIVE and row.verdict.seeds]
     if enough := [count for count in needed if count > 0]:
         yield f"{_count(max(enough), 'more seed')} per variant would show a difference of {PERCENT * POINT:g} point."
     if any(count < 0 for count in needed):

@@ -47,7 +47,7 @@ def _limit(rows: StabilityMap) -> str:
     Those that were not judged count neither as training nor as not.
     """
     tried, rates = sorted({*rows[rows.x]}), "rates" if rows.x == "lr" else f"values of {rows.x}"
-    seeds, unjudged = sum(rows["seeds"]), sum(rate.not_judged for rate in rows["broke down"])
+    seeds, unjudged = sum(rows["seeds"]), sum(rate.not_judged for rate in rows["failed"])
     aside = f" ({unjudged} of {seeds} trainings not judged)" if unjudged else ""
     limits = [row for row in largest_stable(rows).rows if row["seeds"]]
     if not limits:

@@ -20,7 +20,7 @@ def with_best(table: Table, runs: RunSet, options: Settings) -> Table:
     Rows of one protocol are compared on the same samples; p values are adjusted over all these tests of the table.
 
     Args:
-        table: with a row for each of `runs.grouping.groups`, and scores in columns of their names.
+        table: with a row for each of `runs.groups`, and scores in columns of their names.
         runs: of one task.
         options: settings of the intervals and p values.
     """
@@ -35,16 +35,16 @@ def with_best(table: Table, runs: RunSet, options: Settings) -> Table:
 def _tests(table: Table, runs: RunSet, options: Settings) -> Iterator[tuple[int, ComparedScore]]:
     """Yield the place of the best row of each protocol and score, with its comparison with the next best."""
     by_protocol: dict[tuple[Any, ...], list[int]] = {}
-    for place, key in enumerate(comparable_with([group.first for group in runs.grouping.groups])):
+    for place, key in enumerate(comparable_with([group.first for group in runs.groups])):
         by_protocol.setdefault(key, []).append(place)
     for places in by_protocol.values():
         pairs: dict[tuple[int, int], list[str]] = {}
-        for name in runs.grouping.groups[places[0]].first.metrics:
-            ranked = _ranked(table, runs.grouping.groups, places, name)
+        for name in runs.groups[places[0]].first.metrics:
+            ranked = _ranked(table, runs.groups, places, name)
             if len(ranked) > 1:
                 pairs.setdefault((ranked[0], ranked[1]), []).append(name)
         for (best, second), names in pairs.items():
-            ids = [{record.run_id for record in runs.grouping.groups[place].records} for place in (best, second)]
+            ids = [{record.run_id for record in runs.groups[place].records} for place in (best, second)]
             variants = [[run for run in runs if run.record.run_id in of_arm] for of_arm in ids]
             match = compared_arms(MatchedRuns(variants), runs.evidence, replace(options, scores=tuple(names)))
             yield from ((best, row) for row in match.rows if row.score in names)

@@ -40,15 +40,6 @@ def _(value: tuple) -> str:  # type: ignore[type-arg]  # singledispatch reads th
 
 
 @cell_text.register
-def _(value: Comparability) -> str:
-    return value.letter
-
-
-@full_text.register
-def _(value: Comparability) -> str:
-    return comparability_text(value)
-
-
 def comparability_text(group: Comparability) -> str:
     """Return the protocol fields in which a group of rows differs from other groups: "lr 0.05, epochs 20"."""
     fields = dict(group.fields)

@@ -2,17 +2,29 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from transfer.records.grouping import Group, Grouping
+from backbones.errors import UserError
+from transfer.comparison.paired_intervals import mean_score
+from transfer.records.grouping import Group
 from transfer.records.record import Record
+from transfer.records.run_set import RunSet
+from transfer.report.tables.cell_text import comparability_text
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, is_missing
 
 _OF_SIZES = re.compile(r"_(AP[sml]|AR\w*)$")
-WITH_BREAKDOWNS = "with breakdowns"
-"""Suffix of the name of a score's column in which trainings that broke down count as chance."""
+WITH_FAILED = "with failed runs"
+"""Suffix of the name of a score's column in which failed training runs count as chance."""
+COSTS = ("gflops", "train_seconds")
+"""Columns of costs beside scores: 10^9 FLOPs of an image, and seconds of training."""
 OF_GROUP = ("dataset", "backbone", "pretraining", "protocol")
 """Columns that identify the configuration of a row."""
+
+
+def count(number: int, noun: str) -> str:
+    """Return "1 run" or "3 runs"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def group_cells(group: Group) -> dict[str, Any]:
@@ -20,39 +32,44 @@ def group_cells(group: Group) -> dict[str, Any]:
     return {name: getattr(group, name) for name in OF_GROUP}
 
 
+def interval(runs: RunSet, group: Group, score: str) -> tuple[float, float] | tuple[None, None]:
+    """Return the 95 % interval of a configuration's mean score as tables print it; None without per-sample results."""
+    try:
+        estimate = mean_score([runs.by_id[record.run_id] for record in group.records], score, runs.evidence)
+    except UserError:  # `report --compare` says what is wrong with the file
+        return None, None
+    scale = group.first.scale(score)
+    return (scale * estimate.low, scale * estimate.high) if estimate else (None, None)
+
+
 def run_ids(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     """Return the cell with the ids of a row's runs."""
     return {RUN: tuple(record.run_id for record in records)}
 
 
-def grouping_notes(grouping: Grouping) -> list[Note]:
-    """Return the notes that explain the letters of comparability groups."""
-    return [Note("equal in", group=group) for group in grouping.comparability.groups]
-
-
 def unjudged_note(records: Sequence[Record]) -> list[Note]:
-    """Return the note on trainings that were not judged, with the reasons; empty without any."""
+    """Return the note on training runs that were not checked for failure, with the reasons; empty without any."""
     reasons = dict.fromkeys(record.reason for record in records if record.not_judged)
-    text = f"counted neither as trained nor as broken down: {'; '.join(reasons)}"
-    count = sum(record.not_judged for record in records)
-    return [Note(text, f"{count} of {len(records)} trainings not judged")] if reasons else []
+    number = sum(record.not_judged for record in records)
+    text = f"{number} of {count(len(records), 'training run')} not checked for failure: {'; '.join(reasons)}"
+    return [Note(text)] if reasons else []
 
 
 def score_columns(records: Sequence[Record]) -> list[Column]:
-    """Return the columns of the records' scores, their standard deviations and standard errors."""
+    """Return the columns of the records' scores with their intervals, deviations and errors, and those of costs."""
     columns = []
     for record in records:
         for name in record.scores:
             detail = _detail(name, record.primary)
-            columns += [Column(name, detail=detail), Column(f"{name} {WITH_BREAKDOWNS}", detail=detail + 1)]
-            columns += [Column(f"{name} {ending}", detail=detail + 2) for ending in ("sd", "se")]
-    return columns
+            columns += [Column(f"{name} {ending}".rstrip(), detail=detail) for ending in ("", "low", "high")]
+            columns += [Column(f"{name} {ending}", detail=5) for ending in (WITH_FAILED, "sd", "se")]
+    return columns + [replace(column, detail=1) for column in significant(COSTS)]
 
 
 def _detail(name: str, primary: str) -> int:
     """Return how early a narrow terminal does without a score: the primary one last, sizes and AR first."""
     if name in (primary, "mask_AP"):
-        return int(name != primary)
+        return -1 if name == primary else 1
     return 5 if _OF_SIZES.search(name) else 4
 
 
@@ -61,8 +78,16 @@ def significant(names: Iterable[str]) -> list[Column]:
     return [Column(name, significant_digits=SIGNIFICANT) for name in names]
 
 
+def protocol_tables(table: Table) -> dict[str, Table]:
+    """Return the rows of each protocol as a table of its own, by what distinguishes the protocol; "" if all agree."""
+    places: dict[str, list[int]] = {}
+    for place, protocol in enumerate(table["protocol"] if "protocol" in table else [None] * len(table)):
+        places.setdefault(comparability_text(protocol) if protocol else "", []).append(place)
+    return {text: table.take(places[text]).without("protocol").without_empty() for text in sorted(places)}
+
+
 def without_unused(table: Table) -> Table:
-    """Return the table without empty columns of pretraining, protocol, deviations and scores with breakdowns."""
-    endings = (" sd", f" {WITH_BREAKDOWNS}")
-    unused = [name for name in table.names if name in ("pretraining", "protocol") or name.endswith(endings)]
+    """Return the table without empty columns of pretraining, protocol, intervals, deviations and costs."""
+    endings, names = (" sd", " low", " high", f" {WITH_FAILED}"), ("pretraining", "protocol", *COSTS)
+    unused = [name for name in table.names if name in names or name.endswith(endings)]
     return table.without(*(name for name in unused if all(map(is_missing, table[name]))))

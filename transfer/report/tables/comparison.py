@@ -44,8 +44,8 @@ DETAIL = {"a": 1, "b": 1, "adjusted p": 1, "p": 2, "seeds": 3, "method": 3} | di
 """How early a narrow terminal does without a column, see `Column`."""
 OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
-BROKE_DOWN = "broke down"
-"""Prefix of the names of the columns with rates of breakdowns, which stand last."""
+FAILED = "failed"
+"""Prefix of the names of the columns with rates of failed training runs, which are last."""
 
 
 def compare(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Table:
@@ -175,7 +175,7 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     table.emphasised = frozenset((place, better[row.verdict.kind]) for place, row in shown)
     table = table.without(*(name for name in LATER if name in table and all(map(is_missing, table[name]))))
     later = [name for name in LATER if name in table]
-    last = [name for name in table.names if name.startswith(BROKE_DOWN)]
+    last = [name for name in table.names if name.startswith(FAILED)]
     first = [name for name in table.names if name not in (*later, *last, RUN)]
     return table.select([*first, *later, *last, RUN])
 
@@ -187,10 +187,8 @@ def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
     columns += [Column(name, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS, *COUNTS)]
     columns += [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
     columns += [Column(name) for name in ("seeds", "means")]
-    columns += [Column(f"{BROKE_DOWN}{variant}") for variant in ("", " a", " b")]
-    return [
-        replace(column, detail=DETAIL.get(column.name, 4 * column.name.startswith(BROKE_DOWN))) for column in columns
-    ]
+    columns += [Column(f"{FAILED}{variant}") for variant in ("", " a", " b")]
+    return [replace(column, detail=DETAIL.get(column.name, 4 * column.name.startswith(FAILED))) for column in columns]
 
 
 def _head(matched: MatchedRuns, runs: RunSet) -> Row:
@@ -208,8 +206,7 @@ def _difference(row: ComparedScore) -> Row:
     """Return the cells of a row of two variants."""
     means = {name: row.scale * mean for name, mean in zip("ab", row.means, strict=False)}
     rates = {
-        f"{BROKE_DOWN} {variant.variant}": BreakdownRate.from_counts(*astuple(variant)[1:])
-        for variant in row.breakdowns
+        f"{FAILED} {variant.variant}": BreakdownRate.from_counts(*astuple(variant)[1:]) for variant in row.breakdowns
     }
     return {"score": row.score, **means, **_numbers(row), **rates}
 
@@ -219,7 +216,7 @@ def _effect(row: ComparedScore) -> Row:
     means = Means(tuple(row.scale * mean for mean in row.means))
     rate = BreakdownRate.from_counts(*map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
-    return cells | {**_numbers(row), BROKE_DOWN: rate}
+    return cells | {**_numbers(row), FAILED: rate}
 
 
 def _numbers(row: ComparedScore) -> dict[str, Any]:

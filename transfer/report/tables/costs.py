@@ -15,7 +15,7 @@ from transfer.records.evidence import Arm, Evidence
 from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, significant
+from transfer.report.tables.columns import group_cells, run_ids, significant
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -39,7 +39,7 @@ def cost_table(runs: RunSet) -> Table:
         `task dataset backbone pretraining protocol`;
         `metric`, `score`, `score_sd`: mean and standard deviation in percent over seeds with a score, nan without any;
         `seeds`: number of seeds with a score, as `transfer.records.evidence.Evidence.variant` counts them;
-        `broke_down`: number of seeds without a score, including those whose pretraining broke down;
+        `failed`: number of seeds without a score, including those whose pretraining failed;
         `gflops`: 10^9 FLOPs of a forward pass of one image, two per multiply-add;
         `params_million`;
         `run_hours`, `run_hours_sd`: of one run: training, evaluation and feature extraction, even if another run
@@ -52,12 +52,12 @@ def cost_table(runs: RunSet) -> Table:
         score at a lower one; of a row that is comparable with no other, False;
         `run`: ids of the runs.
     """
-    evidence, grouping = runs.evidence, runs.grouping
-    rows = [_row(group, evidence.variant(group.records), evidence) for group in grouping.groups]
+    evidence, groups = runs.evidence, runs.groups
+    rows = [_row(group, evidence.variant(group.records), evidence) for group in groups]
     for cost in COSTS:
-        _mark_front(grouping.groups, rows, cost)
-    rows = [row | run_ids(group.records) for row, group in zip(rows, grouping.groups, strict=True)]
-    notes = grouping_notes(grouping) + _feature_notes(runs.records)
+        _mark_front(groups, rows, cost)
+    rows = [row | run_ids(group.records) for row, group in zip(rows, groups, strict=True)]
+    notes = _feature_notes(runs.records)
     return Table.from_rows(rows, significant([*COSTS, *HOURS, *RATES]), notes)
 
 
@@ -100,7 +100,7 @@ def _row(group: Group, variant: Arm, evidence: Evidence) -> dict[str, Any]:
         "score": mean,
         "score_sd": deviation,
         "seeds": len(scores),
-        "broke_down": variant.breakdowns[0],
+        "failed": variant.breakdowns[0],
         "gflops": _mean("gflops", done)[0],
         "params_million": _mean("params", done)[0] / 1e6,
         **_hours(done, evidence),

@@ -10,7 +10,7 @@ from transfer.records.protocol import OF_DATA, backbone_of, digest_of, pretraini
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import DatasetMean
-from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, without_unused
+from transfer.report.tables.columns import run_ids, score_columns, without_unused
 from transfer.report.tables.scores import standard_error
 from transfer.report.tables.table import Note, Table, is_missing
 
@@ -33,14 +33,13 @@ def over_datasets(runs: RunSet) -> Table:
     several = {key: of_name for key, of_name in members.items() if len(of_name) > 1}
     common = _common(several)
     firsts = [next(iter(of_name.values())) for of_name in several.values()]
-    grouping = runs.grouping_of(firsts)
-    group_of = {id(record): group for group in grouping.groups for record in group.records}
+    group_of = {id(record): group for group in runs.groups_of(firsts) for record in group.records}
     apart = len({*map(tuple, common.values())}) > 1
     rows = []
     for (key, _), of_name, first in zip(several, several.values(), firsts, strict=True):
         names = common[key]
         rows.append(_row([of_name[name] for name in names], first, group_of[id(first)], runs, names if apart else ()))
-    table = Table.from_rows(rows, score_columns(runs.records), grouping_notes(grouping) + _notes(members, common))
+    table = Table.from_rows(rows, score_columns(runs.records), _notes(members, common))
     table = without_unused(table.without_empty())
     if "pretraining seed" in table and len({seed for seed in table["pretraining seed"] if not is_missing(seed)}) == 1:
         table = table.without("pretraining seed")

@@ -43,8 +43,7 @@ def largest_stable(rows: StabilityMap) -> Table:
             by_y.setdefault(cell[y], []).append(cell)
         for cells in by_y.values():
             lines.append({name: cells[0][name] for name in (*rows.panel, y)} | _edges(cells, x, rows.endings))
-    notes = [note for note in rows.notes if note.group is not None]
-    notes.append(Note("where more than half of the seeds judged train; low to high: where all do, and where any does"))
+    notes = [Note("where more than half of the seeds judged train; low to high: where all do, and where any does")]
     numbers = ("smallest_stable", "largest_stable", "largest_low", "largest_high", "smallest_failed")
     return Table.from_rows(lines, significant([*rows.by, y, *numbers]), notes)
 

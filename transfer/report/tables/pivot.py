@@ -1,18 +1,18 @@
-"""The table of a paper: variants as rows, tasks as columns, each cell a mean with its 95 % interval. Imports no torch."""
+"""The table of a paper: variants as rows, tasks as columns, means with their 95 % intervals. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backbones.errors import UsageError, UserError, did_you_mean
-from transfer.comparison.paired_intervals import mean_score
-from transfer.records.fields import BASELINE, value_of
+from backbones.errors import UsageError, did_you_mean
+from transfer.records.fields import is_baseline
 from transfer.records.grouping import Group, differing_parts
-from transfer.records.labels import value_label
-from transfer.records.protocol import NOT_RECORDED, distinguishing_fields
+from transfer.records.labels import NAMED_BY_VALUE, parts_label, value_label
+from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_text import comparability_text
 from transfer.report.tables.cell_values import MeanInterval
+from transfer.report.tables.columns import interval
 from transfer.report.tables.table import Column, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -58,16 +58,12 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
             raise UsageError(f"--scores must be among {', '.join(known)}, got '{name}'{did_you_mean(name, known)}")
     after = runs.where(lambda record: not record.task.startswith("pretrain-"))
     runs = after if len(after) else runs
-    groups = sorted(runs.grouping.groups, key=lambda group: (runs.tasks.index(group.first.task), group.dataset))
+    groups = sorted(runs.groups, key=lambda group: (runs.tasks.index(group.first.task), group.dataset))
     names = variant_names(groups)
-    order = sorted({(not _is_baseline(group), name) for name, group in zip(names, groups, strict=True)})
+    order = sorted({(not is_baseline(group.first), name) for name, group in zip(names, groups, strict=True)})
     columns = _columns(groups, names, scores)
     starts = range(0, len(columns), MOST_COLUMNS)
     return [_table(runs, [name for _, name in order], columns[start : start + MOST_COLUMNS]) for start in starts]
-
-
-def _is_baseline(group: Group) -> bool:
-    return all(value_of(group.first, name, {}) in (usual, None) for name, usual in BASELINE.items())
 
 
 def variant_names(groups: Sequence[Group]) -> list[str]:
@@ -81,30 +77,24 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
     parts = [{name: part[name] for name in part if name in varied} for part in differing_parts(groups, UNSHOWN)]
     for part, group in zip(parts, groups, strict=True):
         part["name"] = group.name
-    used = sorted(parts[0] if parts else (), key=lambda name: (name not in BASELINE, name != "name", name))
+    used = sorted(
+        parts[0] if parts else (), key=lambda name: (NAMED_BY_VALUE.index(name) if name in NAMED_BY_VALUE else 9, name)
+    )
     for name in reversed(used):
         fewer = [other for other in used if other != name]
         used = fewer if _count(parts, fewer) == _count(parts, used) else used
-    usual = [part for part, group in zip(parts, groups, strict=True) if _is_baseline(group)]
+    usual = [part for part, group in zip(parts, groups, strict=True) if is_baseline(group.first)]
     base = usual[0] if usual else {}
-    short = [_name(part, used, base) or group.name for part, group in zip(parts, groups, strict=True)]
+    short = []
+    for part, group in zip(parts, groups, strict=True):
+        differing = [name for name in used if part.get(name) != base.get(name)] or used
+        short.append(parts_label({name: part.get(name) for name in differing}) or group.name)
     origins = [f"{name}, {group.pretraining}" for name, group in zip(short, groups, strict=True)]
     return origins if len({*origins}) > len({*short}) else short
 
 
 def _count(parts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> int:
     return len({repr([part.get(name) for name in fields]) for part in parts})
-
-
-def _name(part: Mapping[str, Any], fields: Sequence[str], base: Mapping[str, Any]) -> str:
-    """Return the fields of a variant that differ from the baseline's; of the baseline all fields."""
-    texts = []
-    for name in [name for name in fields if part.get(name) != base.get(name)] or fields:
-        value = part.get(name)
-        label = value_label(value).rpartition(":")[2]
-        named = {True: name, False: f"no {name}"}.get(value) if isinstance(value, bool) else f"{name} {label}"
-        texts.append(label if isinstance(value, str) and value != NOT_RECORDED else named or "")
-    return ", ".join(texts)
 
 
 def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str]) -> list[_Column]:
@@ -140,17 +130,11 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column]) -> Ta
 
 def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:
     """Return the mean of a score over the seeds of a configuration, with its interval where samples have results."""
-    variant, scale = runs.evidence.variant(group.records), group.first.scale(score)
+    variant = runs.evidence.variant(group.records)
     if not (values := variant.values(score)):
         return MeanInterval(mark="failed")
     mark = "*" * (len(values) == 1) + "!" * bool(variant.broken)
-    ids = {record.run_id for record in group.records}
-    try:
-        estimate = mean_score([run for run in runs if run.record.run_id in ids], score, runs.evidence)
-    except UserError:  # without per-sample results, which `report --compare` names
-        estimate = None
-    mean = mean_and_deviation(values)[0]
-    return MeanInterval(mean, *((scale * estimate.low, scale * estimate.high) if estimate else ()), mark=mark)
+    return MeanInterval(mean_and_deviation(values)[0], *interval(runs, group, score), mark=mark)
 
 
 def _notes(column: _Column) -> list[Note]:

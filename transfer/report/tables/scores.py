@@ -6,7 +6,7 @@ from typing import Any
 from transfer.records.grouping import dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import grouping_notes, run_ids, score_columns, unjudged_note, without_unused
+from transfer.report.tables.columns import run_ids, score_columns, unjudged_note, without_unused
 from transfer.report.tables.table import Note, Table
 
 TRAIN_SECONDS = "train_seconds"
@@ -17,8 +17,7 @@ def each_run(runs: RunSet) -> Table:
 
     Backbone, pretraining and protocol are named as in `summary`; the last two are left out where all rows agree.
     """
-    grouping = runs.grouping
-    group_of = {id(record): group for group in grouping.groups for record in group.records}
+    group_of = {id(record): group for group in runs.groups for record in group.records}
     scores = dict.fromkeys(name for record in runs.records for name in _scores(record))
     rows: list[dict[str, Any]] = []
     for record in runs.records:
@@ -37,8 +36,7 @@ def each_run(runs: RunSet) -> Table:
                 **run_ids([record]),
             }
         )
-    notes = grouping_notes(grouping) + unjudged_note(runs.records)
-    notes += few_image_notes([[record] for record in runs.records])
+    notes = unjudged_note(runs.records) + few_image_notes([[record] for record in runs.records])
     return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
 
 

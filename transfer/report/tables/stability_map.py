@@ -19,9 +19,9 @@ from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import history
-from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.cell_text import cell_text, comparability_text
 from transfer.report.tables.cell_values import BreakdownRate, Endings
-from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, significant, unjudged_note
+from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -102,27 +102,28 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
     placed = [record for record in trained if None not in (value_of(record, axis, runs.exports) for axis in (x, y))]
     if not placed:
         raise UsageError(f"no run has both '{x}' and '{y}'")
-    grouping = runs.grouping_of(placed, ["name" if name == "backbone" else name for name in names])
+    groups = runs.groups_of(placed, ["name" if name == "backbone" else name for name in names])
     # a field that the pretraining shares may have caused its breakdown
     of_before = any(name.startswith(PRETRAINING) or name in record.backbone for name in names for record in placed)
+    folders = {name: run.folder for name, run in runs.by_id.items()}
     rows, endings = [], {}
-    for group in grouping.groups:
+    for group in groups:
         for values, variant in _cells(group, names, runs.evidence, of_before):
             ended = _endings(variant, of_before)
-            rows.append(_row(group, names, values, variant, ended, runs.folders))
+            rows.append(_row(group, names, values, variant, ended, folders))
             endings[rows[-1][RUN]] = ended
     rows.sort(key=lambda row: [order(_sortable(row[name])) for name in (*PANEL, *by, y, x)])
-    notes = grouping_notes(grouping) + _notes(rows, len(runs) - len(placed), (x, y)) + unjudged_note(placed)
+    notes = _notes(rows, len(runs) - len(placed), (x, y)) + unjudged_note(placed)
     table = Table.from_rows(rows, _columns(names), notes)
     return StabilityMap(table.columns, table.rows, table.notes, x, y, tuple(by), endings)
 
 
 def _sortable(value: Any) -> Any:
-    return value.letter if isinstance(value, Comparability) else value
+    return comparability_text(value) if isinstance(value, Comparability) else value
 
 
 def _columns(names: Sequence[str]) -> list[Column]:
-    details = [Column("outcomes", detail=2), Column("broke down", detail=3), Column("score_sd", detail=2)]
+    details = [Column("statuses", detail=2), Column("failed", detail=3), Column("score_sd", detail=2)]
     return [*significant(names), Column("last_loss", significant_digits=SIGNIFICANT, detail=1), *details]
 
 
@@ -130,7 +131,7 @@ def _notes(rows: Sequence[Row], left_out: int, axes: tuple[str, str]) -> list[No
     notes = []
     if left_out:
         notes.append(Note(f"runs without {axes[0]} or {axes[1]}, left out: {left_out}"))
-    if any(SCORE_AT_CHANCE in dict(row["outcomes"].runs) for row in rows):
+    if any(SCORE_AT_CHANCE in dict(row["statuses"].runs) for row in rows):
         text = "completed with a score that is not above guessing by a one-sided binomial test at 99.9 %"
         notes.append(Note(text, SCORE_AT_CHANCE))
     return notes
@@ -204,8 +205,8 @@ def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
     return {
         "outcome": commonest(endings.values()),
         "seeds": len(endings),
-        "outcomes": Endings.from_statuses(endings.values(), map(ending, lost)),
-        "broke down": BreakdownRate.from_counts(judged - counts["completed"], judged, counts["not_judged"]),
+        "statuses": Endings.from_statuses(endings.values(), map(ending, lost)),
+        "failed": BreakdownRate.from_counts(judged - counts["completed"], judged, counts["not_judged"]),
     }
 
 

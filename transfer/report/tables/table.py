@@ -1,7 +1,7 @@
 """`Table`: rows of typed values, columns with their digits, and notes with the rows and columns they belong to.
 
 Every table of a report is a `Table`. The functions that make tables fill in values; renderers (`report/render` and
-`report/page/html.py`) choose sentences, digits and letters. Imports neither torch nor pandas.
+`report/page/html.py`) choose sentences and digits. Imports neither torch nor pandas.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from transfer.records.comparability import Comparability
 from transfer.report.tables.cell_text import full_text
 from transfer.report.tables.cell_values import MeanInterval
 
@@ -55,13 +54,11 @@ class Note:
         text: one sentence, without a full stop.
         about: name of the rows or settings it is about; renderers merge notes of equal text.
         rows: indices of the rows that it belongs to, from 0; empty for all.
-        group: the comparability group that it explains; None for any other note.
     """
 
     text: str
     about: str = ""
     rows: tuple[int, ...] = ()
-    group: Comparability | None = None
 
 
 @dataclass
@@ -118,6 +115,14 @@ class Table:
         described = {column.name: column for column in self.columns}
         rows = [{name: row[name] for name in names} for row in self.rows]
         return replace(self, columns=[described[name] for name in names], rows=rows)
+
+    def take(self, places: Sequence[int]) -> "Table":
+        """Return the table of some rows, with the notes and emphasised cells that belong to them."""
+        new = {place: number for number, place in enumerate(places)}
+        notes = [replace(note, rows=tuple(new[row] for row in note.rows if row in new)) for note in self.notes]
+        kept = [after for before, after in zip(self.notes, notes, strict=True) if after.rows or not before.rows]
+        cells = frozenset((new[place], name) for place, name in self.emphasised if place in new)
+        return Table(self.columns, [self.rows[place] for place in places], kept, emphasised=cells)
 
     def without_empty(self) -> "Table":
         """Return the table without the columns that have no value in any row, see `is_missing`."""

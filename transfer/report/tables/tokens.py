@@ -6,7 +6,7 @@ from typing import Any
 
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import group_cells, grouping_notes, run_ids, significant, without_unused
+from transfer.report.tables.columns import group_cells, run_ids, significant, without_unused
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -70,11 +70,11 @@ def _table(
         | dict(zip(titles, key, strict=True))
         | _means(several, names, deviations)
         | run_ids(group.records)
-        for group in runs.grouping.groups
+        for group in runs.groups
         for key, several in _together(values_of(record) for record in group.records).items()
     ]
     columns = significant(column for name in names for column in (name, f"{name} sd"))
-    return without_unused(Table.from_rows(rows, columns, grouping_notes(runs.grouping)))
+    return without_unused(Table.from_rows(rows, columns))
 
 
 def _together(several: Iterable[Values]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:

@@ -8,7 +8,7 @@ from transfer.report.tables.cell_text import cell_text
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
 PERCENT = 100.0
-_BROKEN = {Kind.A_BROKE_DOWN: "a", Kind.B_BROKE_DOWN: "b", Kind.BOTH_BROKE_DOWN: "a and b"}
+_BROKEN = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
 
 
 @cell_text.register
@@ -41,7 +41,7 @@ def _conclusion(verdict: Verdict) -> str:
     margin = "" if verdict.margin is None else verdict_number(verdict.margin, verdict)
     if kind is Kind.EQUIVALENT:
         return f"equivalent within {margin}"
-    if kind is not Kind.CANNOT_TELL:
+    if kind is not Kind.INCONCLUSIVE:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
     if verdict.alone:
         return f"{kind.value} among so many tests; shown by itself"

@@ -69,7 +69,7 @@ def test_runs_are_named_in_full_below_where_their_column_is_short() -> None:
 
 
 def test_colors_stand_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = Table.from_rows([{"verdict": Verdict(kind)} for kind in (Kind.A_BETTER, Kind.CANNOT_TELL)])
+    table = Table.from_rows([{"verdict": Verdict(kind)} for kind in (Kind.A_BETTER, Kind.INCONCLUSIVE)])
     plain, colored = terminal(table), terminal(table, color=True)
     assert "\x1b" not in plain
     assert "\x1b[32ma better" in colored

@@ -233,9 +233,9 @@ def test_nothing_is_better_of_trainings_at_chance(tmp_path: Path) -> None:
     for status in ("completed", "not_judged"):
         given: dict[str, Any] = {"dataset": counts, "options": options, "outcome": ended(status, 9)}
         runs = [made(tmp_path / status, stem, attention, level=level, **given) for stem, attention, level in corners]
-        assert {row.verdict.kind for row in compared(runs, "stem=conv", "stem=patchify").rows} == {Kind.BOTH_BROKE_DOWN}
+        assert {row.verdict.kind for row in compared(runs, "stem=conv", "stem=patchify").rows} == {Kind.BOTH_FAILED}
         (effect,) = comparison.crossed(RunSet.of(runs), "stem", "attention", Settings()).rows
-        assert effect.verdict.kind is Kind.BOTH_BROKE_DOWN
+        assert effect.verdict.kind is Kind.BOTH_FAILED
 
 
 def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_few_images_all_one_way_are_no_verdict(tmp_path: Path, wrong: list[int
     (line,) = compared(runs, "stem=conv", "stem=patchify", scores=["top1"]).rows
     assert line.estimate.p == pytest.approx(2.0 ** (1 - len(wrong)))
     assert line.estimate.low <= 0
-    assert line.verdict.kind is Kind.CANNOT_TELL
+    assert line.verdict.kind is Kind.INCONCLUSIVE
     assert verdict_text(line.verdict) == "cannot tell; too few clusters disagree"
     assert column(compare(runs, "stem=conv", "stem=patchify", scores=["top1"]), "method") == ["exact"]
     alone = mean_score(runs[:1], "top1", Evidence([runs[0].record]))

@@ -21,7 +21,7 @@ from transfer.report.tables.cell_values import DatasetMean, Endings
 from transfer.report.tables.table import Column, Comparability, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
-BROKEN = "with breakdowns: with trainings that broke down at chance, or at 0 where chance is not known"
+BROKEN = "with failed runs: with trainings that broke down at chance, or at 0 where chance is not known"
 
 
 def runs() -> list[Record]:
@@ -53,7 +53,7 @@ def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     rows = summary_of(runs())
     assert rows["protocol"] == [Comparability("a", (("lr", 0.05),)), Comparability("b", (("lr", 0.1),))]
     assert said(rows) == ["protocol a: lr 0.05", "protocol b: lr 0.1", BROKEN]
-    assert rows["mAP with breakdowns"] == pytest.approx([60.0, 10.0])
+    assert rows["mAP with failed runs"] == pytest.approx([60.0, 10.0])
     assert rows["seeds"] == [3, 2]
     assert rows["mAP"] == pytest.approx([60.0, 20.0])
     assert rows["mAP sd"][0] == pytest.approx(10.0)
