@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -84,6 +85,23 @@ def find_weights(spec: BackboneSpec) -> Located:
         "or give --weights a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random. "
         f"`python -m transfer.pretrain RECIPE --backbone {spec.name} --dataset DATA` makes them"
     )
+
+
+def trained_size(spec: BackboneSpec) -> tuple[int, int] | None:
+    """Return (H, W) in pixels of the images that the weights were last trained on; None if it is unknown."""
+    if spec.weights_size:
+        return spec.weights_size
+    if folder := exports.export_folder(spec.weights):
+        size = exports.pretraining_facts(folder).get("options", {}).get("size")
+        stated = None if spec.kind == "user" else exports.image_size(exports.read_config(folder))
+        return (size, size) if isinstance(size, int) else stated
+    if spec.weights.startswith("timm") or spec.kind == "timm":
+        from timm.models import get_pretrained_cfg
+
+        with suppress(RuntimeError):  # an unknown tag, which `find_weights` reports
+            config = get_pretrained_cfg(spec.weights.removeprefix("timm").removeprefix(":") or spec.arch)
+            return config.input_size[1:] if config else None
+    return spec.train_size
 
 
 def _locate_file(path: Path, spec: BackboneSpec) -> Located:

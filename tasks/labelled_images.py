@@ -3,6 +3,7 @@
 Shapes: M images, C classes.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +14,8 @@ from backbones.engine.options import check_ranges
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.options import AugmentOptions
 from backbones.spec import BackboneSpec
-from tasks.task import Metric, Outcomes, Scores, Task
+from backbones.weights import trained_size
+from tasks.task import Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 if TYPE_CHECKING:
     from backbones.engine.context import Context
@@ -88,6 +90,18 @@ class Classification(Task):
         for split in ("val", "train")[: 1 + self.trains]:
             data.needed(split, self.name)
         return data
+
+    def defaults_for_backbone(self, spec: BackboneSpec, options: Any, given: Collection[str]) -> Defaults:
+        """Return the size of the images that the weights were trained on, and `resize` in the recipe's proportion."""
+        height, width = trained_size(spec) or (0, 0)
+        if self.file or "size" in given or not height or height != width:
+            return {}
+        resize = options.resize and options.resize * height // options.size
+        return {"size": (height, "image size of the weights"), "resize": (resize, "in proportion to --size")}
+
+    def defaults_for_data(self, dataset: ClassificationData, options: Any) -> Defaults:
+        """Return a batch size that fits a small training split, where the task trains by batches of it."""
+        return batch_for(len(dataset.train), options) if hasattr(options, "batch_size") and dataset.train else {}
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Check that the backbone takes images of this size."""

@@ -3,6 +3,7 @@
 import importlib
 import math
 import shlex
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
+Defaults = dict[str, tuple[Any, str]]
 PICTURES = "pictures"  # in a run's folder
+STEPS = 4
+"""Steps of an epoch below which the default batch size is lowered."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,18 @@ class Task:
 
     def check_words(self, spec: BackboneSpec, options: Any) -> None:
         """Raise errors that the command line alone shows, before weights, data or libraries are searched."""
+
+    def defaults_for_backbone(self, spec: BackboneSpec, options: Any, given: Collection[str]) -> Defaults:
+        """Return the values of options, by name, that fit the backbone better than the recipe's, each with the reason.
+
+        They replace options that the user did not set (`given` has the names of those that are set), before the run
+        key is computed, and the record notes them.
+        """
+        return {}
+
+    def defaults_for_data(self, dataset: Any, options: Any) -> Defaults:
+        """Return values that fit the opened dataset better than the recipe's; see `defaults_for_backbone`."""
+        return {}
 
     def build(self, spec: BackboneSpec, options: Any) -> None:
         """Build the model around the backbone from random weights, without data or context.
@@ -152,6 +168,13 @@ class Task:
             if not low <= score <= high:
                 contradictions.append(f"{name} = {score} is outside [{low:g}, {high:g}]")
         return contradictions
+
+
+def batch_for(images: int, options: Any) -> Defaults:
+    """Return the largest power of 2 as batch size that leaves `STEPS` steps an epoch, if the recipe's leaves fewer."""
+    if not options.epochs or images >= STEPS * options.batch_size:
+        return {}
+    return {"batch_size": (2 ** int(math.log2(max(images // STEPS, 1))), f"an epoch has {images} training images")}
 
 
 class TaskFacts(Task):

@@ -21,7 +21,7 @@ PLAIN = {
     "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_lr_factor": 1.0,
     "no_decay": (), "layer_decay": 1.0, "schedule": "step", "schedule_offset": 0, "warmup_epochs": 0.0,
     "warmup_prefix": False, "warmup_lr": None, "warmup_lr_factor": 0.0, "min_lr": None, "min_lr_factor": 0.0,
-    "cooldown_epochs": 0.0, "milestones": (),
+    "cooldown_epochs": 0.0, "milestones": None,
     "clip_grad": None, "grad_accum_steps": 1, "precision": "fp32", "eval_precision": "fp32", "sync_bn": False,
     "stop_early": False,
     "trainable": ("*",), "decay_norm": False, "decay_scale": "rate", "weight_decay_end": None,

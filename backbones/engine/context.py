@@ -101,6 +101,12 @@ class Context:
         if self.max_replaced and isinstance(dataset, SplitDataset):
             dataset.replace_damaged(self.max_replaced)
             self.replacing = dataset
+        batches, images = epoch_batches(0), len(dataset)  # type: ignore[arg-type]
+        left = images - len({index for batch in batches for index in batch})
+        self.details["epoch"] = {"steps": len(batches), "images": images, "left_out": left}
+        why = " (incomplete batches are dropped)" if left < max(map(len, batches), default=0) else ""
+        rest = f", without {left} of {images} training images{why}" if left else ""
+        self.say(f"steps per epoch: {len(batches)}{rest}")
         return RunLoader(
             dataset,
             epoch_batches,

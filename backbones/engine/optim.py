@@ -1,6 +1,7 @@
 """Parameter groups and optimizers."""
 
 import fnmatch
+import re
 from typing import Any, Protocol
 
 import torch
@@ -21,8 +22,11 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for pattern in patterns:
         if not fnmatch.filter(trained, pattern):
-            hint = did_you_mean(pattern, trained) or f"; there are {', '.join([*trained][:3])}, ..."
-            raise UsageError(f"--trainable {pattern!r}: no parameter that trains has such a name{hint}")
+            parts = dict.fromkeys(re.sub(r"\.\d+\..*|\.[^.]*$", ".*", name) for name in trained)
+            raise UsageError(
+                f"--trainable {pattern!r} matches no trainable parameter{did_you_mean(pattern, trained)}; use patterns "
+                f"such as these, which are all components: {' '.join(parts)}"
+            )
     for name, parameter in trained.items():
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
 

@@ -56,14 +56,15 @@ class FitOptions:
     """The same as a multiple of lr, used if `warmup_lr` is None."""
     warmup_inclusive: Annotated[bool, Needs(warmup_epochs=True)]
     """Reach the peak rate in the warm-up's last step. Otherwise the step after it is the first with the peak rate."""
-    min_lr: Annotated[float | None, Needs(milestones=False)]
+    min_lr: Annotated[float | None, Needs(milestones=None)]
     """Rate at the end of the cosine; None takes min_lr_factor times lr."""
     min_lr_factor: Annotated[float, Needs(min_lr=None)]
     """The same as a multiple of lr, used if `min_lr` is None."""
     cooldown_epochs: Annotated[float, TRAINING, Span()]
     """Last epochs, which keep the cosine's final values. These are the rate and the weight decay."""
-    milestones: Annotated[tuple[float, ...], TRAINING, Span()]
-    """Epochs at which the rate falls to a tenth. They may be fractional, and take the place of the cosine."""
+    milestones: Annotated[tuple[float, ...] | None, TRAINING, Span()]
+    """Epochs after which the learning rate is multiplied by 0.1, instead of a cosine (left empty: constant rate). They
+    may be fractional. None is the cosine."""
     clip_grad: Annotated[float | None, TRAINING]
     """Largest norm of the gradient; None does not clip."""
     clip_grad_per_param: Annotated[bool, Needs(clip_grad=True)]
@@ -121,8 +122,11 @@ class FitOptions:
             )
         if self.warmup_inclusive and self.schedule != "step":
             raise UsageError("--warmup-inclusive counts steps: it needs --schedule step")
-        if list(self.milestones) != sorted({*self.milestones}) or any(not 0 < m < self.epochs for m in self.milestones):
-            raise UsageError(f"--milestones {self.milestones}: give epochs between 0 and --epochs, each once, rising")
+        falls = self.milestones or ()
+        if list(falls) != sorted({*falls}) or any(not 0 < epoch < self.epochs for epoch in falls):
+            raise UsageError(
+                f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}"
+            )
         if self.clip_grad_per_param and self.clip_grad is None:
             raise UsageError("--clip-grad-per-param needs a norm to clip to: give --clip-grad")
         self._check_rates()
@@ -146,7 +150,7 @@ class FitOptions:
                 "1e-6) or --schedule-offset 1"
             )
         last = math.floor(self.cooldown_epochs + max(offset, 0))
-        if self.lr and last and not self.cosine_end and not self.milestones:
+        if self.lr and last and not self.cosine_end and self.milestones is None:
             raise UsageError(
                 f"--min-lr 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
                 f"{self.cooldown_epochs:g}, --schedule {self.schedule}); give it above 0, or neither a cool-down nor "

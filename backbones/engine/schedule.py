@@ -19,7 +19,7 @@ class Schedule:
 
     warm-up, t < w:  start + (peak - start) t / w;   with `warmup_inclusive` i / (n - 1) for t / w, in step i of n
     then:            cosine(peak, end, t / T),       t and T less w with `warmup_prefix`; `end` from T on
-                     with `milestones` peak / 10^n,  n being how many of them are not above t
+                     with `milestones` peak / 10^n,  n = number of milestones up to t (none: constant)
     weight decay:    cosine(weight_decay, weight_decay_end, t / T)
 
     T is the number of epochs less those of the cool-down. `start` and `end` are the same for all groups; a group's
@@ -47,7 +47,7 @@ class Schedule:
         if time < warm - ROUNDING:
             share = self._inclusive(time, length) if self.options.warmup_inclusive else time / warm
             return self.start + (peak - self.start) * share
-        if self.options.milestones:
+        if self.options.milestones is not None:
             return peak * 0.1 ** sum(time >= milestone - ROUNDING for milestone in self.options.milestones)
         if self.options.warmup_prefix:
             time, total = time - warm, total - warm

@@ -91,7 +91,9 @@ def idle_options(needs: Mapping[str, Needs], values: Mapping[str, Any]) -> dict[
 def with_value(name: str, value: Any) -> str:
     """Return an option as a user gives it: "with --optimizer adamw", "without --rerank"."""
     flag = f"--{name.replace('_', '-')}"
-    if value is None or value is False or value in ((), [], ""):
+    if value in ((), []):
+        return f"with an empty {flag}"
+    if value is None or value is False or value == "":
         return f"without {flag}"
     values = () if value is True else value if isinstance(value, list | tuple) else (value,)
     return " ".join([f"with {flag}", *(f"{item:g}" if isinstance(item, float) else str(item) for item in values)])

@@ -1,17 +1,19 @@
 """Object detection: metrics, version, data; see `tasks.detect`."""
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from backbones.archs import VITS, plain_vits
 from backbones.data.spec import DatasetSpec
 from backbones.errors import UsageError, UserError
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData, open_coco
 from tasks.detection.detector_specs import DetectorSpec, resolve_detector
 from tasks.detection.options import DetectOptions, check_relative
-from tasks.task import PICTURES, Metric, TaskFacts
+from tasks.task import PICTURES, Defaults, Metric, TaskFacts, batch_for
 
 RESULTS = "detections.json"  # in a run's folder
 
@@ -42,6 +44,19 @@ class DetectFacts(TaskFacts):
             raise UsageError(f"--in-chans {spec.in_chans}: mmdetection's detectors take images of 3 channels")
         if options.relative:
             check_relative(spec)
+
+    def defaults_for_backbone(self, spec: BackboneSpec, options: DetectOptions, given: Collection[str]) -> Defaults:
+        """Return no relative positions for models of timm, and no windows for those that are not plain ViTs."""
+        if spec.arch in VITS or spec.kind == "user":  # a user's model may have both
+            return {}
+        plain = spec.arch.split(".")[0] in plain_vits()
+        window = options.window if plain else 0
+        reason = f"backbone {spec.name} has an attention of timm" if plain else f"{spec.arch} is not a plain ViT"
+        return {"relative": (False, reason), "window": (window, reason)}
+
+    def defaults_for_data(self, dataset: CocoData, options: DetectOptions) -> Defaults:
+        """Return a batch size that fits few training images with objects."""
+        return batch_for(int(dataset.train.with_objects().sum()), options) if dataset.train else {}
 
     def built_size(self, options: DetectOptions) -> None:
         """Return None: the backbone is built at its own size, and positions are resampled for each batch."""

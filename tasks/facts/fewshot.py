@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import numpy as np
+
 from backbones.data.classification import ClassificationData
 from backbones.engine.options import check_ranges
 from backbones.errors import UsageError
@@ -10,7 +12,7 @@ from backbones.pretrain.options import shorter_side
 from backbones.runtime.needs import Needs
 from tasks.labelled_images import Classification, FrozenOptions
 from tasks.probing.support_sets import SupportSets, draw_support_sets, image_digest
-from tasks.task import Metric, TaskFacts
+from tasks.task import Defaults, Metric, TaskFacts
 
 STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe
 
@@ -76,6 +78,13 @@ class FewshotFacts(TaskFacts, Classification):
     def metric(self, name: str) -> Metric:
         """Return the metric of any number of shots, an accuracy whose mean over datasets is reported."""
         return Metric(averaged=True)
+
+    def defaults_for_data(self, dataset: ClassificationData, options: FewshotOptions) -> Defaults:
+        """Return the shots that the largest class has, and those of the primary score."""
+        assert dataset.train is not None
+        largest = int(np.bincount(dataset.train.labels).max())
+        shots = tuple(k for k in options.shots if k <= largest or f"accuracy_{k}shot" == self.primary)
+        return {"shots": (shots or options.shots, f"the largest class has {largest} training images")}
 
     def content(self, dataset: ClassificationData, options: FewshotOptions) -> dict[str, str]:
         """Return the images' contents, and their order if the draws depend on it."""

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from backbones.data.classification import ClassificationData
 from backbones.engine.options import check_ranges
 from tasks.labelled_images import Classification, FrozenOptions
-from tasks.task import Metric, TaskFacts
+from tasks.task import Defaults, Metric, TaskFacts
 
 
 @dataclass(kw_only=True)
@@ -32,6 +33,12 @@ class KnnFacts(TaskFacts, Classification):
 
     name, version, options = "knn", 1, KnnOptions
     metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
+
+    def defaults_for_data(self, dataset: ClassificationData, options: KnnOptions) -> Defaults:
+        """Return the numbers of neighbors that the training split has."""
+        images = len(dataset.train or ())
+        others, reason = tuple(k for k in options.other_k if k <= images), f"there are {images} training images"
+        return {"k": (min(options.k, images), reason), "other_k": (others, reason)}
 
 
 FACTS = KnnFacts()

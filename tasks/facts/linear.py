@@ -1,11 +1,13 @@
 """Linear classification on frozen features: options, metrics, version; see `tasks.linear`."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
 
 from backbones.engine.options import TRAINING, FitOptions, check_ranges
+from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, ViewOptions
-from tasks.task import Metric, TaskFacts
+from tasks.task import Defaults, Metric, TaskFacts
 
 
 @dataclass(kw_only=True)
@@ -36,6 +38,12 @@ class LinearFacts(TaskFacts, Classification):
 
     name, version, options = "linear", 1, LinearOptions
     metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
+
+    def defaults_for_backbone(self, spec: BackboneSpec, options: LinearOptions, given: Collection[str]) -> Defaults:
+        """Return the size as well as the number of blocks if the backbone has fewer than the recipe's."""
+        blocks = min(options.n_last_blocks, spec.depth or options.n_last_blocks)
+        reason = f"backbone {spec.name} has {blocks} blocks"
+        return {**super().defaults_for_backbone(spec, options, given), "n_last_blocks": (blocks, reason)}
 
 
 FACTS = LinearFacts()

@@ -1,5 +1,6 @@
 """Person re-identification: options, metrics, version, data; see `tasks.reid`."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,7 +10,7 @@ from backbones.engine.options import TRAINING, FitOptions, check_pad, check_rang
 from backbones.errors import UsageError
 from backbones.runtime.needs import Needs
 from tasks.data.reid import ReidData, open_reid
-from tasks.task import Metric, TaskFacts
+from tasks.task import Defaults, Metric, TaskFacts
 
 
 @dataclass(kw_only=True)
@@ -86,6 +87,13 @@ class ReidFacts(TaskFacts):
         """Read the lists of images, identities and cameras; see `tasks.data.reid.open_reid`."""
         chosen = {"msmt17_val": options.msmt17_val, "trained": options.epochs > 0}
         return open_reid(spec, root, subset=subset, drop_corrupt=drop_corrupt, **chosen)
+
+    def defaults_for_data(self, dataset: ReidData, options: ReidOptions) -> Defaults:
+        """Return the largest power of 2 as identities per batch where there are fewer than the recipe's."""
+        identities = len({sample.identity for sample in dataset.train})
+        if not options.epochs or not 2 <= identities < options.num_identities:
+            return {}
+        return {"num_identities": (2 ** int(math.log2(identities)), f"there are {identities} training identities")}
 
     def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
         """Save pictures of `save_pictures` queries with their first gallery images."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from backbones.engine.options import check_ranges
 from tasks.labelled_images import Classification, FrozenOptions
-from tasks.task import Metric, TaskFacts
+from tasks.task import Defaults, Metric, TaskFacts
 
 if TYPE_CHECKING:
     from backbones.data.classification import ClassificationData
@@ -40,6 +40,11 @@ class TokensFacts(TaskFacts, Classification):
     metrics = {  # noqa: RUF012
         name: Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)) for name in SCORED.values()
     }
+
+    def defaults_for_data(self, dataset: "ClassificationData", options: TokensOptions) -> Defaults:
+        """Return the number of validation images if it is below the recipe's."""
+        images = len(dataset.val or ())
+        return {"images": (options.images and min(options.images, images), f"there are {images} validation images")}
 
     def finish(self, folder: Path, dataset: "ClassificationData", options: TokensOptions) -> None:
         """Save pictures of the tokens of `save_pictures` images."""

@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names
 from backbones.errors import UsageError, did_you_mean, print_safe, unknown
+from backbones.pretrain.options import narrow_crop
 from backbones.runtime.files import with_home
 from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.needs import conditions, idle_options, with_value
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
+from transfer.cli.fitted_defaults import fitted_layers, fitted_options
 from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
 from transfer.cli.option_layers import combined_options
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
-from transfer.cli.shorter_training import fitted_schedule
 from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
+    from tasks.task import Task
 
 BASE = "recipe"
 """The key of a user's YAML file that names the shipped recipe below it."""
@@ -42,7 +44,8 @@ class Command:
         launch: the options of the launcher.
         recipe_backbone: fields of the backbone that only the recipe sets, for architectures that have them.
         flags: the names of the options that the command line sets, in their order.
-        fitted: the line on what was changed in the recipe's schedule for a shorter training; usually empty.
+        given: the names of the options that the user set: in flags, in YAML files, or by `--smoke` the size.
+        fitted: a line for each default that is not the recipe's, with its reason.
     """
 
     task: str
@@ -52,7 +55,8 @@ class Command:
     launch: LaunchOptions = field(default_factory=LaunchOptions)
     recipe_backbone: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    fitted: str = ""
+    given: frozenset[str] = frozenset()
+    fitted: tuple[str, ...] = ()
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
         """Raise UsageError for a flag that does not act beside the other values, unless it turns something off; see
@@ -80,9 +84,21 @@ class Command:
 
         return resolve(self.run.backbone, usual=self.recipe_backbone, **(self.overrides(from_scratch) | more))
 
+    def fit_backbone(self, spec: "BackboneSpec", task: "Task") -> None:
+        """Replace the task's defaults that do not fit the backbone, and add the lines that report them."""
+        defaults = task.defaults_for_backbone(spec, self.options, self.given)
+        self.options, lines = fitted_options(self.options, defaults, self.given)
+        crop = narrow_crop(getattr(self.options, "size", None), getattr(self.options, "resize", None))
+        self.fitted += (*lines, *filter(None, [crop]))
+
+    def fit_data(self, task: "Task", dataset: Any) -> "Command":
+        """Return the command with the defaults that fit a dataset, and with the lines that report them alone."""
+        options, lines = fitted_options(self.options, task.defaults_for_data(dataset, self.options), self.given)
+        return replace(self, options=options, fitted=lines)
+
     def choices(self, spec: "BackboneSpec", from_scratch: bool) -> list[str]:
-        """Return lines on what the program chose in the place of the user: a schedule, and a part of the backbone."""
-        lines = [self.fitted] if self.fitted else []
+        """Return lines on what the program chose in the place of the user: defaults, and a part of the backbone."""
+        lines = [*self.fitted]
         named = self.backbone.attention and self.backbone.qk_norm is None and spec.qk_norm
         if named and not self.resolved(from_scratch, attention="softmax").qk_norm:
             default = f"as --attention {spec.attention} has it by default"
@@ -225,14 +241,15 @@ def read_command(
             missing = f"{recipe.path} has no sizes for it (there is no {recipe.smoke})"
             raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
-    fitted, line = fitted_schedule(options, layers, argv, recipe.base, recipe.smoke)
+    fitted, lines = fitted_layers(options, layers, argv, recipe.base, recipe.smoke)
     parsed = combined_options(recipe.name, recipe.program, groups, [*layers, *fitted], argv, called)
     flags = names_of_flags(argv)
-    users_names = {key.replace("-", "_") for layer in user_layers for key in read_yaml(layer)} | {*flags}
-    recipe_backbone = _take_recipe_fields(parsed.backbone, users_names)
-    command = Command(
-        recipe.name, parsed.run, parsed.backbone, parsed.options, parsed.launch, recipe_backbone, flags, line
-    )
+    users_layers = [read_yaml(layer) for layer in user_layers if CONFIGS not in layer.parents]
+    given = {*flags, *(key.replace("-", "_") for layer in users_layers for key in layer)}
+    recipe_backbone = _take_recipe_fields(parsed.backbone, given)
+    given |= {"size"} if parsed.run.smoke else set()
+    groups_read = (parsed.run, parsed.backbone, parsed.options, parsed.launch)
+    command = Command(recipe.name, *groups_read, recipe_backbone, flags, frozenset(given), lines)
     command.check_flags()
     if not command.run.backbone:
         raise UsageError("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")

@@ -66,4 +66,4 @@ def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Comman
     options = replace(command.options, epochs=0, test_dataset=())
     if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
         options = replace(options, detector=record.details["detector"])
-    return replace(command, run=run, backbone=backbone, options=options)
+    return replace(command, run=run, backbone=backbone, options=options, fitted=())

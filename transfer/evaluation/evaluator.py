@@ -90,6 +90,7 @@ def make_context(command: Command) -> Context:
         progress=True,
         features=run.feature_cache,
         save_weights=run.save_weights == "last",
+        notes=[*command.fitted],  # printed already
     )
 
 
@@ -149,7 +150,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         head_digest=planned.run_key.content.get("head", ""),
     )
     context.say(f"{planned.run_id}: starts")
-    for line in getattr(planned.dataset, "notes", ()):  # a user's data need not have them
+    for line in (*getattr(planned.dataset, "notes", ()), *planned.command.fitted):  # a user's data need not have notes
         context.note(f"{planned.dataset.name}: {line}")
     try:
         if context.ranks.first:

@@ -27,6 +27,7 @@ def checked_spec(command: "Command", task: "Task", *, say: bool = True) -> "Back
     """
     spec = command.resolved(task.from_scratch)
     command.check_flags(spec)
+    command.fit_backbone(spec, task)
     task.check_words(spec, command.options)
     for line in command.choices(spec, task.from_scratch) if say and ranks_from_environment().first else ():
         print_safe(line, file=sys.stderr)

@@ -177,7 +177,7 @@ def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precision
     What identifies them is settled now: files may be replaced before the last one begins.
     """
     runs = [
-        PlannedRun(command, task, inputs, argument, dataset, seed, *precisions)
+        PlannedRun(command.fit_data(task, dataset), task, inputs, argument, dataset, seed, *precisions)
         for argument, dataset in inputs.datasets
         for seed in command.run.seeds
     ]

@@ -34,7 +34,7 @@ def resolve_inputs(
         inputs.messages.deliver(context.say, context.note)
     for _, dataset in inputs.datasets:
         with problems.collected():
-            task.check(inputs.spec, dataset, command.options, context)
+            task.check(inputs.spec, dataset, command.fit_data(task, dataset).options, context)
     with problems.collected():
         load_metrics(command.run.metric)
     with problems.collected():

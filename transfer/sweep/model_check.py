@@ -107,6 +107,7 @@ def _build_task_model(job: SweepJob) -> None:
     command = _command(job)
     spec = command.resolved(task.from_scratch, weights="random", load="strict")
     command.check_flags(spec)
+    command.fit_backbone(spec, task)
     task.check_words(spec, command.options)
     _on_meta(lambda: task.build(spec, command.options), spec)
 
