@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backbones.data.spec import resolve_dataset
 from backbones.settings import parse
 from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
 from transfer import features, pretrain, run
@@ -15,6 +16,7 @@ from transfer.doctor.clean import CleanOptions
 from transfer.doctor.speed import SpeedOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
+from transfer.testing import check_backbone
 from transfer.verify import __main__ as verify
 
 MAINS: dict[str, Callable[[list[str]], int]] = {
@@ -37,6 +39,7 @@ COMMANDS = sorted({command for name in GUIDE for command in commands(name)})
 PLANNED = [command for command in COMMANDS if command[0] not in OPTIONS and "--dry-run" not in command[1]]
 PARSED = [command for command in COMMANDS if command[0] in OPTIONS]
 USERS_FILES = files_in("docs/adding-a-part.md")
+DATASETS = files_in("docs/guide/dataset-yaml.md")
 
 
 def as_id(part: object) -> str:
@@ -83,3 +86,20 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
         assert MAINS[module](arguments) == 0
     helps = capfd.readouterr().out
     assert not {flag for flag in flags if not re.search(rf"{flag}\b", helps)}
+
+
+@pytest.mark.parametrize("part", ["stem=my_stem.py:Stem", "attention=my_attention.py:Linear", "ffn=my_ffn.py:GatedFFN",
+                                  "attention=my_attention.py:linear"])  # fmt: skip
+def test_an_example_of_a_component_passes_the_conformance_test(part: str, tmp_path: Path) -> None:
+    field, _, name = part.partition("=")
+    for file, text in USERS_FILES.items():
+        (tmp_path / file).write_text(text)
+    check_backbone(
+        "tiny", only=("builds", "maps", "batch_independence"), **{field: f"{tmp_path}/{name}"}
+    ).raise_if_failed()
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_an_example_of_a_dataset_is_understood(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(DATASETS[name])  # unknown keys are errors
+    assert resolve_dataset(str(tmp_path / name)).name == name.removesuffix(".yaml")
