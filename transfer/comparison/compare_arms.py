@@ -200,16 +200,12 @@ class Comparison:
 
 
 def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Settings) -> ComparedMatch:
-    """Return a match with a row for each score of two variants; one row without numbers if a variant has no scores.
-
-    So it is if both variants have only trainings that broke down or score at chance, whose differences mean nothing.
-    """
+    """Return a match with a row for each score of two variants; one row without numbers if a variant has no scores."""
     match = ComparedMatch.of(matched, evidence)
     breakdowns = match.breakdowns(ARMS)
-    dead = [not variant.variant.alive for variant in match.units]
-    if all(dead) or not all(variant.runs for variant in match.units):
-        verdict = broken_down(*dead) if any(dead) else Verdict(Kind.NO_INTERVAL)
-        match.rows = [ComparedScore(matched, matched.first.primary, verdict, breakdowns=breakdowns)]
+    failed = [not variant.runs for variant in match.units]
+    if any(failed):
+        match.rows = [ComparedScore(matched, matched.first.primary, broken_down(*failed), breakdowns=breakdowns)]
         return match
     match.estimate(DIFFERENCE, options)
     match.rows = [match.row(score, result.means, "", breakdowns) for score, result in match.results.items()]
@@ -226,10 +222,6 @@ def crossed_arms(
     """Return a match with a row for each score and effect of four corners, all of which have scores."""
     match = ComparedMatch.of(matched, evidence)
     breakdowns = match.breakdowns([variant.text for variant in variants])
-    if not any(variant.variant.alive for variant in match.units):
-        verdict = broken_down(True, True)
-        match.rows = [ComparedScore(matched, matched.first.primary, verdict, effect=effects[-1], breakdowns=breakdowns)]
-        return match
     match.estimate({effect.name: effect.coefficients for effect in effects}, options)
     for score, result in match.results.items():
         for effect in effects:

@@ -57,12 +57,12 @@ class MixedArm:
     Attributes:
         label: task, dataset and setting of the runs.
         variant: selector of the variant.
-        fields: names of the fields in which the variant's runs differ.
+        fields: fields in which the variant's runs differ, with their values.
     """
 
     label: str
     variant: str
-    fields: tuple[str, ...]
+    fields: dict[str, tuple[object, ...]]
 
 
 @dataclass(frozen=True)

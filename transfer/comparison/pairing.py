@@ -223,8 +223,10 @@ def _describe(
     # weights of another kind have another pretraining, which need not be listed
     unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
     for variant, of_arm in zip(variants, part, strict=True):
-        if mixed := list(differences([one.acting(unshared) for one in of_arm])):
-            return MixedArm(matched.label, variant.text, tuple(mixed))
+        if mixed := differences([one.acting(unshared) for one in of_arm]):
+            first = of_arm[0].run.record
+            shown = {name: tuple(short_value(first, name, one) for one in values) for name, values in mixed.items()}
+            return MixedArm(matched.label, variant.text, shown)
         acting = of_arm[0].acting(unshared)
         matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})
     for name in sorted({name for variant in variants for name in variant.fields}):

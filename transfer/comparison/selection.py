@@ -13,6 +13,8 @@ from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.records.store import Record, Run
 
+SHORTEST = 6
+"""Hex digits that name weights by the start of their digest."""
 Exports = Mapping[str, Record]
 """Records of the runs that exported weights, by the id of these weights."""
 
@@ -89,7 +91,18 @@ def _by_fields(text: str, runs: RunSet) -> Selection:
 
 def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
     """Return whether a field of a record has the value that a user wrote as text."""
+    if name == "weights" and _names_weights(record, text, exports):
+        return True
     return _is_value(value_of(record, name, exports), as_value(record, name, text, exports))
+
+
+def _names_weights(record: Record, text: str, exports: Exports) -> bool:
+    """Return whether a text names a run's weights: the start of their sha256, their file or folder, or their run."""
+    start, parent = text.removeprefix("sha256:"), exports.get(record.weights_id)
+    if len(start) >= SHORTEST and record.weights_id.startswith(f"sha256:{start}"):
+        return True
+    file = Path(str(record.options.get("weights") or "")).name
+    return text.rstrip("/").rpartition("/")[2] in (file, parent.run_id if parent else file)
 
 
 def _is_value(value: Any, text: str) -> bool:

@@ -62,12 +62,6 @@ class Arm:
         return [record.status for record in self.records], [record.status for record in self.lost]
 
     @property
-    def alive(self) -> bool:
-        """Whether a training of the variant may have left chance: it did, or was not judged and scores above it."""
-        may = ("completed", "not_judged")
-        return any(ending(run) in may and above_chance(run) is not False for run in self.records)
-
-    @property
     def breakdowns(self) -> tuple[int, int, int]:
         """How many broke down, how many were judged, and how many were not.
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.engine.options import FitOptions
-from backbones.engine.outcome import CONSTANTS, RULE
 from backbones.errors import UserError
 from backbones.runtime.needs import Needs, conditions, idle_options
 from backbones.spec import BackboneSpec
@@ -42,7 +41,6 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
     The flat dict has: task and version; name, version, contents and unreadable images of the dataset; the options of
     the task; the resolved precisions of training and of scoring; smoke and subset. Options that do not act (see
     `backbones.runtime.needs`) and options of execution are left out. A file that an option names counts by its content.
-    The rule by which a training was judged stands for its constants by its version.
 
     The number of processes (`world_size`; those that share the tokens of an image count as one) belongs to it if each
     process computes something from its own part of the batch, see `transfer.records.per_process`. The kind
@@ -65,17 +63,10 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
-        **({"outcome_rule": _outcome_rule(record)} if record.options.get("epochs") else {}),
         **_processes(record, without),
         **_options(record, without),
     }
     return {name: value for name, value in content.items() if name not in without} if without else content
-
-
-def _outcome_rule(record: Record) -> Any:
-    """Return the constants of the rule that judged a training; of an older one its version alone."""
-    version = record.outcome.get("rule")
-    return CONSTANTS if version == RULE else version
 
 
 @lru_cache

@@ -1,11 +1,13 @@
 """The data frame of a set of runs: a row per run and score. Imports no torch."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from transfer.records.labels import value_label
+from transfer.records.protocol import pretraining
 from transfer.records.record import Record
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ COLUMNS = {
     "stem": "string",
     "attention": "string",
     "weights_id": "string",
+    "pretraining": "string",
+    "pretraining_dataset": "string",
+    "pretraining_epochs": "float64",
+    "pretraining_seed": "Int64",
     "seed": "int64",
     "metric": "string",
     "value": "float64",
@@ -47,24 +53,25 @@ COLUMNS = {
 `value` and `standard_error` (over the draws of a few-shot probe) are in `unit`: a fraction lies in [0, 1]. `direction`
 says whether higher or lower is better, and `primary` whether tables sort by this score. A run whose training failed has
 one row, of its primary score, with nan as the value; `outcome` says how it ended. `config_digest` is equal for runs
-that differ in their seed alone. `gflops` are 10^9 FLOPs of one image, two per multiply-add,
-`device_hours` are summed over devices.
+that differ in their seed alone. The `pretraining` columns are the method, dataset, epochs and seed of the run that the
+weights come from, missing where its record is not among the runs. `gflops` are 10^9 FLOPs of one image, two per
+multiply-add, `device_hours` are summed over devices.
 """
 _COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
 
 
-def frame_of_runs(runs: Iterable[Run]) -> "pd.DataFrame":
+def frame_of_runs(runs: RunSet) -> "pd.DataFrame":
     """Return a row per run and score; without runs the columns alone."""
     import pandas as pd
 
-    rows = [row for run in runs for row in _rows(run)]
+    rows = [row for run in runs for row in _rows(run, pretraining(run.record, runs.exports))]
     frame = pd.DataFrame({name: [row[name] for row in rows] for name in COLUMNS})
     # of whatever form; pandas would want that of the first row in all
     frame["started"] = pd.to_datetime([(at := row["started"]) and datetime.fromisoformat(at) for row in rows], utc=True)
     return frame.astype(COLUMNS)
 
 
-def _rows(run: Run) -> Iterator[dict[str, Any]]:
+def _rows(run: Run, parent: Record | None) -> Iterator[dict[str, Any]]:
     record = run.record
     parts = {name: record.backbone.get(name) for name in ("arch", "stem", "attention")}
     facts = {
@@ -74,6 +81,10 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
         "backbone": record.backbone.get("name"),
         **{name: value and value_label(value) for name, value in parts.items()},
         "weights_id": record.weights_id,
+        "pretraining": parent and parent.task.removeprefix("pretrain-"),
+        "pretraining_dataset": parent and parent.dataset.get("name"),
+        "pretraining_epochs": parent and parent.options.get("epochs"),
+        "pretraining_seed": parent and parent.seed,
         "seed": record.seed,
         "outcome": record.status,
         "smoke": record.smoke,

@@ -12,7 +12,7 @@ from backbones.settings import parse
 from transfer.cli.command import exit_on_user_error
 from transfer.comparison.selection import has_value
 from transfer.records.run_set import RunSet
-from transfer.records.store import Run, merged, store_in
+from transfer.records.store import Run, has_record, merged, store_in
 from transfer.report.formats import DATA, file_content, typed_frame
 from transfer.report.options import ReportOptions
 from transfer.report.tables.cost_ratios import CostRatios
@@ -67,7 +67,11 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     messages: list[str] = []
     for folder in folders:
         if not folder.is_dir():
-            raise UserError(f"{folder}: there is no such folder of runs")
+            raise UserError(f"{folder}: directory not found; name a folder of runs, as runs or sweeps/NAME")
+        if has_record(folder):  # one run
+            of_folder, _ = store_in(folder.resolve().parent).runs()
+            finished += [run for run in of_folder if run.folder == folder.resolve()]
+            continue
         store = store_in(folder)
         runs, problems = store.runs()
         finished += runs
@@ -109,7 +113,7 @@ def _request(options: ReportOptions) -> "ReportRequest":
         correction=options.correction,
         margin=options.margin,
         interaction=options.interaction,
-        heatmap=options.heatmap,
+        heatmap=(options.heatmap[0], options.heatmap[1]) if options.heatmap else None,
         by=options.by,
         cost=options.cost,
         ratios=_cost_ratios(options),

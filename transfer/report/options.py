@@ -49,7 +49,7 @@ class ReportOptions:
     With --paper the largest difference at which a number agrees with the printed one, 1 by default."""
     interaction: tuple[str, str] | None = None
     """Two fields, for instance stem attention: tests whether the effect of one depends on the other."""
-    heatmap: tuple[str, str] | None = None
+    heatmap: tuple[str, ...] = ()
     """Two fields, for instance lr warmup_epochs: shows outcomes and scores of trainings over both."""
     by: tuple[str, ...] = ()
     """Fields for whose values --heatmap has separate panels."""
@@ -89,6 +89,10 @@ class ReportOptions:
             (self.output and chosen and not self.card, f"--output: has no effect with {' '.join(chosen)}"),
             (self.import_ and len(self.runs) > 1, "--import: name one folder of runs, to which they are added"),
             (self.scores and not self.pivot, "--scores: needs --pivot"),
+            (
+                len(self.heatmap) not in (0, 2),
+                f"--heatmap: needs two fields, as lr warmup_epochs, got {' '.join(self.heatmap)}",
+            ),
             (self.by and not self.heatmap, "--by: needs --heatmap"),
             (
                 self.measure_cost and not (self.compare or self.figures or self.format == "html"),

@@ -105,4 +105,4 @@ def difference_table(comparison: "Comparison", runs: RunSet) -> Section:
     """Return the table of a comparison. Raises UserError if it has no rows."""
     from transfer.report.tables.comparison import comparison_table
 
-    return Section(title=f"{versus(comparison)}: all metrics", table=comparison_table(comparison, runs))
+    return Section(title=f"{versus(comparison)}: all metrics", table=comparison_table(comparison, runs).without_empty())

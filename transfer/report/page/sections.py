@@ -186,7 +186,9 @@ def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) 
 
     first, second = fields
     comparison = crossed(runs, first, second, request.settings)
-    return Section(title=f"Interaction of {first} and {second}", table=interaction_table(comparison, runs))
+    return Section(
+        title=f"Interaction of {first} and {second}", table=interaction_table(comparison, runs).without_empty()
+    )
 
 
 def _maps(runs: RunSet, axes: tuple[str, str], by: Sequence[str]) -> list[Section]:

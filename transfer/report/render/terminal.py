@@ -15,7 +15,6 @@ from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of
 from transfer.report.tables.cell_values import Endings, MeanInterval
 from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_number
-from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind, Verdict
 
 WIDTH = 100
@@ -26,6 +25,8 @@ SHORT = 40
 """Number of characters up to which a text is broken into two lines; into four if it is longer."""
 OF_PARTS = ("backbone", "pretraining")
 """Columns whose texts are parts with commas between them."""
+MOST_LINES = 20
+"""Lines of a text where a column would be left out that every reader needs."""
 RED, GREEN, YELLOW, BLUE, BOLD = 31, 32, 33, 34, 1
 """Codes of ECMA-48's Select Graphic Rendition; the words say the same without them."""
 _COLOURS = {
@@ -99,9 +100,7 @@ def terminal(table: Table, *, width: int = WIDTH, color: bool = False) -> str:
 
 def _cells(table: Table, column: Column) -> _Cells:
     values = table[column.name]
-    in_short = (verdict_in_short(value) if isinstance(value, Verdict) else "" for value in values)
-    texts = [short or text for short, text in zip(in_short, texts_of(table, column), strict=True)]
-    texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts]
+    texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts_of(table, column)]
     words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
     breakable = column.name not in RUN_COLUMNS and words and not any(map(_is_number, values))
     return _Cells(column, visible(column.name), texts, [_color(value) for value in values], breakable)
@@ -147,6 +146,10 @@ def _fit(columns: list[_Cells], width: int) -> tuple[list[int], list[_Cells], li
     """Return the widths of the columns that are shown, these columns, and the names of the others."""
     left_out: list[str] = []
     while (widths := _widths(columns, width)) is None and len(columns) > LEAST:
+        if all(cells.column.detail < 0 for cells in columns[LEAST:]) and (
+            widths := _widths(columns, width, MOST_LINES)
+        ):
+            break
         others = [cells for cells in columns[LEAST:] if cells.column.name not in RUN_COLUMNS] or columns[LEAST:]
         most = max(cells.column.detail for cells in others)
         dropped = [cells for cells in others if cells.column.detail == most][-1]
@@ -155,10 +158,10 @@ def _fit(columns: list[_Cells], width: int) -> tuple[list[int], list[_Cells], li
     return widths or [cells.width for cells in columns], columns, left_out
 
 
-def _widths(columns: Sequence[_Cells], width: int) -> list[int] | None:
+def _widths(columns: Sequence[_Cells], width: int, lines: int = 0) -> list[int] | None:
     """Return the widths with which the columns fit, the longest texts broken; None if they do not."""
     widths = [cells.width for cells in columns]
-    smallest = [_smallest_width(cells) for cells in columns]
+    smallest = [_smallest_width(cells, lines) for cells in columns]
     excess = _line_width(columns) - width
     while excess > 0:
         room = [(now, place) for place, (now, least) in enumerate(zip(widths, smallest, strict=True)) if now > least]
@@ -170,14 +173,14 @@ def _widths(columns: Sequence[_Cells], width: int) -> list[int] | None:
     return widths
 
 
-def _smallest_width(cells: _Cells) -> int:
+def _smallest_width(cells: _Cells, lines: int = 0) -> int:
     """Return the width of a column with its heading broken at every blank, and texts into a few lines."""
     heading = max(map(len, cells.heading.split()), default=0)
     if not cells.breakable:
         return max([heading, *map(len, cells.texts)])
     longest = max(map(len, cells.texts), default=0)
     word = max((len(word) for text in cells.texts for word in text.split()), default=0)
-    lines = 2 if longest <= SHORT else 4
+    lines = lines or (2 if longest <= SHORT else 4)
     widths = range(max(heading, -(-longest // lines), word, 1), longest + 1)
     fits = (
         width

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from backbones.errors import shortened
 from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
+from transfer.records.evidence import is_seeded
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.summary.naming import variant_names
@@ -29,9 +30,9 @@ ORDER = (
 WORDS = {
     Kind.A_BETTER: "better",
     Kind.B_BETTER: "worse",
-    Kind.BOTH_FAILED: "both broke down",
+    Kind.BOTH_FAILED: "both failed",
     Kind.EQUIVALENT: "equivalent",
-    Kind.INCONCLUSIVE: "cannot tell",
+    Kind.INCONCLUSIVE: "inconclusive",
     Kind.NO_INTERVAL: "no interval",
 }
 
@@ -43,7 +44,7 @@ class Answer:
     Attributes:
         headline: how often the first variant is better, worse, or neither.
         effects: for each verdict the scores that it is on, with differences and intervals.
-        rates: up to which rates the variants train, where several were tried and some broke down.
+        rates: up to which rates the variants train, where several were tried and some failed.
         cost: what the first variant costs beside the second; empty where nothing is known.
         limits: what the reader must know before using the verdict, and what would make it stronger.
     """
@@ -72,17 +73,17 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     rows = [primary.pop(place) for place in verdict_rows(comparison.rows, runs.exports)]
     a, b = variant_names(comparison)
     if not rows:
-        return Answer(f"{a} against {b}: nothing can be compared.", rates=rates, limits=tuple(_excluded(comparison)))
+        return Answer(f"{a} vs. {b}: not compared.", rates=rates, limits=tuple(_excluded(comparison)))
     by_word: dict[str, list[ComparedScore]] = {}
     for row in sorted(rows, key=lambda row: ORDER.index(row.verdict.kind)):
         by_word.setdefault(_word(row.verdict, a, b), []).append(row)
     told = ", ".join(f"{word} in {len(found)}" for word, found in by_word.items())
     tasks = len({row.matched.first.task for row in rows})
     records = [record for row in rows for record in row.matched.records]
-    smoke = "Toy result of smoke runs. " if any(record.smoke for record in records) else ""
+    smoke = "Smoke test, not a valid result. " if any(record.smoke for record in records) else ""
     scores = f"{_count(len(rows), 'score')} of {_count(tasks, 'task')}{_seeds(rows)}"
     told = f"{told} of {scores}" if len(rows) > 1 else f"{next(iter(by_word))} ({scores})"
-    headline = f"{smoke}{a} against {b}{_differing(comparison, rows)}: {told}."
+    headline = f"{smoke}{a} vs. {b}{_differing(comparison, rows)}: {told}."
     tests = (
         sum(row.estimate is not None for row in (*rows, *primary.values()))
         if comparison.options.correction != "none"
@@ -109,9 +110,9 @@ def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
 
 def _word(verdict: Verdict, a: str, b: str) -> str:
     """Return the verdict on the first variant in a word or two."""
-    broken = {Kind.A_FAILED: f"{a} broke down", Kind.B_FAILED: f"{b} broke down"}
+    broken = {Kind.A_FAILED: f"{a} failed", Kind.B_FAILED: f"{b} failed"}
     word = broken.get(verdict.kind) or WORDS[verdict.kind]
-    return f"{word} among those that trained" if verdict.breakdowns else word
+    return f"{word} (completed runs only)" if verdict.breakdowns else word
 
 
 def _listed(word: str, rows: Sequence[ComparedScore], tests: int) -> str:
@@ -135,7 +136,7 @@ def _effect(row: ComparedScore, tests: int) -> str:
     """
     verdict, estimate = row.verdict, row.estimate
     if estimate is None:
-        means = " against ".join(_score(mean, row) for mean in row.means)
+        means = " vs. ".join(_score(mean, row) for mean in row.means)
         return f"{row_name(row)} ({means})" if means else row_name(row)
     said = f"{row_name(row)} {interval_text(row)}"
     if verdict.breakdowns:
@@ -144,9 +145,9 @@ def _effect(row: ComparedScore, tests: int) -> str:
         return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}"
     if verdict.kind is Kind.INCONCLUSIVE:
         if verdict.alone:
-            return f"{said}, shown by itself but not among {tests} tests"
+            return f"{said}, not significant after correction for {tests} tests"
         if verdict.equal:
-            return f"{said}, no difference on any sample"
+            return f"{said}, equal on every sample"
     return said
 
 
@@ -160,14 +161,14 @@ def interval_text(row: ComparedScore) -> str:
 
 
 def _counting(verdict: Verdict) -> str:
-    """Return what remains of a difference when trainings that broke down count as chance."""
+    """Return what remains of a difference when failed runs count at chance level."""
     if verdict.counted is None:
         return ""
     scale = PERCENT if verdict.percent else 1.0
     number, low, high = (
         scale * value for value in (verdict.counted.estimate, verdict.counted.low, verdict.counted.high)
     )
-    return f" ({number:+.1f} [{low:.1f}, {high:.1f}] with broken trainings at chance)"
+    return f" ({number:+.1f} [{low:.1f}, {high:.1f}] failed runs counted at chance level)"
 
 
 def _score(mean: float, row: ComparedScore) -> str:
@@ -199,22 +200,25 @@ def _few_seeds(rows: Sequence[ComparedScore]) -> Iterator[str]:
     """Yield that one seed says nothing of how trainings vary."""
     estimates = [row.estimate for row in rows if row.estimate is not None]
     if any(estimate.borrowed for estimate in estimates):
-        yield "A variant of one seed is taken to vary over seeds as the other does: give it more."
+        yield "A variant with one seed is assumed to vary over seeds as the other does: add seeds to it."
     if any(estimate.seed_error is None for estimate in estimates):
-        yield "One seed: the intervals are of these models on other samples, not of other trainings. Add seeds 1 and 2."
+        told = "One seed per variant: intervals reflect test-sample variance, not variance between training runs."
+        seeded = any(is_seeded(record) for row in rows for record in row.matched.records)
+        how = "Add --seeds 1 2" if seeded else "Frozen features: pretrain with --seeds 1 2"
+        yield f"{told} {how}."
 
 
 def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
-    """Yield how many more seeds would show a difference of one point, where seeds matter."""
+    """Yield how many more seeds would detect a difference of one point, where seeds matter."""
     needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.INCONCLUSIVE and row.verdict.seeds]
     if enough := [count for count in needed if count > 0]:
-        yield f"{_count(max(enough), 'more seed')} per variant would show a difference of {PERCENT * POINT:g} point."
+        yield f"{_count(max(enough), 'more seed')} per variant would detect a difference of {PERCENT * POINT:g} point."
     if any(count < 0 for count in needed):
-        yield f"More seeds will not show {PERCENT * POINT:g} point everywhere: some test set is too small."
+        yield f"More seeds will not detect {PERCENT * POINT:g} point everywhere: use larger test sets."
 
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:
-    """Yield how many trainings of each variant broke down, for each match, and how many of all were not judged."""
+    """Yield how many training runs of each variant failed, for each match, and how many were not checked."""
     unjudged = dict.fromkeys(names, 0)
     for matched in {id(row.matched): row for row in rows}.values():
         where = matched.matched.label
@@ -225,19 +229,19 @@ def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[st
                 yield f"{names[variant.variant]} failed in {variant.broken} of {of}: {where}."
     if any(unjudged.values()):
         told = " and ".join(
-            f"{_count(number, 'training')} of {names[variant]}" for variant, number in unjudged.items() if number
+            f"{_count(number, 'training run')} of {names[variant]}" for variant, number in unjudged.items() if number
         )
-        yield f"Whether {told} left chance was not judged; the runs' own reports say why."
+        yield f"{told} not checked for failure; the notes of `report --per-run` say why."
 
 
 def _excluded(comparison: Comparison) -> Iterator[str]:
     if comparison.exclusions:
-        why = "the notes below the table say which and why"
-        yield f"Not everything is compared ({_count(len(comparison.exclusions), 'exclusion')}): {why}."
+        why = "see the notes below the table"
+        yield f"{_count(len(comparison.exclusions), 'group')} of runs not compared: {why}."
 
 
 def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> str:
-    """Return what the first variant costs beside the second: operations of an image, and times measured in turns."""
+    """Return what the first variant costs beside the second: operations of an image, and times measured alternately."""
     matches = list({id(row.matched): row.matched for row in rows}.values())
     operations = []
     for matched in matches:
@@ -249,8 +253,8 @@ def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> 
     steps = [ratio.training for ratio in measured if ratio.training]
     named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))
     times = ", ".join(f"{_times(found)} for {name}" for name, found in named if found)
-    parts += [f"measured in turns, {times} ({measured[0].clock})"] if times else []
-    return f"Cost of {a} beside {b}: {'; '.join(parts)}." if parts else ""
+    parts += [f"measured alternately, {times} ({measured[0].clock})"] if times else []
+    return f"Cost of {a} vs. {b}: {'; '.join(parts)}." if parts else ""
 
 
 def _times(ratios: Sequence[Ratio]) -> str:

@@ -20,17 +20,17 @@ from transfer.records.grouping import dataset_label, machines_of_tasks
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import BreakdownRate
+from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_cells import IntervalMethod, Means, SeedCounts
 from transfer.report.tables.comparison_notes import (
     adjustment_notes,
-    count_of_runs,
     differing_note,
     exclusion_note,
     notes_of_match,
     overall_notes,
     without_common_rows,
 )
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table, is_missing
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind
 
@@ -39,8 +39,12 @@ NUMBERS = ("difference", "low", "high")
 P_VALUES = ("p", "adjusted p")
 COUNTS = ("clusters", "method")
 LATER = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
-"""Columns to the right of those that identify the comparison; each is left out where no row has a value."""
-DETAIL = {"a": 1, "b": 1, "adjusted p": 1, "p": 2, "seeds": 3, "method": 3} | dict.fromkeys((*ERRORS, "clusters"), 5)
+"""Columns to the right of those that identify the comparison."""
+DETAIL = (
+    dict.fromkeys(("score", "effect", "verdict", *NUMBERS), -1)
+    | {"a": 1, "b": 1, "adjusted p": 1, "p": 2, "seeds": 3, "method": 3}
+    | dict.fromkeys((*ERRORS, "clusters"), 5)
+)
 """How early a narrow terminal does without a column, see `Column`."""
 OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
@@ -72,9 +76,9 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
     if not comparison.rows:
         a, b = (variant.text for variant in comparison.variants)
         reasons = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
-        raise UserError(f"nothing of '{a}' and '{b}' can be compared: {_joined(reasons) or 'no task in common'}")
+        raise UserError(f"'{a}' and '{b}' cannot be compared: {_joined(reasons) or 'no task in common'}")
     variants = [
-        Note(f"{variant.text} ({count_of_runs(len(variant.runs))})", letter)
+        Note(f"{variant.text} ({count(len(variant.runs), 'run')})", letter)
         for letter, variant in zip("ab", comparison.variants, strict=True)
     ]
     matches = [*zip(comparison.matches, _places(comparison), strict=True)]
@@ -173,7 +177,6 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
         (place, row) for place, row in enumerate(rows) if row.verdict.kind in better and not row.verdict.breakdowns
     )
     table.emphasised = frozenset((place, better[row.verdict.kind]) for place, row in shown)
-    table = table.without(*(name for name in LATER if name in table and all(map(is_missing, table[name]))))
     later = [name for name in LATER if name in table]
     last = [name for name in table.names if name.startswith(FAILED)]
     first = [name for name in table.names if name not in (*later, *last, RUN)]
@@ -186,7 +189,7 @@ def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
     columns = [Column(name, significant_digits=OF_OPTIONS) for name in settings]
     columns += [Column(name, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS, *COUNTS)]
     columns += [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
-    columns += [Column(name) for name in ("seeds", "means")]
+    columns += [Column(name) for name in ("score", "effect", "verdict", "seeds", "means")]
     columns += [Column(f"{FAILED}{variant}") for variant in ("", " a", " b")]
     return [replace(column, detail=DETAIL.get(column.name, 4 * column.name.startswith(FAILED))) for column in columns]
 
@@ -222,7 +225,7 @@ def _effect(row: ComparedScore) -> Row:
 def _numbers(row: ComparedScore) -> dict[str, Any]:
     estimate: Estimate | None = row.estimate
     if estimate is None:
-        return {"verdict": row.verdict}
+        return dict.fromkeys(LATER) | {"verdict": row.verdict}
     return {
         "difference": row.scale * estimate.estimate,
         "low": row.scale * estimate.low,

@@ -17,7 +17,7 @@ from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
 from transfer.records.grouping import scores_pretraining_data
 from transfer.records.labels import content_label, value_label
 from transfer.records.record import Record
-from transfer.report.tables.columns import unjudged_note
+from transfer.report.tables.columns import count, unjudged_note
 from transfer.report.tables.table import Note
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.contrasts import common_seeds
@@ -53,46 +53,46 @@ def differing_note(match: ComparedMatch, variants: str, rows: tuple[int, ...]) -
 def _exclusion_text(exclusion: Exclusion) -> str:
     match exclusion:
         case UnusedRuns():
-            broken = f", {exclusion.broken} of which broke down" if exclusion.broken else ""
-            return f"{count_of_runs(exclusion.count)} of '{exclusion.variant}' in no row{broken}"
+            failed = f", {exclusion.broken} of which failed" if exclusion.broken else ""
+            return f"{count(exclusion.count, 'run')} of '{exclusion.variant}' not in the table{failed}"
         case NoCounterpart():
-            count = exclusion.trainings
-            return f"'{exclusion.variant}' has nothing there, since {count} of {count} trainings before it broke down"
+            of = exclusion.trainings
+            return f"'{exclusion.variant}' has no run to compare: {of} of {of} pretraining runs failed"
         case ProtocolsDiffer():
-            pairs = {name: " against ".join(map(value_label, values)) for name, values in exclusion.fields.items()}
-            fields = ", ".join(f"{name} ({values})" for name, values in pairs.items()) or "nothing, unlike the others"
+            pairs = {name: " vs. ".join(map(value_label, values)) for name, values in exclusion.fields.items()}
+            fields = ", ".join(f"{name} ({values})" for name, values in pairs.items()) or "no field"
             how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
             return f"not compared: the nearest runs, {' and '.join(exclusion.runs)}, differ in {fields}; {how}"
         case MixedArm():
-            fields, how = ", ".join(exclusion.fields), "narrow it: FIELD=VALUE,FIELD=VALUE"
-            return f"not compared, since the runs of '{exclusion.variant}' differ in {fields}; {how}"
+            pairs = {name: ", ".join(map(value_label, values)) for name, values in exclusion.fields.items()}
+            fields = "; ".join(f"{name} ({values})" for name, values in pairs.items())
+            name, values = next(iter(exclusion.fields.items()))
+            how = f"choose one value, as --compare '{exclusion.variant},{name}={value_label(values[0])}' OTHER"
+            return f"not compared: runs of '{exclusion.variant}' differ in {fields}; {how}, or compare these values"
         case BrokenCorners():
-            return f"no interaction, since all runs broke down with {'; with '.join(exclusion.corners)}"
+            return f"no interaction: all runs failed with {'; with '.join(exclusion.corners)}"
     raise TypeError(exclusion)
 
 
 def exclusion_note(exclusion: Exclusion) -> Note:
-    """Return the note on runs that are in no row, with the reason."""
+    """Return the note on runs that are not in the table, with the reason."""
     return Note(_exclusion_text(exclusion), exclusion.label)
-
-
-def count_of_runs(count: int) -> str:
-    """Return "1 run" or "3 runs"."""
-    return f"{count} run{'s' * (count != 1)}"
 
 
 def _unshared(match: ComparedMatch) -> Iterator[str]:
     """Yield the text on fields that differ between the variants but were not selected."""
     contents = dict.fromkeys(content_label(content, content) for content in match.matched.unshared if content)
     if contents:
-        yield f"besides, the variants have {' against '.join(contents)}"
+        yield f"the variants also differ in what was not selected: {' vs. '.join(contents)}"
+    if any(name in content for content in match.matched.unshared for name in ("mean", "std")):
+        yield "the images are normalized differently; set --mean and --std alike to compare the variants alone"
 
 
 def _no_interval(cause: NoInterval) -> str:
     scores = ", ".join(cause.scores)
     if not cause.reason:
-        return f"no interval, since {scores} is not one that samples add up to"
-    return f"no interval of {scores}, since {cause.reason}" if scores else f"no interval, since {cause.reason}"
+        return f"no interval: {scores} is not a mean over samples"
+    return f"no interval of {scores}: {cause.reason}" if scores else f"no interval: {cause.reason}"
 
 
 def _few_clusters(match: ComparedMatch) -> list[str]:
@@ -106,7 +106,7 @@ def _few_clusters(match: ComparedMatch) -> list[str]:
 
 def _cluster_limits(name: str, estimate: Estimate) -> Iterator[str]:
     if 2 * estimate.effective_clusters < estimate.clusters:
-        yield f"{estimate.clusters} clusters of so unequal sizes that they count as {estimate.effective_clusters:.0f}"
+        yield f"{estimate.clusters} clusters of unequal sizes count as {estimate.effective_clusters:.0f} of equal size"
     if estimate.method == "t" and estimate.discordant is not None and estimate.discordant < SKEWED:
         differs = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
         yield f"{differs}; with fewer than {SKEWED} the interval may be too short"
@@ -124,16 +124,16 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
         yield from _few_seeds(sizes)
     weights = [{run.record.weights_id for run in variant.runs} - {RANDOM} for variant in units]
     if max(sizes) > 1 and any(len(ids) == 1 for ids in weights):
-        yield "all seeds start from one set of weights, so nothing is known of pretraining's seeds"
+        yield "all seeds start from one set of weights; variance between pretraining runs is not measured"
     for name, variant in zip(names, units, strict=True):
         if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in variant.runs):
-            yield f"{guessing} of {len(variant.runs)} runs of {name} score no better than guessing, and count so"
+            yield f"{guessing} of {len(variant.runs)} runs of {name} are not above chance on these test images"
         if len(variant.labels) > len(variant.seeds):
             same = variant.seeds[0][0] == "weights" and len(variant.seeds) == 1
-            why = "seeds change nothing here" if same else "those of one pretraining are averaged"
-            yield f"{len(variant.labels)} runs of {name} count as {len(variant.seeds)}, since {why}"
+            why = "the score does not depend on the seed" if same else "those of one pretraining are averaged"
+            yield f"{len(variant.labels)} runs of {name} count as {count(len(variant.seeds), 'seed')}: {why}"
     if repeated := sum(variant.repeated for variant in units):
-        yield f"{repeated} repeated seed and weights of a later run, which counts alone"
+        yield f"{repeated} runs repeat seed and weights of a later run, which alone counts"
 
 
 def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:
@@ -145,12 +145,12 @@ def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Seq
     for name, variant, places in zip(names, units, paired, strict=True):
         for place, label in enumerate(variant.seeds):
             if place not in places:
-                yield f"left out is {' '.join(map(str, label))} of {name}, {_why(label, names, units)}"
+                yield f"excluded: {' '.join(map(str, label))} of {name}, {_why(label, names, units)}"
 
 
 def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:
     broken = [name for name, variant in zip(names, units, strict=True) if label in variant.variant.absent]
-    return f"which broke down in {' and '.join(broken)}" if broken else "which the other variant lacks"
+    return f"which failed in {' and '.join(broken)}" if broken else "which the other variant does not have"
 
 
 def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
@@ -160,11 +160,11 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
         sizes: number of seeds of each variant, all above 0.
     """
     if max(sizes) == 1:
-        yield "one seed, so the interval is that of these models on other samples"
+        yield "one seed per variant: the interval reflects test-sample variance, not variance between training runs"
     elif min(sizes) == 1:
-        yield "a variant of one seed is taken to vary over seeds as the others do, which nothing shows"
+        yield "a variant with one seed is assumed to vary over seeds as the others do; add seeds to it"
     elif min(sizes) <= FEW_SEEDS:
-        yield f"{min(sizes)} seeds are few: where seeds vary, the interval may cover as little as 85 %"
+        yield f"{min(sizes)} seeds are few: coverage of the interval may be as low as 85 %"
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
@@ -187,8 +187,8 @@ def adjustment_notes(comparison: Comparison) -> list[Note]:
         families += [f"{tests} {name} scores"] if tests else []
     if not families or options.correction == "none":
         return []
-    level = f"a smallest detectable difference is at the level {1 - LEVEL:g} divided by their number"
-    text = f"{options.correction} over the {' and over the '.join(families)}; each interval is its row's own; {level}"
+    level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"
+    text = f"{options.correction} over the {' and over the '.join(families)}; intervals are not adjusted; {level}"
     return [Note(text, "adjusted p")]
 
 

@@ -77,9 +77,8 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
     parts = [{name: part[name] for name in part if name in varied} for part in differing_parts(groups, UNSHOWN)]
     for part, group in zip(parts, groups, strict=True):
         part["name"] = group.name
-    used = sorted(
-        parts[0] if parts else (), key=lambda name: (NAMED_BY_VALUE.index(name) if name in NAMED_BY_VALUE else 9, name)
-    )
+    known = [name for name in NAMED_BY_VALUE if parts and name in parts[0]]
+    used = [*known, *(name for name in parts[0] if name not in known)] if parts else []
     for name in reversed(used):
         fewer = [other for other in used if other != name]
         used = fewer if _count(parts, fewer) == _count(parts, used) else used
@@ -100,8 +99,11 @@ def _count(parts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> int:
 def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str]) -> list[_Column]:
     """Return the columns in order of tasks and datasets; one for each protocol where a variant has several."""
     cells: dict[tuple[str, str, str], list[tuple[str, Group]]] = {}
+    of_task: dict[str, list[str]] = {}
+    for group in groups:  # a failed run names no scores
+        of_task.setdefault(group.first.task, []).extend(name for record in group.records for name in record.scores)
     for name, group in zip(names, groups, strict=True):
-        for score in [one for one in scores if one in group.first.metrics] if scores else [group.first.primary]:
+        for score in [one for one in scores if one in of_task[group.first.task]] if scores else [group.first.primary]:
             cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
     short = [(task, dataset.partition(" (")[0], score) for task, dataset, score in cells]
     columns: dict[str, _Column] = {}
@@ -115,14 +117,17 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
 
 
 def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column]) -> Table:
-    notes, cells = [], {}
+    notes: list[Note] = []
+    cells: dict[str, dict[str, MeanInterval]] = {}
     for column in columns:
         cells[column.heading] = {name: _cell(runs, group, column.score) for name, group in column.groups.items()}
         notes += _notes(column)
-    rows = [{VARIANT: name} for name in names if any(name in column.groups for column in columns)]
-    for row in rows:
-        row |= {heading: of.get(row[VARIANT], MeanInterval(mark="-")) for heading, of in cells.items()}
-    marks = {row[heading].mark for row in rows for heading in cells}
+    marks, rows = set(), []
+    for name in names:
+        row = {heading: of.get(name, MeanInterval(mark="-")) for heading, of in cells.items()}
+        if {cell.mark for cell in row.values()} != {"-"}:
+            rows.append({VARIANT: name, **row})
+            marks |= {cell.mark for cell in row.values()}
     legend = [f"{mark} {text}" for mark, text in LEGEND.items() if any(mark in one for one in marks)]
     notes.insert(0, Note("; ".join(["mean over seeds with its 95 % interval", *legend])))
     return Table.from_rows(rows, [Column(heading, detail=-1) for heading in cells], notes)
@@ -134,7 +139,8 @@ def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:
     if not (values := variant.values(score)):
         return MeanInterval(mark="failed")
     mark = "*" * (len(values) == 1) + "!" * bool(variant.broken)
-    return MeanInterval(mean_and_deviation(values)[0], *interval(runs, group, score), mark=mark)
+    low, high = interval(runs, group, score)
+    return MeanInterval(mean_and_deviation(values)[0], low, high, mark)
 
 
 def _notes(column: _Column) -> list[Note]:

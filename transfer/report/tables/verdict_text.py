@@ -8,7 +8,7 @@ from transfer.report.tables.cell_text import cell_text
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
 PERCENT = 100.0
-_BROKEN = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
+_FAILED = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
 
 
 @cell_text.register
@@ -20,36 +20,36 @@ def verdict_text(verdict: Verdict) -> str:
     broken = ", ".join(
         f"{variant.variant} {variant.broken} of {variant.of}" for variant in verdict.breakdowns if variant.broken
     )
-    sentence = f"{sentence}; of survivors alone: broke down {broken}"
+    sentence = f"{sentence}; completed runs only: failed {broken}"
     if (counted := verdict.counted) is None:
         return sentence
     scale = PERCENT if verdict.percent else 1.0
     estimate, low, high = (f"{scale * number:+.1f}" for number in (counted.estimate, counted.low, counted.high))
-    return f"{sentence}; with these at chance {estimate} [{low}, {high}]"
+    return f"{sentence}; failed runs counted at chance level: {estimate} [{low}, {high}]"
 
 
 def verdict_in_short(verdict: Verdict) -> str:
     """Return a verdict without its numbers."""
-    return verdict.kind.value + (" among survivors" if verdict.breakdowns else "")
+    return verdict.kind.value + (" (completed runs only)" if verdict.breakdowns else "")
 
 
 def _conclusion(verdict: Verdict) -> str:
     """Return the sentence without the numbers of breakdowns."""
     kind = verdict.kind
-    if kind in _BROKEN:
-        return f"nothing to compare: {_BROKEN[kind]} broke down or score at chance"
+    if kind in _FAILED:
+        return f"not compared: {_FAILED[kind]} failed"
     margin = "" if verdict.margin is None else verdict_number(verdict.margin, verdict)
     if kind is Kind.EQUIVALENT:
         return f"equivalent within {margin}"
     if kind is not Kind.INCONCLUSIVE:
         return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
     if verdict.alone:
-        return f"{kind.value} among so many tests; shown by itself"
+        return f"{kind.value}; not significant after correction for several tests"
     if verdict.equal:
         return f"{kind.value}; no difference on any sample"
     if verdict.few or verdict.smallest is None:
-        return f"{kind.value}; too few clusters disagree"
-    return f"{kind.value}; smallest detectable {verdict_number(verdict.smallest, verdict)}{_advice(verdict)}"
+        return f"{kind.value}; too few clusters differ"
+    return f"{kind.value}; minimum detectable difference {verdict_number(verdict.smallest, verdict)}{_advice(verdict)}"
 
 
 def verdict_number(value: float, verdict: Verdict) -> str:
@@ -62,8 +62,8 @@ def _advice(verdict: Verdict) -> str:
     if not verdict.seeds:
         return ""
     if verdict.seeds < 0:
-        return f" (more seeds will not show {verdict_number(POINT, verdict)})"
-    return f" ({verdict.seeds} more seed{'s' * (verdict.seeds > 1)} each for {verdict_number(POINT, verdict)})"
+        return f" (for {verdict_number(POINT, verdict)} use more test samples, not seeds)"
+    return f" ({verdict.seeds} more seed{'s' * (verdict.seeds > 1)} per variant for {verdict_number(POINT, verdict)})"
 
 
 @cell_text.register
