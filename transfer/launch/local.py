@@ -51,7 +51,7 @@ class LocalLauncher:
     """
 
     def __init__(self, workers: int | None = None):
-        self.gpus = _visible_gpus()
+        self.gpus = visible_gpus()
         self.shared_by = len(self.gpus) or usable_cores()
         self.workers = workers or self.shared_by
         self.jobs: list[LocalJob] = []
@@ -125,7 +125,8 @@ class LocalLauncher:
         return min(requested, len(self.gpus)) if requested <= 1 else requested
 
 
-def _visible_gpus() -> list[str]:
+def visible_gpus() -> list[str]:
+    """Return the ids of the GPUs that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [gpu for gpu in visible.split(",") if gpu.strip()]

@@ -2,78 +2,86 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from backbones.engine.options import check_ranges
-from backbones.errors import UsageError, print_safe
+from backbones.errors import UsageError, print_safe, shortened
 
 if TYPE_CHECKING:
     from transfer.launch.base import Launcher
     from transfer.report.tables.cost_ratios import CostRatios
+    from transfer.sweep.definition.grid import SweepJob
     from transfer.sweep.definition.sweep_file import SweepFile
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
 
-USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier smoke|reduced|full] [flags]
-       python -m transfer.sweep --help-all     all flags
+USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier smoke|reduced|full] [options]
        python -m transfer.sweep --list         the shipped sweeps
+       python -m transfer.sweep --help-all     all options
 
-examples:
-  python -m transfer.sweep demo
-  python -m transfer.sweep scaled_relu_table4 --tier smoke
+Compare a stem, an attention or both with others, by the same pretraining and the same tasks:
   python -m transfer.sweep bench --tier smoke --stem my_stem.py:Stem --against conv patchify
-  python -m transfer.sweep stability --tier reduced --data FOLDER --set pretrain.stem='[patchify, conv]'
+  python -m transfer.sweep bench --tier smoke --stem my_stem.py:Stem --attention relu
+  python -m transfer.sweep bench --tier reduced --stem xiao --tasks reid fewshot --seeds 0 1 2
+
+Use your data, or change a step or a search:
+  ... --set pretrain.dataset=mine.yaml reid.dataset=people.yaml
+  ... --set pretrain.epochs=5 'reid.lr=[0.001, 0.01]'
+  python -m transfer.sweep stability --tier smoke --set search.budget=6
+
+Run a sweep of a paper, a file or a cluster:
+  python -m transfer.sweep scaled_relu_table4 --tier smoke
   python -m transfer.sweep mine.yaml --launcher slurm --dry-run
 
-exit status: 0 every cell has scores, 3 a training broke down (recorded), 1 a cell failed, 2 wrong arguments,
-143 stopped by a signal; the same command goes on"""
-
-
-_SCALES = {"smoke": "embedded data, in minutes", "reduced": "on a workstation", "full": "the paper's, on a cluster"}
+Rerun a command to resume it. Exit status: 0 every job has a result, 3 a training run failed (recorded),
+1 a job failed, 2 wrong arguments, 143 stopped by a signal."""
 
 
 @dataclass(kw_only=True)
 class SweepOptions:
     """Run a sweep."""
 
-    tier: Literal["full", "reduced", "smoke"] | None = None
-    """The scale: the paper's, a workstation's, or embedded data in minutes; a sweep that has several needs it."""
-    out: Path | None = None
-    """The folder of the sweep with runs, weights, features, cells and report.html; by default sweeps/NAME-TIER, or
-    sweeps/NAME if the sweep has no tiers."""
-    data: Path | None = None
-    """The folder with the datasets; by default $TRANSFER_DATA."""
-    launcher: Literal["local", "slurm"] = "local"
-    """Where cells run: in worker processes on this machine, or as job arrays of a Slurm cluster."""
-    workers: int | None = None
-    """How many processes run at once, on Slurm how many elements of an array; by default one per GPU, or without GPUs
-    one per core. Whatever it is, a cell has the threads of the default, and so the same last bits;
-    `--set STEP.threads=N` gives others."""
-    gpus: int | None = None
-    """The number of GPUs of a cell; by default what the sweep says."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """The device on which cells compute."""
-    set: tuple[str, ...] = ()
-    """STEP.KEY=VALUE settings that replace the sweep's: a key of a step or an option of its command. A list of values
-    becomes an axis of the grid."""
-    readings: Literal["one", "both"] | None = None
-    """Which readings to run of rates that a paper prints ambiguously: the first one, as shipped sweeps do, or both."""
+    tier: str | None = None
+    """Scale: smoke, reduced or full. A sweep that has several needs it."""
     stem: str | None = None
-    """The stem to compare, named as in `transfer.run`; only for sweeps that vary a part, such as bench."""
+    """Stem of the variant to compare, named as in `transfer.run`. For sweeps such as bench."""
     attention: str | None = None
-    """The attention to compare."""
+    """Attention of the variant to compare."""
     ffn: str | None = None
-    """The FFN to compare."""
+    """FFN of the variant to compare."""
     against: tuple[str, ...] = ()
-    """The values of the same part that it is compared with."""
+    """Variants to compare it with, as conv or stem=conv,attention=relu. Default: the backbone's own parts. A part that
+    a variant does not name is the backbone's own."""
+    tasks: tuple[str, ...] = ()
+    """Tasks to run, by default all of the sweep."""
+    seeds: tuple[int, ...] = ()
+    """Seeds of the pretraining runs. Tasks use the seed of their pretraining."""
+    set: tuple[str, ...] = ()
+    """Settings as STEP.KEY=VALUE or search.KEY=VALUE. KEY is a key of the step in the YAML (such as dataset) or an
+    option of its command; a list of values becomes an axis of the grid."""
+    readings: Literal["one", "both"] | None = None
+    """Readings of ambiguously reported learning rates to run: the first one (default), or both."""
+    data: Path | None = None
+    """Folder with the datasets, by default $TRANSFER_DATA."""
+    out: Path | None = None
+    """Folder of the sweep, by default sweeps/NAME-TIER. It gets runs, weights, features, jobs and report.html."""
+    launcher: Literal["local", "slurm"] = "local"
+    """Where jobs run: processes on this machine, or job arrays of a Slurm cluster."""
+    workers: int | None = None
+    """Jobs at once, by default one per GPU, or per core without GPUs. It changes no result: threads per job stay as by
+    default; `--set STEP.threads=N` changes them."""
+    gpus: int | None = None
+    """GPUs per job, by default as the sweep's YAML says."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of the jobs."""
     dry_run: bool = False
-    """List the cells with their commands and predicted cost, build every model, and stop."""
+    """Print jobs, commands and expected time, build every model, and stop."""
     speed: float | None = None
-    """The TFLOP/s that a device sustains, for the predicted hours; by default what `transfer.doctor speed` measured
-    on this machine."""
+    """TFLOP/s that a device sustains, for the expected time. By default as `transfer.doctor speed` measured it."""
 
     def __post_init__(self) -> None:
         check_ranges(self, 1, None, "workers")
@@ -99,31 +107,31 @@ def _main(argv: list[str]) -> int:
     if name.startswith("-"):
         raise UsageError(f"the sweep comes first, before {name}\n{USAGE}")
     options = parse(SweepOptions, arguments, prog="python -m transfer.sweep NAME")
-    sweep = _read(name, options)
-    if sweep.tiers and not options.tier:
-        scales = ", or ".join(f"--tier {tier} ({_SCALES[tier]})" for tier in (*sweep.tiers, "full"))
-        raise UsageError(f"sweep {sweep.name} has several scales; add {scales}")
-    return _sweep(sweep, options)
+    return _sweep(_read(name, options), options, argv)
 
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
+    """Return the sweep that the command asks for. Raises UsageError that lists all mistakes."""
+    from transfer.sweep.definition.step import Mistakes
     from transfer.sweep.definition.sweep_file import read_sweep
+    from transfer.sweep.definition.variants import PARTS, read_variants
 
-    sweep = read_sweep(name, options.tier or "full", options.set, options.readings)
-    parts = {part: value for part in ("stem", "attention", "ffn") if (value := getattr(options, part))}
-    if sweep.vary is None:
-        if parts or options.against:
-            raise UsageError(f"--{next(iter(parts), 'against')}: sweep {name} has no part to vary; use bench, or --set")
-        return sweep
-    if len(parts) != 1 or not options.against or len({*parts.values(), *options.against}) <= len(options.against):
-        raise UsageError(
-            f"sweep {name}: give the part to compare and others, each once, as --stem mine.py:Stem --against conv"
-        )
-    ((part, value),) = parts.items()
-    return sweep.comparing(part, value, options.against)
+    parts = {part: value for part in PARTS if (value := getattr(options, part))}
+    mistakes, variants = Mistakes(), list[dict[str, str]]()
+    with mistakes:
+        variants = read_variants(parts, options.against) if parts else []
+    with mistakes:
+        sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)
+    mistakes.raise_all()
+    if sweep.vary is None and (parts or options.against):
+        flag = next(iter(parts), "against")
+        raise UsageError(f"--{flag}: sweep {name} has no variants to compare; use bench, or --set STEP.KEY=VALUE")
+    if sweep.vary is not None and not parts:
+        raise UsageError(f"sweep {name}: use --stem, --attention or --ffn for what to compare, as --stem mine.py:Stem")
+    return sweep.comparing(variants) if sweep.vary else sweep
 
 
-def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
+def _sweep(sweep: "SweepFile", options: SweepOptions, argv: list[str]) -> int:
     from transfer.sweep.definition.grid import expand
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
@@ -131,26 +139,49 @@ def _sweep(sweep: "SweepFile", options: SweepOptions) -> int:
     out = options.out or Path("sweeps") / (f"{sweep.name}-{sweep.tier}" if sweep.tiers else sweep.name)
     searches = Searches(sweep) if sweep.search else None
     jobs = searches.start() if searches else expand(sweep)
-    if options.dry_run:
-        from transfer.sweep.cost_estimate import plan
-        from transfer.sweep.model_check import build_all
-
-        built = build_all(jobs)
-        print_safe(plan(sweep, jobs, out, _extra(options), options.gpus, options.speed, searches, built))
-        built.raise_if_any(sweep.name)
+    launcher = None if options.dry_run else _launcher(options, out)
+    _announce(sweep, jobs, searches, out, options)
+    if launcher is None:
         return 0
-    sweeper = Sweeper(out, _launcher(options, out), _extra(options), gpus=options.gpus)
+    sweeper = Sweeper(out, launcher, _extra(options), gpus=options.gpus)
     if searches:
         sweeper.on_end = searches.next_jobs
     sweeper.add(jobs)
     if not _run(sweeper):
-        print_safe(f"stopped; the same command goes on from {out}", file=sys.stderr)
+        print_safe(f"stopped; rerun the command to resume in {out}", file=sys.stderr)
         return 143
-    return _report(sweep, sweeper, searches, _cost_ratios(out, options))
+    return _report(sweep, sweeper, searches, _cost_ratios(out, options), argv)
+
+
+def _announce(
+    sweep: "SweepFile", jobs: "Sequence[SweepJob]", searches: "Searches | None", out: Path, options: SweepOptions
+) -> None:
+    """Print what will run and the expected time; in a dry run the commands, too.
+
+    Raises:
+        UsageError: jobs cannot run. Where they will run on GPUs, that is known only in a dry run, or by the jobs.
+    """
+    from transfer.launch.local import visible_gpus
+    from transfer.sweep.cost_estimate import Prediction, command, has_ended, measured_speed, plan
+
+    stream = None if options.dry_run else sys.stderr
+    print_safe(plan(sweep, jobs, out, searches.budget if searches else 0), file=stream, flush=True)
+    waiting = [job for job in jobs if options.dry_run or not has_ended(job, out)]
+    if not waiting:
+        return
+    prediction = Prediction(waiting, builds=options.dry_run)
+    gpus = len(visible_gpus()) if options.launcher == "local" else 1
+    speed, source = (options.speed, "--speed") if options.speed else measured_speed()
+    times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
+    print_safe(prediction.text(speed, source, max(1, gpus), times), file=stream, flush=True)
+    for job in jobs if options.dry_run else ():
+        print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")
+    if options.dry_run or not gpus:
+        prediction.check(sweep.name)
 
 
 def _cost_ratios(out: Path, options: SweepOptions) -> "CostRatios":
-    """Return the costs that were measured for the sweep before; on this machine others are measured when needed."""
+    """Return the costs measured earlier for the sweep; with the local launcher, missing ones are measured."""
     from transfer.doctor.speed_pairs import cost_ratios
     from transfer.report.tables.cost_ratios import CostRatios
 
@@ -170,13 +201,13 @@ def _launcher(options: SweepOptions, out: Path) -> "Launcher":
 
 
 def _extra(options: SweepOptions) -> tuple[str, ...]:
-    """Return the arguments of this command that are passed on to every cell's command."""
+    """Return the arguments of this command that every job's command gets."""
     data = ("--data", str(options.data)) if options.data else ()
     return (*data, *(("--device", options.device) if options.device != "auto" else ()))
 
 
 def _run(sweeper: "Sweeper") -> bool:
-    """Run the cells; return False when a signal stopped them, with their states saved."""
+    """Run the jobs; return False when a signal stopped them, with their checkpoints saved."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -194,15 +225,20 @@ def _run(sweeper: "Sweeper") -> bool:
             signal.signal(number, handler)
 
 
-def _report(sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None", ratios: "CostRatios") -> int:
+def _report(
+    sweep: "SweepFile", sweeper: "Sweeper", searches: "Searches | None", ratios: "CostRatios", argv: list[str]
+) -> int:
     from transfer.sweep.report import SweepReport
 
-    report = SweepReport(sweep, sweeper, searches, ratios)
+    report = SweepReport(sweep, sweeper, searches, ratios, argv)
     print_safe(report.text(), flush=True)  # before anything is written: the disk may be full
     print_safe(f"page: {report.write_page()}", file=sys.stderr)
-    failed = [progress for progress in sweeper.jobs.values() if progress.status == "failed"]
-    for progress in failed:
-        print_safe(f"failed: {progress.job.name}: {progress.reason}", file=sys.stderr)
+    failed: dict[str, list[str]] = {}
+    for progress in sweeper.jobs.values():
+        if progress.status == "failed":
+            failed.setdefault(progress.reason.partition("; see ")[0], []).append(progress.job.title)
+    for reason, jobs in failed.items():
+        print_safe(f"failed: {shortened(jobs, 2)}: {reason}; see {sweeper.out / 'jobs'}", file=sys.stderr)
     if failed:
         return 1
     return 3 if any(progress.training_failed for progress in sweeper.jobs.values()) else 0

@@ -1,8 +1,8 @@
-"""Searches the largest rate at which a training is stable, with a budget of runs. Imports no torch.
+"""Searches the largest stable learning rate with a budget of training runs. Imports no torch.
 
-A rate is stable when the training at it does not fail and its score is above chance. The search first assumes that all
-rates below a stable one are stable, which finds a single limit in the fewest runs. If that leads to no stable rate it
-looks everywhere between its ends, because a training also fails at too small a rate (at chance). Results that
+A rate is stable when the training run does not fail and its metric is above chance level. The search first assumes
+that all rates below a stable one are stable, which finds a single limit in the fewest runs. If that finds no stable
+rate, it searches the whole range, because training also fails (at chance level) if the rate is too small. Results that
 contradict a single limit are reported.
 """
 
@@ -18,7 +18,7 @@ TO_CONFIRM = 2
 
 @dataclass(frozen=True)
 class Probe:
-    """A finished training: its rate, its seed, and whether it was stable."""
+    """A finished training run: its rate, its seed, and whether it was stable."""
 
     rate: float
     seed: int
@@ -65,22 +65,22 @@ class SearchResult:
 
 @dataclass
 class Search:
-    """A search that plans one training after the other and is sent the result of each.
+    """A search that plans one training run after the other and is sent the result of each.
 
     The first seed bisects [low, high] on a logarithmic scale until the ends of its bracket differ by at most `ratio`.
     Each other seed starts from the bracket of the seed before and, if its limit lies elsewhere, moves outwards in steps
-    that start at `ratio` squared and grow. The budget is shared so that every seed has its turn, and never exceeded.
+    that start at `ratio` squared and grow. The budget is divided so that every seed is searched, and never exceeded.
 
-    A failed training sends the search to smaller rates. When it has reached `low`, or the last third of the budget,
-    without a stable rate, it tries the middle of the widest gap between the rates tried so far (the upper one of equal
-    gaps), until a rate is stable or no gap is wider than `ratio` squared; then it bisects between that rate and the
-    next failed one above it. A seed that has to search like this may use the shares of later seeds.
+    After a failed training run the search tries smaller rates. When it has reached `low`, or the last third of the
+    budget, without a stable rate, it tries the middle of the widest gap between the rates tried so far (the upper one
+    of equal gaps), until a rate is stable or no gap is wider than `ratio` squared; then it bisects between that rate
+    and the next failed one above it. A seed that has to search like this may use the shares of later seeds.
 
     Args:
         low: the smallest rate; it is not tried before the middle of the range.
         high: the largest rate; it is not tried before the middle of the range.
         seeds: the seeds, one search each.
-        budget: the largest number of trainings in total.
+        budget: the largest number of training runs in total.
         ratio: the precision of a bracket, above 1.
     """
 
@@ -92,7 +92,7 @@ class Search:
     probes: list[Probe] = field(default_factory=list)
 
     def plan(self) -> Generator[tuple[float, int], bool, SearchResult]:
-        """Yield (rate, seed), be sent whether the training was stable, and return the result of the search."""
+        """Yield (rate, seed), be sent whether training was stable, and return the result of the search."""
         brackets: list[Bracket] = []
         for index, seed in enumerate(self.seeds):
             later_seeds, remaining = len(self.seeds) - index - 1, self.budget - len(self.probes)
@@ -114,12 +114,12 @@ class Search:
         step = self.ratio**2 if near else math.inf
         while len(self.probes) < (self.budget if searches_gaps or self._none_stable(share) else share):
             probes = self.probes[first:]
-            stable, broken = _limits(probes)
-            middle = self._next_rate(stable, broken, step) if stable or len(probes) < downwards else None
+            stable, failed = _limits(probes)
+            middle = self._next_rate(stable, failed, step) if stable or len(probes) < downwards else None
             if middle is None and not stable:
                 middle, searches_gaps = self._middle_of_widest_gap(probes), True
             step *= step
-            if middle is None or middle in (stable, broken):  # the same in four digits
+            if middle is None or middle in (stable, failed):  # the same in four digits
                 break
             yield from self._try(middle, seed)
         return Bracket(seed, *_limits(self.probes[first:]))
@@ -134,20 +134,20 @@ class Search:
         width, below, above = max((round(math.log(b / a), 2), a, b) for a, b in itertools.pairwise(rates))
         return _rounded(math.sqrt(below * above)) if width > 2 * math.log(self.ratio) else None
 
-    def _next_rate(self, stable: float, broken: float, step: float) -> float | None:
+    def _next_rate(self, stable: float, failed: float, step: float) -> float | None:
         """Return the middle of the open range, at most a step outside the bracket, or None when it is narrow enough."""
-        below, above = stable or self.low, min(broken, self.high)
-        if (stable == 0 and broken <= self.low) or (broken == math.inf and stable >= self.high):
+        below, above = stable or self.low, min(failed, self.high)
+        if (stable == 0 and failed <= self.low) or (failed == math.inf and stable >= self.high):
             return None
-        if stable and broken < math.inf:
-            return None if broken / stable <= self.ratio else _rounded(math.sqrt(stable * broken))
+        if stable and failed < math.inf:
+            return None if failed / stable <= self.ratio else _rounded(math.sqrt(stable * failed))
         if above / below <= self.ratio:
             return self.low if not stable else self.high  # the end itself was never tried
         middle = math.sqrt(below * above)
-        return _rounded(min(middle, stable * step) if stable else max(middle, broken / step))
+        return _rounded(min(middle, stable * step) if stable else max(middle, failed / step))
 
     def _try(self, rate: float, seed: int) -> Generator[tuple[float, int], bool, None]:
-        """Ask for one training and remember its result."""
+        """Request one training run and remember its result."""
         stable = yield rate, seed
         self.probes.append(Probe(rate, seed, stable))
 
@@ -167,7 +167,7 @@ def _violations(probes: Sequence[Probe]) -> Iterator[str]:
     """Yield a sentence for each stable rate above one that failed with the same seed."""
     for seed in dict.fromkeys(probe.seed for probe in probes):
         seed_probes = [probe for probe in probes if probe.seed == seed]
-        broken = [probe.rate for probe in seed_probes if not probe.stable]
+        failed = [probe.rate for probe in seed_probes if not probe.stable]
         for probe in seed_probes:
-            if probe.stable and broken and probe.rate > min(broken):
-                yield f"seed {seed}: {probe.rate:g} is stable, {min(broken):g} below it broke down"
+            if probe.stable and failed and probe.rate > min(failed):
+                yield f"seed {seed}: {probe.rate:g} is stable, but training failed at the smaller {min(failed):g}"

@@ -1,93 +1,118 @@
-"""Predicts the cost of a sweep before it starts: the operations of each job, and hours at a stated speed."""
+"""Says before a sweep starts what it will run, on which data, and how long that takes at a measured speed."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError, first_line, shortened
 from transfer.doctor.speed_memory import recall_speed
 from transfer.launch.base import ProcessSpec, python_command
-from transfer.report.render.text import markdown
-from transfer.report.tables.table import Column, Table
 from transfer.sweep.definition.grid import SweepJob, result_file
+from transfer.sweep.definition.step import Mistakes
 from transfer.sweep.definition.sweep_file import SweepFile
-from transfer.sweep.model_check import Built, operations_at, recipe_of, side_of, views_of
-
-if TYPE_CHECKING:
-    from transfer.sweep.lr_search import Searches
-
-COLUMNS = (Column("PFLOP", significant_digits=3), Column("device hours", significant_digits=3))
+from transfer.sweep.model_check import build_task_model, check_options, operations_at, recipe_of, side_of, views_of
+from transfer.sweep.progress_lines import duration
 
 
-def plan(
-    sweep: SweepFile,
-    jobs: list[SweepJob],
-    out: Path,
-    extra: tuple[str, ...],
-    gpus: int | None,
-    speed: float | None,
-    searches: "Searches | None",
-    built: Built,
-) -> str:
-    """Return the jobs of a sweep with their commands and predicted cost, as text.
+def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search: int) -> str:
+    """Return what a sweep will run, on which data, and where its results go, in a line per step.
 
     Args:
         sweep: the sweep.
         jobs: its jobs; with searches, the first ones.
         out: the folder of the sweep.
-        extra: arguments that every command gets besides its own.
-        gpus: the number of GPUs of a job; None means the number in its step.
-        speed: TFLOP/s that a device sustains; None takes what was measured.
-        searches: the searches of the sweep, if it has any.
-        built: the result of building the models.
+        runs_per_search: the largest number of jobs of each search; 0 for a sweep without searches.
     """
-    speed, source = (speed, "--speed") if speed else _measured()
-    predictions = [_predicted(job) for job in jobs]
-    columns = COLUMNS if speed else COLUMNS[:1]
-    rows = [_row(job, operations, speed, out) for job, (operations, _) in zip(jobs, predictions)]
-    total = sum(operations or 0.0 for operations, _ in predictions)
-    hours = f"{total / (speed * 3.6e15):.3g} device hours at {speed:.3g} TFLOP/s ({source})" if speed else source
-    lines = [
-        f"sweep {sweep.name}, tier {sweep.tier}: {len(jobs)} cells, {total / 1e15:.3g} PFLOP; {hours}",
-        f"{len(jobs) - len(built.failed)} of {len(jobs)} cells can be built: {built.models} models, on the meta device",
-        "Counted are the backbone's operations, 3 in training for each of a forward pass; not heads, data, start-up.",
-        *dict.fromkeys(f"without a prediction: {reason}" for _, reason in predictions if reason),
-    ]
-    if searches:
-        budget = searches.groups[0].search.budget
-        lines.append(f"Each of {len(searches.groups)} searches runs up to {budget} such cells.")
-    table = markdown(Table.from_rows(rows, columns))
-    return "\n".join([*lines, "", table, "", *(_command(job, out, extra, gpus) for job in jobs)])
+    pretraining, ended = sum(job.step.kind == "pretrain" for job in jobs), sum(has_ended(job, out) for job in jobs)
+    kinds = f"{len(jobs)} jobs ({pretraining} pretraining, {len(jobs) - pretraining} on tasks)"
+    lines = [f"sweep {sweep.name}, tier {sweep.tier}: {kinds}, {ended} finished earlier; output: {out}"]
+    for step in sweep.steps.values():
+        if of_step := [job for job in jobs if job.step.name == step.name]:
+            seeds, data = ({str(getattr(job, name)): None for job in of_step} for name in ("seed", "dataset"))
+            of_seeds = f"seed{'s' * (len(seeds) > 1)} {' '.join(seeds)}"
+            lines.append(f"  {step.name}: {len(of_step)} x {step.recipe} on {shortened(data, 8)}, {of_seeds}")
+    if runs_per_search:
+        lines.append(f"  each search adds up to {runs_per_search - 1} more jobs")
+    return "\n".join(lines)
 
 
-def _row(job: SweepJob, operations: float | None, speed: float | None, out: Path) -> dict[str, Any]:
-    hours = {"device hours": operations and operations / (speed * 3.6e15)} if speed else {}
-    return {
-        "cell": job.name,
-        "after": job.parent.name if job.parent else None,
-        "PFLOP": operations and operations / 1e15,
-        **hours,
-        "ended": "yes" if result_file(out, job.name).with_suffix(".done.json").exists() else None,
-    }
+def has_ended(job: SweepJob, out: Path) -> bool:
+    """Return whether an earlier start of the sweep in a folder left a result of a job."""
+    return result_file(out, job.name).with_suffix(".done.json").exists()
 
 
-def _command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
-    """Return the command line that a person would type for a job."""
+def command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:
+    """Return the command line that a person would type for a job; `gpus` None means the number in its step."""
     count = job.step.resources.get("gpus", 1) if gpus is None else gpus
     process = ProcessSpec((*job.argv(out), *extra), out)
     return shlex.join(["python", *python_command(process, int(count))[1:]])
 
 
-def _predicted(job: SweepJob) -> tuple[float | None, str]:
-    """Return the operations of a job, or None and the reason why they are not known."""
-    try:
-        operations = job_operations(job)
-    except UserError as error:
-        return None, str(error).splitlines()[0]
-    except Exception as error:  # raised by a user's code
-        return None, f"a part of {job.backbone} raised {type(error).__name__}: {error}"
-    return operations, "" if operations is not None else f"{job.dataset} does not say how many images it holds"
+class Prediction:
+    """The operations of jobs, and why some jobs cannot run.
+
+    Args:
+        jobs: the jobs.
+        builds: whether to build the models of tasks too, such as detectors, which takes longer.
+
+    Attributes:
+        operations: the operations of a job's training and feature extraction by its name, as far as they are known.
+        uncounted: datasets that do not say how many images they have.
+        failed: the titles of the jobs whose model cannot run here, by reason.
+
+    Raises:
+        UsageError: lists the wrong options of all jobs.
+    """
+
+    def __init__(self, jobs: Sequence[SweepJob], *, builds: bool = False):
+        self.operations: dict[str, float] = {}
+        self.uncounted: dict[str, None] = {}
+        self.failed: dict[str, list[str]] = {}
+        mistakes, parsed, built = Mistakes(), set[tuple[str, ...]](), set[str]()
+        for job in jobs:
+            with mistakes:
+                check_options(job, parsed)
+        mistakes.raise_all()
+        for job in jobs:
+            try:
+                operations = job_operations(job)
+                if builds:
+                    build_task_model(job, built)
+            except UserError as error:
+                self.failed.setdefault(str(error), []).append(job.title)
+            except Exception as error:  # raised by a user's code
+                self.failed.setdefault(f"backbone {job.backbone}: {first_line(error)}", []).append(job.title)
+            else:
+                self.operations |= {job.name: operations} if operations else {}
+                self.uncounted |= {} if operations else {job.dataset: None}
+
+    def check(self, sweep: str) -> None:
+        """Raise UsageError that lists the reasons why jobs cannot run."""
+        if self.failed:
+            lines = [f"{reason} ({shortened(titles, 2)})" for reason, titles in self.failed.items()]
+            count = sum(map(len, self.failed.values()))
+            raise UsageError("\n".join([f"sweep {sweep}: {count} jobs cannot run:", *lines]))
+
+    def text(self, speed: float | None, source: str, devices: int = 1, times: Mapping[str, int] | None = None) -> str:
+        """Return the expected time of all jobs.
+
+        Args:
+            speed: TFLOP/s that a device sustains; None if that is not known.
+            source: where the speed is from, or how to get it.
+            devices: the number of devices that compute at once.
+            times: how often a job counts, by its name, if not once.
+        """
+        if speed is None:
+            return f"expected time: unknown; {source}"
+        total = sum(operations * (times or {}).get(name, 1) for name, operations in self.operations.items())
+        more = f"; unknown for {shortened(self.uncounted)}, without `counts`" if self.uncounted else ""
+        time = duration(total / (speed * 1e12 * devices))
+        return (
+            f"expected time: at least {time} at {speed:.3g} TFLOP/s ({source}){more}\n"
+            "  This counts backbones, but not heads, data loading and start-up."
+        )
 
 
 def job_operations(job: SweepJob) -> float | None:
@@ -95,14 +120,12 @@ def job_operations(job: SweepJob) -> float | None:
     recipe = recipe_of(job)
     counts = resolve_dataset(job.dataset).counts or {}
     train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery"))
+    evaluated = operations_at(job, side_of(recipe))
     if train is None:
         return None
     epochs = float(recipe.get("epochs") or 0)
     train *= float(recipe.get("label_fraction") or 1)
-    per_image = 0.0
-    for size, times in views_of(recipe):
-        per_image += times * operations_at(job, size)
-    evaluated = operations_at(job, side_of(recipe))
+    per_image = sum(times * operations_at(job, size) for size, times in views_of(recipe))
     if not epochs:
         return evaluated * (train + (test or 0))
     passes = 2 if recipe.get("sam", "none") != "none" else 1  # SAM takes a second gradient in each step
@@ -115,8 +138,8 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     return float(sum(counted)) if counted else None
 
 
-def _measured() -> tuple[float | None, str]:
-    """Return the TFLOP/s that `doctor speed` has measured on this machine, and what it was measured with."""
+def measured_speed() -> tuple[float | None, str]:
+    """Return the TFLOP/s that `doctor speed` measured on this machine, and what it was measured with."""
     import torch
 
     from backbones.runtime.device import device_name
@@ -124,4 +147,4 @@ def _measured() -> tuple[float | None, str]:
     name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if measured := recall_speed(name):
         return measured.tflops, f"`transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
-    return None, "`python -m transfer.doctor speed`, or --speed TFLOPS, makes hours of that"
+    return None, "`python -m transfer.doctor speed` measures this machine once; or use --speed TFLOPS"

@@ -1,4 +1,4 @@
-"""Whether data, weights and other files of a cell may have changed, from their sizes, times and inodes alone."""
+"""Whether data, weights and other files of a job may have changed, from their sizes, times and inodes alone."""
 
 import hashlib
 import os
@@ -12,9 +12,9 @@ from transfer.sweep.definition.grid import SweepJob
 
 
 def data_state(dataset: str, data: Path | None) -> str:
-    """Return what changes when a file of a dataset changes; empty for sets without files of the user's.
+    """Return a digest that changes when a file of a dataset changes; empty for datasets without the user's files.
 
-    It covers whole folders and reads no file. Where it has changed, a cell's own command decides, which knows the
+    It covers whole folders and reads no file. When it has changed, the job's command runs again, and decides from the
     contents of the files that it uses.
 
     Args:
@@ -22,11 +22,11 @@ def data_state(dataset: str, data: Path | None) -> str:
         data: the `--data` option.
 
     Raises:
-        UsageError: there is no such dataset.
+        UsageError: the dataset is unknown.
     """
     spec = resolve_dataset(dataset)
     if "generator" in spec.options:
-        return ""  # drawn images lie in a folder of the cache that is never written again
+        return ""  # generated images are in a folder of the cache that is never written again
     named, under = candidate_folders(spec, data, itself=False)
     folders = [folder for folder in (*named, *under) if folder.is_dir()]
     if not folders:
@@ -36,7 +36,7 @@ def data_state(dataset: str, data: Path | None) -> str:
 
 
 def path_state(path: Path) -> str:
-    """Return what changes when a file, or any file of a folder, changes; empty where there is neither."""
+    """Return a digest that changes when a file, or any file of a folder, changes; empty if neither exists."""
     if not path.exists():
         return ""
     digest = hashlib.sha256(os.fsencode(path.resolve()) + b"\n")
@@ -65,6 +65,6 @@ def _lines(folder: Path) -> Iterator[bytes]:
 
 
 def weights_state(job: SweepJob) -> str:
-    """Return what changes when the weights change that a job without a parent finds, by path or backbone's name."""
+    """Return a digest that changes with the weights of a job without a parent, found by path or backbone's name."""
     weights = Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
     return path_state(exports.inside_run(weights))

@@ -1,4 +1,4 @@
-"""Results of cells that an earlier start of a sweep left, found without starting their commands."""
+"""Results of jobs that an earlier start of a sweep left, found without starting their commands."""
 
 import contextlib
 import hashlib
@@ -18,26 +18,27 @@ from transfer.sweep.definition.step import as_list
 
 @dataclass
 class EarlierResults:
-    """The finished cells of the sweep in a folder, each with a digest of all that its command reads.
+    """The finished jobs of the sweep in a folder, each with a digest of all that its command reads.
 
     Args:
         out: the folder of the sweep.
-        extra: arguments that every cell's command gets besides its own.
+        extra: arguments that every job's command gets besides its own.
     """
 
     out: Path
     extra: tuple[str, ...] = ()
     _states: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """The states of datasets, and of files and folders that options name, when their first cell was looked at."""
+    """The states of datasets, and of files and folders that options name, when their first job was checked."""
 
     def key(self, job: SweepJob, parent: Record | None) -> str:
         """Return a digest of a job's command and of all files that it reads; its name covers users' files.
 
         Args:
-            job: a cell. parent: the record of the cell that trains its weights.
+            job: a job.
+            parent: the record of the job that trains its weights.
         """
         weights = parent.export if parent else weights_state(job)
-        parts = [job.argv(Path()), self.extra, self._file_states(job), weights]
+        parts = [job.portable_argv(), self.extra, self._file_states(job), weights]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def find(self, job: SweepJob, parent: Record | None) -> Record | None:
@@ -55,10 +56,10 @@ class EarlierResults:
         write_atomic(self._file(job), json.dumps({"runs": [record.run_id], "key": key}).encode())
 
     def _file(self, job: SweepJob) -> Path:
-        return self.out / "cells" / f"{job.name}.done.json"
+        return self.out / "jobs" / f"{job.name}.done.json"
 
     def _has_weights(self, job: SweepJob, record: Record) -> bool:
-        """Return whether the weights that a pretraining left for later jobs are still in their place."""
+        """Return whether the weights that a pretraining exported for later jobs still exist."""
         folder = self.out / "weights" / job.name
         run_key = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
         return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key

@@ -1,10 +1,10 @@
-"""Why a cell's command ended without a record, from its exit status and its log."""
+"""Why a job's command ended without a record, from its exit status and its log."""
 
 import re
 from pathlib import Path
 
 WRONG_ARGUMENTS, STOPPED = 2, 143
-"""Exit statuses of a cell's command."""
+"""Exit statuses of a job's command."""
 TAIL = 2**20
 """Bytes at the end of a log in which the reason is looked for."""
 
@@ -21,18 +21,16 @@ def failure_reason(status: int, log: Path, start: int = 0) -> str:
         hint = "; the system's memory limit does that" if status == -9 else ""
         return f"killed by signal {-status}{hint}; see {log}"
     if status == STOPPED:
-        return "stopped by a signal from outside, its state saved; the same command goes on"
-    texts = _lines(log, start)
-    if status == WRONG_ARGUMENTS and not any(line.startswith("error:") for line in texts):
-        last = " ".join(line for line in texts if not line.startswith("For full helptext"))[-300:]  # several lines
-    else:
-        errors = [line.removeprefix("error: ") for line in texts if line.startswith("error:")]
-        last = (errors or texts or ["its log is empty"])[-1]
-    return f"exit status {status}: {last[:300]}; see {log}"
+        return "stopped by a signal, its state saved; rerun the command to resume"
+    texts = [line for line in _lines(log, start) if not line.startswith("For full helptext")]
+    errors = [line.removeprefix("error: ") for line in texts if line.startswith("error:")]
+    if status == WRONG_ARGUMENTS and not errors:  # the parser's message, of several lines
+        errors = [" ".join(texts)[-300:]]
+    return f"exit status {status}: {(errors or texts or ['its log is empty'])[-1][:300]}; see {log}"
 
 
 def _lines(log: Path, start: int) -> list[str]:
-    """Return the lines of a log from a byte on that are not empty, without the frames of boxes."""
+    """Return the non-empty lines of a log after a byte offset, without box-drawing characters."""
     try:
         content = log.read_bytes()[start:][-TAIL:].decode("utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Runs searches of the largest stable rate as jobs of a sweep, one search per row and combination of the grid."""
+"""Searches the largest stable learning rate with jobs of a sweep, one search per row and combination of the grid."""
 
 import math
 from collections.abc import Generator, Sequence
@@ -17,16 +17,16 @@ from transfer.sweep.runner import Progress
 
 @dataclass
 class _RunningSearch:
-    """One search: the job whose rate it varies, its plan, and its result."""
+    """One search: the job whose learning rate it varies, its plan, and its result."""
 
     job: SweepJob
     plan: Generator[tuple[float, int], bool, SearchResult]
     search: Search
     result: SearchResult | None = None
     failed: str = ""
-    """The reason why the search cannot go on; empty if it can."""
+    """The reason why the search cannot continue; empty if it can."""
     at_chance: int = 0
-    """Number of trainings that ended at chance."""
+    """Number of training runs that ended at chance level."""
 
 
 @dataclass
@@ -36,22 +36,28 @@ class Searches:
     sweep: SweepFile
     groups: list[_RunningSearch] = field(default_factory=list)
     group_of_job: dict[str, _RunningSearch] = field(default_factory=dict)
-    """The search that asked for a job, by the name of the job."""
+    """The search that requested a job, by the name of the job."""
 
     def __post_init__(self) -> None:
         settings, where = self.sweep.search or {}, f"sweep {self.sweep.name}: search"
         self.option, seeds = str(settings.get("option", "lr")), parse_seeds(settings.get("seeds", [0, 1, 2]), where)
         low, high, ratio = (settings.get(name, 1.5) for name in ("low", "high", "ratio"))
         budget, step = settings.get("budget", 12), str(settings.get("step", list(self.sweep.steps)[-1]))
-        if not (0 < low < high < math.inf and ratio > 1 and budget >= 2 * len(seeds) - 1):
-            raise UsageError(f"{where}: needs 0 < low < high, ratio above 1, and a budget of two runs a seed")
+        self.budget = budget
+        numbers = all(isinstance(value, int | float) for value in (low, high, ratio, budget))
+        least = 2 * len(seeds) - 1
+        if not (numbers and 0 < low < high < math.inf and ratio > 1 and budget >= least):
+            raise UsageError(
+                f"{where}: needs 0 < low < high, ratio > 1 and budget >= {least}, got low {low}, high {high}, "
+                f"ratio {ratio}, budget {budget}; use --set search.KEY=VALUE"
+            )
         if later := [later_step.name for later_step in self.sweep.steps.values() if later_step.after == step]:
-            raise UsageError(f"{where}: steps after the searched one cannot run: {later[0]!r}")
+            raise UsageError(f"{where}: step {later[0]!r} follows the searched step; remove it")
         with errors_naming(where):
             check_option(self.option, step_options(self.sweep.steps[step]))
             value = self.sweep.steps[step].source.values().get(self.option)
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise UsageError(f"`{self.option}` is no number (the recipe has {value!r}), so it has no range")
+                raise UsageError(f"`{self.option}` is not a number (the recipe has {value!r}), so it has no range")
         self.prerequisites: list[SweepJob] = []
         for job in expand(self.sweep):
             if job.step.name != step:
@@ -61,20 +67,20 @@ class Searches:
                 self.groups.append(_RunningSearch(job, search.plan(), search))
 
     def start(self) -> list[SweepJob]:
-        """Return the first jobs: those that the searched step needs, and the first training of every search."""
+        """Return the first jobs: those that the searched step needs, and the first training run of every search."""
         return [*self.prerequisites, *(self._job(group, next(group.plan)) for group in self.groups)]
 
     def next_jobs(self, progress: Progress) -> Sequence[SweepJob]:
-        """Return the next training of the search to which a finished job belongs."""
+        """Return the next training run of the search to which a finished job belongs."""
         group = self.group_of_job.get(progress.job.name)
         if group is None or group.result is not None:
             return ()
         if progress.record is None:
-            group.failed = f"{progress.job.name} {progress.status}: {progress.reason}"
+            group.failed = f"{progress.job.title} {progress.status}: {progress.reason}"
             return ()
         ended = ending(progress.record)
         if ended == "not_judged":
-            group.failed = f"whether {progress.job.name} is stable cannot be decided: {progress.record.reason}"
+            group.failed = f"whether {progress.job.title} is stable cannot be decided: {progress.record.reason}"
             return ()
         group.at_chance += ended.endswith("at_chance")
         try:
@@ -84,7 +90,7 @@ class Searches:
             return ()
 
     def table(self) -> Table:
-        """Return one row per search: largest stable rate, its range over the seeds, number of runs, contradictions."""
+        """Return one row per search: largest stable value, its range over the seeds, number of runs, contradictions."""
         columns = [Column(f"largest stable {self.option}", significant_digits=3)]
         return Table.from_rows((self._row(group) for group in self.groups), columns)
 
@@ -96,8 +102,9 @@ class Searches:
             return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
         low, high = result.interval
         missing, chance = group.search.seeds[len(result.brackets) :], group.at_chance
-        notes = [f"no runs were left for seed {', '.join(map(str, missing))}: raise the budget"] * bool(missing)
-        notes += [f"{chance} ended at chance, as a rate that is too small does, too"] * bool(chance)
+        more = f"use --set search.budget={group.search.budget + 2 * len(missing)}"
+        notes = [f"no runs were left for seed {', '.join(map(str, missing))}; {more}"] * bool(missing)
+        notes += [f"{chance} ended at chance level, as also happens where {self.option} is too small"] * bool(chance)
         notes += result.violations
         each = tuple(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in result.brackets)
         return row | {

@@ -1,13 +1,13 @@
-"""Checks that the commands of a sweep's jobs can be parsed, and their models built, each once, on the meta device."""
+"""Parses the commands of a sweep's jobs and builds their models, each once, on the meta device."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import fields
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, UserError, errors_naming
+from backbones.errors import errors_naming
 from backbones.spec_values import parse_field
 from transfer.cli.yaml_layers import layer_values
 from transfer.sweep.definition.grid import SweepJob
@@ -23,52 +23,18 @@ DETECT = "detect"
 PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
 
 
-@dataclass
-class Built:
-    """The result of building the models of a sweep."""
-
-    models: int
-    """The number of different models."""
-    failed: dict[str, str]
-    """The reason of each failure by the name of its job."""
-
-    def raise_if_any(self, sweep: str) -> None:
-        """Raise UsageError that names the sweep and each of its jobs whose model cannot be built."""
-        if self.failed:
-            lines = [f"{name}: {reason}" for name, reason in self.failed.items()]
-            raise UsageError("\n".join([f"sweep {sweep}: {len(lines)} cells cannot be built:", *lines]))
-
-
-def build_all(jobs: Sequence[SweepJob]) -> Built:
-    """Build the model of every job, equal models once, and run an image through those with a user's code."""
-    reasons, parsed, failed = dict[str, str](), set[tuple[str, ...]](), dict[str, str]()
-    for job in jobs:
-        wrong = _wrong_options(job, parsed)
-        if not wrong:
-            key = _model_key(job)
-            wrong = reasons[key] = reasons[key] if key in reasons else _reason(job)
-        if wrong:
-            failed[job.name] = wrong
-    return Built(len(reasons), failed)
-
-
-def _wrong_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> str:
-    """Return what is wrong with the options of a job's command; empty if nothing is.
+def check_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> None:
+    """Parse the command of a job. Raises UserError for a wrong option.
 
     Args:
         job: it is parsed only if it has a value that no job before it had, as parsing takes a tenth of a second.
-        parsed: the values so far by step and option, to which those of the job are added if they are right.
+        parsed: the values so far by step and option, to which those of the job are added.
     """
     values = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
     values |= {(job.step.name, "backbone", job.backbone), (job.step.name, "dataset", job.dataset)}
-    if values <= parsed:
-        return ""
-    try:
+    if not values <= parsed:
         _command(job)
-    except UserError as error:
-        return str(error)
-    parsed |= values
-    return ""
+        parsed |= values
 
 
 def _command(job: SweepJob) -> "Command":
@@ -81,26 +47,20 @@ def _command(job: SweepJob) -> "Command":
         return read_command(job.step.source, job.step.option_type, list(job.argv(Path()))[2:], run)
 
 
-def _reason(job: SweepJob) -> str:
-    """Return why a job's model cannot be built; empty if it can."""
-    try:
-        if job.step.recipe != DETECT:
-            for size, _ in views_of(recipe_of(job)):
-                if _model(job.backbone, size, _overrides(job), padded=False).spec.files:
-                    operations_at(job, size)
-        if job.step.kind == "run":
-            _build_task_model(job)
-    except UserError as error:
-        return str(error)
-    except Exception as error:  # raised by a user's code
-        return f"a part of {job.backbone} raised {type(error).__name__}: {error}"
-    return ""
+def build_task_model(job: SweepJob, built: set[str]) -> None:
+    """Build what the task of a job adds to the backbone, unless `built` has an equal model, and add it to `built`.
 
-
-def _build_task_model(job: SweepJob) -> None:
-    """Build what the task of a job's command adds around the backbone, with the options of the command."""
+    Raises whatever the task raises when it cannot be built.
+    """
+    from backbones.engine.options import FitOptions
     from tasks.task import Task, load_task
 
+    training = {*BACKBONE_OPTIONS, *(item.name for item in fields(FitOptions))}
+    shape = {name: value for name, value in recipe_of(job).items() if name not in training}
+    key = json.dumps([job.step.recipe, job.backbone, _overrides(job), shape], default=str)
+    if job.step.kind != "run" or key in built:
+        return
+    built.add(key)
     task = load_task(job.step.recipe)
     if type(task).build is Task.build:
         return
@@ -110,16 +70,6 @@ def _build_task_model(job: SweepJob) -> None:
     command.fit_backbone(spec, task)
     task.check_words(spec, command.options)
     _on_meta(lambda: task.build(spec, command.options), spec)
-
-
-def _model_key(job: SweepJob) -> str:
-    """Return a key that is equal for jobs with the same model; how it is trained does not matter."""
-    from backbones.engine.options import FitOptions
-
-    recipe, training = recipe_of(job), {item.name for item in fields(FitOptions)}
-    detector = {name: value for name, value in recipe.items() if name not in training and name not in BACKBONE_OPTIONS}
-    shape = detector if job.step.recipe == DETECT else views_of(recipe)
-    return json.dumps([job.step.recipe == DETECT, job.backbone, _overrides(job), shape], default=str)
 
 
 def _overrides(job: SweepJob) -> Overrides:

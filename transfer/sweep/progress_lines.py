@@ -1,4 +1,4 @@
-"""What the running cells of a sweep do, a line each once a minute."""
+"""Lines about the jobs of a sweep: how each ended, and once a minute what the running ones do."""
 
 import contextlib
 import json
@@ -12,17 +12,17 @@ from backbones.errors import print_safe
 from backbones.settings import read_yaml
 from transfer.records import command_result
 from transfer.records.store import HISTORY, OPTIONS
-from transfer.sweep.definition.grid import result_file
+from transfer.sweep.definition.grid import SweepJob, result_file
 
 MOST = 20
-"""Number of cells that are shown one by one."""
+"""Number of jobs that are shown one by one."""
 SECONDS = 60.0
 TAIL = 2**16
 """Bytes at the end of a history in which its last step is looked for."""
 
 
 class ProgressLines:
-    """Writes lines of text, and once a minute one line per running cell, to stderr.
+    """Writes lines of text, and once a minute one line per running job, to stderr.
 
     Args:
         out: folder of the sweep.
@@ -35,33 +35,33 @@ class ProgressLines:
         """Write a line."""
         print_safe(text, file=sys.stderr, flush=True)
 
-    def show(self, cells: Sequence[tuple[str, float]]) -> None:
-        """Show the running cells, by name and time of their start, if it is time."""
+    def show(self, running: Sequence[tuple[SweepJob, float]]) -> None:
+        """Show the running jobs, with the time of their start, if it is time."""
         now = time.monotonic()
         if now - self._last < SECONDS:
             return
         self._last = now
-        for name, started in cells[:MOST]:
-            self.say(f"  {progress_line(name, now - started, self._out)}")
-        if len(cells) > MOST:
-            self.say(f"  and {len(cells) - MOST} more")
+        for job, started in running[:MOST]:
+            self.say(f"  {job.title}: {progress_of(job.name, now - started, self._out)}")
+        if len(running) > MOST:
+            self.say(f"  and {len(running) - MOST} more")
 
 
-def progress_line(cell: str, seconds: float, out: Path) -> str:
-    """Return what a running cell does: epoch, loss and time left of a training, or for how long it has run."""
-    run, runs = command_result.begun(result_file(out, cell)), out / "runs"
+def progress_of(name: str, seconds: float, out: Path) -> str:
+    """Return what a running job does: epoch, loss and time left of a training, or for how long it has run."""
+    run, runs = command_result.begun(result_file(out, name)), out / "runs"
     step = _last_step(runs / run) if run else None
     if step is None:
-        return f"{cell} running for {_duration(seconds)}"
+        return f"running for {duration(seconds)}"
     loss = "loss not finite" if step["loss"] is None else f"loss {step['loss']:.4g}"
     epoch, epochs = step["epoch"], read_yaml(runs / run / OPTIONS).get("epochs") or 0
-    begin, now = ((runs / run / name).stat().st_mtime for name in (OPTIONS, HISTORY))
-    left = f", {_duration((now - begin) * (epochs - epoch) / epoch)} left" if 0 < epoch <= epochs else ""
-    return f"{cell} epoch {epoch:.1f} of {epochs:g}, {loss}{left}"
+    begin, now = ((runs / run / file).stat().st_mtime for file in (OPTIONS, HISTORY))
+    left = f", {duration((now - begin) * (epochs - epoch) / epoch)} left" if 0 < epoch <= epochs else ""
+    return f"epoch {epoch:.1f} of {epochs:g}, {loss}{left}"
 
 
 def _last_step(folder: Path) -> dict[str, Any] | None:
-    """Return the last training step in a run's history that is whole; None without any."""
+    """Return the last complete training step in a run's history; None without any."""
     try:
         with (folder / HISTORY).open("rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL, 0))
@@ -69,14 +69,14 @@ def _last_step(folder: Path) -> dict[str, Any] | None:
     except OSError:
         return None
     for line in reversed(lines):
-        with contextlib.suppress(ValueError):  # cut off, by the writer or at the front
+        with contextlib.suppress(ValueError):  # truncated, by the writer or at the front
             step: dict[str, Any] = json.loads(line)
             if "loss" in step:
                 return step
     return None
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Return a duration: "40 s", "12 min", "3.5 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s"

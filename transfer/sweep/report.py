@@ -1,5 +1,6 @@
-"""The report of a sweep as text and as OUT/report.html: how its jobs ended, and the parts that its YAML requests."""
+"""The report of a sweep as text and as OUT/report.html: how its jobs ended, and the sections that its YAML names."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +16,9 @@ from transfer.report.page.html import page
 from transfer.report.page.plain_formats import as_terminal
 from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
-from transfer.report.render.terminal import shows_colors
+from transfer.report.render.terminal import shows_colors, terminal
 from transfer.report.tables.cost_ratios import CostRatios
+from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Sweeper
@@ -25,17 +27,21 @@ if TYPE_CHECKING:
     from transfer.sweep.lr_search import Searches
 
 PAGE = "report.html"
+ENOUGH = 3
+"""Seeds from which on the intervals say how training runs vary."""
 
 
 @dataclass
 class SweepReport:
-    """The report of a sweep, as text and as a page. A part that cannot be made is replaced by the reason."""
+    """The report of a sweep, as text and as a page. A section that cannot be made is replaced by the reason."""
 
     sweep: SweepFile
     sweeper: Sweeper
     searches: "Searches | None"
     ratios: CostRatios
     """Costs of the variants that are compared; kept in the folder of the sweep, so that none is measured twice."""
+    argv: Sequence[str] = ()
+    """The arguments of the command."""
     missing: list[str] = field(default_factory=list)
 
     @cached_property
@@ -46,9 +52,9 @@ class SweepReport:
         return RunSet.of({record.run_id: Run(store.folder(record.run_id), record) for record in records}.values())
 
     @cached_property
-    def of_cells(self) -> list[Section]:
+    def of_jobs(self) -> list[Section]:
         """Sections on the jobs: how they ended, and results of searches."""
-        parts = [_cells(self.sweeper)]
+        parts = [_jobs(self.sweeper)]
         return parts + ([Section(title="Largest stable rates", table=self.searches.table())] if self.searches else [])
 
     @cached_property
@@ -63,17 +69,41 @@ class SweepReport:
         return met
 
     def text(self) -> str:
-        """Return the tables for a terminal."""
+        """Return the result for a terminal.
+
+        Of variants that the command compares these are a sentence for each comparison, the means, and how to add seeds;
+        of other sweeps the sections that their YAML names, or else the means.
+        """
         parts = [part for _, of_request in self.requested for part in of_request]
-        rest = sections(self.runs, ReportRequest()) if len(self.runs) else []
-        return "\n\n".join([as_terminal([*self.of_cells, *parts, *rest], color=shows_colors()), *self.missing])
+        means = [Section(title="Means", table=table) for table in pivot_tables(self.runs)] if len(self.runs) else []
+        if self.sweep.vary is None:
+            shown = [*self.of_jobs, *(parts or ([] if self.searches else means))]
+            return "\n\n".join([as_terminal(shown, color=shows_colors()), *self.missing])
+        sentences = [part.note.splitlines()[0] for part in parts if part.lead]
+        tables = [terminal(part.table, color=shows_colors()) for part in means if part.table]
+        lines = [self.of_jobs[0].note, *sentences, *self.missing, *tables, self.more_seeds]
+        return "\n".join(filter(None, lines))
+
+    @property
+    def more_seeds(self) -> str:
+        """The command that trains every variant with at least three seeds; empty where they have them, or unknown."""
+        seeds = next((step.seeds for step in self.sweep.steps.values() if step.after is None), None) or (0,)
+        if not self.argv or self.sweep.vary is None or len(seeds) >= ENOUGH:
+            return ""
+        wanted = [*seeds, *(seed for seed in range(ENOUGH) if seed not in seeds)][:ENOUGH]
+        arguments, skips = list[str](), False
+        for argument in self.argv:
+            skips = argument == "--seeds" or (skips and not argument.startswith("--"))
+            arguments += [] if skips else [argument]
+        return f"For {ENOUGH} seeds: python -m transfer.sweep {shlex.join([*arguments, '--seeds', *map(str, wanted)])}"
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
         request = replace(_merged([request for request, _ in self.requested]), ratios=self.ratios)
         parts = sections(self.runs, request) if len(self.runs) else []
         leading = [part for part in parts if part.lead]
-        parts = [*leading, *self.of_cells, *(part for part in parts if not part.lead)]
+        more = [Section(title="More seeds", note=self.more_seeds)] if self.more_seeds else []
+        parts = [*leading, *more, *self.of_jobs, *(part for part in parts if not part.lead)]
         parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
         tier = f", {self.sweep.tier}" if self.sweep.tiers else ""
         content = page(f"{self.sweep.name}{tier}: {self.sweep.about}", parts, self.runs)
@@ -95,22 +125,19 @@ def _merged(requests: Sequence[ReportRequest]) -> ReportRequest:
 def _requests(sweep: SweepFile) -> list[ReportRequest]:
     """Return the requests for the sections that the sweep's YAML names."""
     options: dict[str, Any] = sweep.report
-    requests = [ReportRequest(paper=sweep.paper)] if sweep.paper else []
-    requests += [ReportRequest(compare=[(str(a), str(b))]) for a, b in options.get("compare", ())]
-    requests += [ReportRequest(interaction=tuple(options["interaction"]))] if "interaction" in options else []
-    requests += (
-        [ReportRequest(heatmap=tuple(options["heatmap"]), by=tuple(options.get("by", ())))]
-        if "heatmap" in options
-        else []
-    )
-    return [*requests, *([ReportRequest(cost=True)] if options.get("cost") else [])]
+    named: list[dict[str, Any]] = [{"paper": sweep.paper}] if sweep.paper else []
+    named += [{"compare": [(str(a), str(b))]} for a, b in options.get("compare", ())]
+    named += [{"interaction": tuple(options["interaction"])}] if "interaction" in options else []
+    if "heatmap" in options:
+        named.append({"heatmap": tuple(options["heatmap"]), "by": tuple(options.get("by", ()))})
+    return [ReportRequest(**request) for request in [*named, *([{"cost": True}] if options.get("cost") else [])]]
 
 
-def _cells(sweeper: Sweeper) -> Section:
-    """Return a section with counts of how the jobs ended and a row for each one without a score."""
-    everything = list(sweeper.jobs.values())
-    counts = Counter(progress.status for progress in everything)
-    note = f"{len(everything)} cells: " + ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    without = [progress for progress in everything if progress.status != "completed"]
-    rows = [{"cell": progress.job.name, "end": progress.status, "why": progress.reason} for progress in without]
-    return Section(title="Cells", table=Table.from_rows(rows) if rows else None, note=note)
+def _jobs(sweeper: Sweeper) -> Section:
+    """Return a section with counts of how the jobs ended and a row for each one without a result."""
+    jobs = list(sweeper.jobs.values())
+    counts = Counter(progress.status for progress in jobs)
+    note = f"{len(jobs)} jobs: " + ", ".join(f"{count} {status}" for status, count in counts.most_common())
+    without = [progress for progress in jobs if progress.status != "completed"]
+    rows = [{"job": progress.job.title, "status": progress.status, "reason": progress.reason} for progress in without]
+    return Section(title="Jobs", table=Table.from_rows(rows) if rows else None, note=note)

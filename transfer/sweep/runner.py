@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from backbones.engine.outcome import SCORED
 from backbones.errors import UserError
@@ -15,10 +16,10 @@ from transfer.records.store import Record, has_state
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.earlier_results import EarlierResults, read_record
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
-from transfer.sweep.progress_lines import ProgressLines
+from transfer.sweep.progress_lines import ProgressLines, duration
 
 POLL_SECONDS = 0.2
-LOCK = Path("cells") / "lock"
+LOCK = Path("jobs") / "lock"
 RETRIES = 1  # how often a failed job is started again
 
 
@@ -28,7 +29,7 @@ class Progress:
 
     job: SweepJob
     status: str = "waiting"
-    """waiting, running, failed, blocked, or the outcome of its training."""
+    """waiting, running, failed, blocked, or the status of its training run."""
     reason: str = ""
     attempts: int = 0
     record: Record | None = None
@@ -41,7 +42,7 @@ class Progress:
     seconds: float = 0.0
     """The duration of all attempts."""
     has_state: bool = False
-    """Whether its run had a saved state at the last start."""
+    """Whether its run had a checkpoint at the last start."""
     key: str = ""
     """What it read when it was last started; see `EarlierResults.key`."""
     log_size: int = 0
@@ -93,7 +94,7 @@ class Sweeper:
             UserError: the folder cannot be written, another process runs this sweep, or a job can
                 never start.
         """
-        check_writable(self.out / "cells", "--out")
+        check_writable(self.out / "jobs", "--out")
         for progress in self.jobs.values():
             self.launcher.fits(self._process_spec(progress))  # raises for a job that can never start
         with locked(self.out):
@@ -102,7 +103,7 @@ class Sweeper:
                     self._update()
                     self._start_ready()
                     running = [progress for progress in self.jobs.values() if progress.status == "running"]
-                    self._lines.show([(progress.job.name, progress.started) for progress in running])
+                    self._lines.show([(progress.job, progress.started) for progress in running])
                     time.sleep(POLL_SECONDS)
             finally:
                 self.launcher.close()
@@ -121,8 +122,8 @@ class Sweeper:
     def _block_or_reuse(self, progress: Progress) -> None:
         parent = self._parent(progress)
         if parent is not None and parent.ended and parent.status not in SCORED:
-            ending = f"broke down ({parent.status})" if parent.training_failed else parent.status
-            self._end(progress, "blocked", f"{parent.job.name} {ending}")
+            ending = f"training failed ({parent.status})" if parent.training_failed else parent.status
+            self._end(progress, "blocked", f"{parent.job.title}: {ending}")
         elif not progress.searched and (parent is None or parent.ended):
             progress.searched = True
             record = self._earlier.find(progress.job, self._parent_record(progress))
@@ -135,7 +136,7 @@ class Sweeper:
         ready = [progress for progress in self.jobs.values() if self._ready(progress)]
         if self.launcher.slots is None:
             by_resources: dict[str, list[Progress]] = {}
-            # jobs with equal resources form one array, which Slurm accepts or refuses as one
+            # jobs with equal resources form one array, which Slurm accepts or rejects as a whole
             for progress in filter(self._files_unchanged, ready):
                 by_resources.setdefault(repr(self._process_spec(progress).resources), []).append(progress)
             for group in by_resources.values():
@@ -150,12 +151,12 @@ class Sweeper:
         return progress.status == "waiting" and (parent is None or parent.status in SCORED)
 
     def _files_unchanged(self, progress: Progress) -> bool:
-        """Return whether the user's files of a job are those of the sweep's begin; else it has failed.
+        """Return whether the user's files of a job are unchanged since the sweep began; otherwise the job has failed.
 
-        It is asked before a job and after it, which reads its files some time after it was started.
+        This is checked before and after a job, which reads its files some time after it was started.
         """
         if changed := progress.job.changed_files():
-            reason = f"{', '.join(changed)} changed since the sweep began; start the sweep again"
+            reason = f"{', '.join(changed)} changed since the sweep began; rerun the command"
             self._end(progress, "failed", reason)
         return not changed
 
@@ -168,17 +169,15 @@ class Sweeper:
             progress.log_size = self._log(progress).stat().st_size if self._log(progress).exists() else 0
         try:
             processes = self.launcher.start([self._process_spec(progress) for progress in ready])
-        except UserError as error:  # refused: the other jobs go on
+        except UserError as error:  # rejected: the other jobs continue
             for progress in ready:
                 self._end(progress, "failed", str(error))
             return
         for progress, process in zip(ready, processes, strict=True):
             progress.process, progress.status, progress.started = process, "running", time.monotonic()
             progress.attempts += 1
-            goes_on = " from its saved state" if progress.has_state else ""
-            self._print(
-                progress, ("goes on" if goes_on else "starts" if progress.attempts == 1 else "is tried again") + goes_on
-            )
+            resumed = "resumed from its checkpoint" if progress.has_state else "started"
+            self._print(progress, resumed if progress.attempts == 1 or progress.has_state else "retried")
 
     def _process_spec(self, progress: Progress) -> ProcessSpec:
         job = progress.job
@@ -187,7 +186,7 @@ class Sweeper:
         return ProcessSpec(argv, self._log(progress), resources)
 
     def _log(self, progress: Progress) -> Path:
-        return self.out / "cells" / f"{progress.job.name}.log"
+        return self.out / "jobs" / f"{progress.job.name}.log"
 
     def _finish(self, progress: Progress, status: int) -> None:
         """Take the record that an ended process left; without one the job has failed, and is tried once more."""
@@ -211,13 +210,26 @@ class Sweeper:
 
     def _end(self, progress: Progress, status: str, reason: str = "") -> None:
         progress.status, progress.reason = status, reason
-        self._print(progress, _ending(progress))
         self.add(self.on_end(progress))
+        self._print(progress, _ending(progress) + self._time_left())
 
     def _print(self, progress: Progress, text: str) -> None:
         """Print a line about a job to stderr, with the number of jobs that have ended."""
         ended = sum(item.ended for item in self.jobs.values())
-        self._lines.say(f"[{ended}/{len(self.jobs)}] {progress.job.name} {text}")
+        self._lines.say(f"[{ended}/{len(self.jobs)}] {progress.job.title}: {text}")
+
+    def _time_left(self) -> str:
+        """Return the time left by the mean duration of the jobs of each step that ended; empty if there is none yet."""
+        seconds: dict[str, list[float]] = {}
+        for item in self.jobs.values():
+            if item.record is not None and not item.reused:
+                seconds.setdefault(item.job.step.name, []).append(item.seconds)
+        left = [item.job.step.name for item in self.jobs.values() if not item.ended]
+        known = [fmean(seconds[step]) for step in left if step in seconds]
+        if not known or self.launcher.slots is None:
+            return ""
+        bound = "about" if len(known) == len(left) else "at least"
+        return f"; {bound} {duration(sum(known) / min(len(left), self.launcher.slots))} left"
 
     def _parent_record(self, progress: Progress) -> Record | None:
         parent = self._parent(progress)
@@ -233,17 +245,17 @@ def locked(out: Path) -> Iterator[None]:
     file = (out / LOCK).open("a")
     with file:
         if not lock(file, out / LOCK):
-            raise UserError(f"{out}: another process runs this sweep; wait for it, or give --out FOLDER")
+            raise UserError(f"{out}: another process runs this sweep; wait for it, or use another --out FOLDER")
         yield
 
 
 def _ending(progress: Progress) -> str:
-    """Return how a job ended, as text for its user."""
+    """Return how a job ended, as text for people."""
     record, reason = progress.record, f": {progress.reason}" if progress.reason else ""
     if record is None:
         return progress.status + reason
-    seconds = "reused" if progress.reused else f"{progress.seconds:.0f} s"
+    seconds = "reused" if progress.reused else duration(progress.seconds)
     if record.training_failed:
-        return f"broke down, {progress.status} at step {record.outcome['step']} ({seconds}){reason}"
+        return f"training failed, {progress.status} at step {record.outcome['step']} ({seconds}){reason}"
     score = f", {record.primary} {record.shown(record.primary):.2f}" if record.primary in record.scores else ""
     return f"{progress.status}{score} ({seconds}){reason}"

@@ -6,7 +6,7 @@ import pytest
 
 from transfer.doctor.__main__ import main
 from transfer.doctor.speed_memory import recall_speed, remember_speed
-from transfer.sweep.cost_estimate import _measured
+from transfer.sweep.cost_estimate import measured_speed
 
 
 @pytest.mark.parametrize("recipe", ["cifar_deit", pytest.param("dino", marks=pytest.mark.nightly)])
@@ -33,7 +33,7 @@ def test_it_measures_and_sweeps_know_it(
     assert out.startswith(f"tiny by {recipe} on ")
     assert "pil " in out
     assert "whole step" in out
-    _, source = _measured()
+    _, source = measured_speed()
     assert ("`transfer.doctor speed` with tiny" in source) == (recipe == "cifar_deit")
     assert not [path for path in tmp_path.iterdir() if path.name != "vit-transfer"]
 

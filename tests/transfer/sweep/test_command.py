@@ -1,5 +1,8 @@
-"""The sweep command: its words, and one small sweep from end to end."""
+"""The sweep command: its arguments, and small sweeps from end to end."""
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,23 @@ from backbones.settings import write_yaml
 from tests.transfer.sweep.test_runner import CLASSIFY, PRETRAIN, QUICK, InThisProcess
 from transfer.sweep.__main__ import main
 
+MISTAKES = {
+    "bench --tier smok --stem my.py:LapStm --against convv --tasks reidd --set reid.lrr=1 pretrain.epoch=1": [
+        "did you mean 'LapStem'",
+        "unknown stem 'convv'; did you mean 'conv'",
+        "unknown tier 'smok'; did you mean 'smoke'",
+        "unknown task 'reidd'; did you mean 'reid'",
+        "unknown option 'lrr'; did you mean 'lr'",
+        "unknown option 'epoch'; did you mean 'epochs'",
+    ],
+    "demmo": ["did you mean 'demo'"],
+    "--tier smoke": ["the sweep comes first"],
+    "bench --tier smoke --against conv": ["use --stem, --attention or --ffn"],
+    "bench --tier smoke --stem conv --attention relu --against reluu": ["did you mean 'relu'"],
+    "bench --stem conv": ["add --tier smoke (bundled synthetic data, in minutes), or"],
+    "demo --stem conv": ["--stem: sweep demo has no variants to compare; use bench"],
+}
+
 
 def test_the_shipped_sweeps_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
@@ -15,22 +35,15 @@ def test_the_shipped_sweeps_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert {"demo", "bench", "cross", "stability", "scaled_relu_table4", "pointwise_figure2"} <= {*listed}
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ([], "usage:"),
-        (["demmo"], "did you mean 'demo'"),
-        (["--tier", "smoke"], "the sweep comes first"),
-        (["bench", "--stem", "conv", "--against", "conv"], "give the part to compare and others, each once"),
-        (["demo", "--stem", "conv"], "no part to vary"),
-        (["bench", "--stem", "conv", "--against", "xiao", "--dry-run"], "sweep bench has several scales; add --tier"),
-        (["demo", "--set", "pretrain.epoch=1"], "did you mean 'epochs'"),
-    ],
-)
-def test_wrong_words_are_named(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    said = capsys.readouterr()
-    assert says in said.out + said.err
+def test_all_mistakes_are_reported_once_and_together_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text("class LapStem: pass\n")
+    code = f"from transfer.sweep.__main__ import main\nfor line in {[*MISTAKES]}: print(main(line.split()))\n"
+    code += "import sys; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout.split()) == (0, ["2"] * len(MISTAKES)), done.stderr
+    said = done.stderr.split("error: ")[1:]
+    for wanted, text in zip(MISTAKES.values(), said, strict=True):
+        assert [text.count(part) for part in wanted] == [1] * len(wanted), text
 
 
 def test_a_sweep_ends_in_a_table_and_a_page(
@@ -42,13 +55,41 @@ def test_a_sweep_ends_in_a_table_and_a_page(
     steps = {"pretrain": pretrain, "classify": CLASSIFY}
     report = {"heatmap": ["lr", "warmup_epochs"], "compare": [["stem=conv", "stem=patchify"]]}
     path.write_text(write_yaml({"about": "two rates", "steps": steps, "report": report}))
-    assert main([str(path), "--out", str(out)]) == 3, "a training broke down"
+    assert main([str(path), "--out", str(out)]) == 3, "a training run failed"
     said = capsys.readouterr()
-    assert "4 cells: 1 not_judged, 1 nonfinite, 1 completed, 1 blocked" in said.out
+    assert "4 jobs: 1 not_judged, 1 nonfinite, 1 completed, 1 blocked" in said.out
     assert "pretrain-supervised: stability map" in said.out
     assert "not shown: " in said.out, "what cannot be compared is said and stops nothing"
     page = (out / "report.html").read_text()
     assert "two rates" in page
     assert page.count("<svg") >= 2
-    assert main([str(path), "--out", str(out)]) == 3
-    assert capsys.readouterr().err.count("reused") == 3
+
+
+@pytest.mark.nightly
+def test_variants_end_in_a_few_lines_and_the_folder_can_be_moved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transfer.sweep.__main__._launcher", lambda *_: InThisProcess())
+    stem, path, out = tmp_path / "my.py", tmp_path / "mine.yaml", tmp_path / "out"
+    stem.write_text("from torch import nn\nLapStem = lambda d, p: nn.Conv2d(3, d, p, p)\n")
+    knn = CLASSIFY | {"run": "knn"}
+    path.write_text(write_yaml({"vary": "pretrain", "steps": {"pretrain": PRETRAIN, "classify": CLASSIFY, "knn": knn}}))
+    command = [str(path), "--stem", f"{stem}:LapStem", "--against", "patchify", "--seeds", "0", "--tasks", "knn"]
+    assert main([*command, "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "4 jobs (2 pretraining, 2 on tasks), 0 finished earlier" in said.err
+    assert "pretrain: 2 x cifar_deit on toy_digits, seed 0" in said.err
+    assert "/4] knn on toy_digits, patchify, seed 0: started" in said.err
+    assert len(said.out.splitlines()) < 15
+    assert "patchify: " in said.out
+    assert "\n| LapStem " in said.out
+    (advice,) = (line for line in said.out.splitlines() if line.startswith("For 3 seeds: python -m transfer.sweep "))
+    assert main([*shlex.split(advice)[6:], "--dry-run"]) == 0
+    assert "12 jobs (6 pretraining, 6 on tasks), 4 finished earlier" in capsys.readouterr().out
+    moved, other = tmp_path / "moved", tmp_path / "elsewhere" / "my.py"
+    other.parent.mkdir()
+    stem.rename(other)
+    out.rename(moved)
+    command[2] = f"{other}:LapStem"
+    assert main([*command, "--out", str(moved)]) == 0
+    assert capsys.readouterr().err.count("reused") == 4

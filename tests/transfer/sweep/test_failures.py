@@ -1,4 +1,4 @@
-"""Why a cell failed: this attempt's error, with the user's file and line, and no other attempt's."""
+"""Why a job failed: this attempt's error, not that of an earlier one."""
 
 from pathlib import Path
 
@@ -25,7 +25,6 @@ def test_an_earlier_attempt_is_not_blamed(tmp_path: Path) -> None:
         (1, "", "its log is empty"),
         (1, 'Traceback (most recent call last):\n  File "a.py"\nValueError: no such width\n', "ValueError: no such"),
         (1, "a bar 10%\ra bar 20%\rerror: full\n", "exit status 1: full"),
-        (2, "wrong flag --leer\nFor full helptext, run it\n", "wrong flag --leer"),
     ],
 )
 def test_other_ends(tmp_path: Path, status: int, text: str, told: str) -> None:

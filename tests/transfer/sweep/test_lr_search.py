@@ -38,9 +38,10 @@ def test_every_combination_of_the_grid_has_a_search(tmp_path: Path) -> None:
     ("given", "says"),
     [
         ({"low": 1, "high": 0.1}, "0 < low < high"),
-        ({"option": "optimizer"}, "`optimizer` is no number"),
+        ({"option": "optimizer"}, "`optimizer` is not a number"),
+        ({"low": "small"}, "got low small"),
         ({"step": "reid"}, "unknown key 'reid'"),
-        ({"seeds": [0, 1, 2], "budget": 4}, "a budget of two runs a seed"),
+        ({"seeds": [0, 1, 2], "budget": 4}, "budget >= 5"),
     ],
 )
 def test_a_search_without_sense_is_named(tmp_path: Path, given: dict[str, Any], says: str) -> None:
@@ -75,7 +76,15 @@ def test_a_rate_whose_score_is_at_chance_is_not_stable(tmp_path: Path) -> None:
         asked = [*found.next_jobs(Progress(asked[0], status="completed", record=record))]
     (row,) = found.table().to_frame().to_dict("records")
     assert 0.03 <= float(row["largest stable lr"]) <= 0.07
-    assert "ended at chance" in row["note"]
+    assert "ended at chance level" in row["note"]
+
+
+def test_the_command_sets_budget_range_and_seeds_of_a_search() -> None:
+    sweep = read_sweep("stability", "smoke", ("search.budget=4", "search.high=0.5"), seeds=[3])
+    (search, *_) = (group.search for group in Searches(sweep).groups)
+    assert (search.budget, search.high, search.seeds) == (4, 0.5, (3,))
+    with pytest.raises(UsageError, match=r"unknown key 'budge'; did you mean 'budget'\? \(known: step, option, low"):
+        read_sweep("stability", "smoke", ("search.budge=4",))
 
 
 def test_a_training_that_was_not_judged_leaves_a_search_undecided(tmp_path: Path) -> None:

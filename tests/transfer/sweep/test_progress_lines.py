@@ -1,4 +1,4 @@
-"""The lines of running cells."""
+"""The lines of running jobs."""
 
 import json
 import os
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.transfer.sweep.test_runner import jobs_of
 from transfer.records import command_result
 from transfer.sweep import progress_lines
-from transfer.sweep.progress_lines import MOST, ProgressLines, progress_line
+from transfer.sweep.progress_lines import MOST, ProgressLines, progress_of
 
 
 def training(folder: Path, *, epoch: float, seconds: float) -> None:
@@ -24,19 +25,20 @@ def training(folder: Path, *, epoch: float, seconds: float) -> None:
 
 def test_a_training_tells_its_epoch_its_loss_and_the_time_left(tmp_path: Path) -> None:
     training(tmp_path / "runs" / "mine", epoch=2.5, seconds=100)
-    (tmp_path / "cells").mkdir()
-    command_result.announce(tmp_path / "cells" / "reid-conv.json", "mine")
-    assert progress_line("reid-conv", 130.0, tmp_path) == "reid-conv epoch 2.5 of 10, loss 1.25, 5 min left"
+    (tmp_path / "jobs").mkdir()
+    command_result.announce(tmp_path / "jobs" / "reid-conv.json", "mine")
+    assert progress_of("reid-conv", 130.0, tmp_path) == "epoch 2.5 of 10, loss 1.25, 5 min left"
 
 
-def test_before_its_first_step_a_cell_tells_how_long_it_has_run(
+def test_before_its_first_step_a_job_tells_how_long_it_has_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cells = [(f"knn {number}", time.monotonic() - 61.0) for number in range(MOST + 5)]
+    steps = {"knn": {"run": "knn", "backbone": "tiny", "dataset": "toy_digits", "seeds": [*range(MOST + 5)]}}
+    running = [(job, time.monotonic() - 61.0) for job in jobs_of(tmp_path, **steps)]
     lines = ProgressLines(tmp_path)
-    lines.show(cells)
+    lines.show(running)
     assert capsys.readouterr().err == "", "once a minute"
     monkeypatch.setattr(progress_lines, "SECONDS", 0.0)
-    lines.show(cells)
+    lines.show(running)
     said = capsys.readouterr().err.splitlines()
-    assert (said[0], said[-1], len(said)) == ("  knn 0 running for 61 s", "  and 5 more", MOST + 1)
+    assert (said[0], said[-1], len(said)) == ("  knn on toy_digits, seed 0: running for 61 s", "  and 5 more", MOST + 1)

@@ -1,4 +1,4 @@
-"""How a sweep goes on when cells are done, fail, break down or are killed. Cells are real runs of the test backbone."""
+"""How a sweep continues when jobs have ended, fail or are killed. Jobs are real runs of the test backbone."""
 
 import contextlib
 import json
@@ -102,7 +102,7 @@ def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
     assert "nonfinite" in sweeper.jobs[jobs[3].name].reason
     said = capsys.readouterr().err
     assert "[4/4]" in said
-    assert "broke down, nonfinite at step" in said
+    assert "training failed, nonfinite at step" in said
     runs, problems = Store(out / "runs").runs()
     assert (len(runs), problems) == (3, [])
     pretrained, classified = (sweeper.jobs[jobs[place].name].record for place in (0, 2))
@@ -124,13 +124,13 @@ def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
     steps = {"reid": lacking, "wrong": wrong, "pretrain": PRETRAIN, "classify": CLASSIFY}
     sweeper, launcher = swept(tmp_path / "out", jobs_of(tmp_path, **steps))
     failed, words, *others = sweeper.jobs.values()
-    assert (words.status, words.attempts) == ("failed", 1), "wrong words are not tried again"
+    assert (words.status, words.attempts) == ("failed", 1), "wrong arguments are not retried"
     assert "adamm" in words.reason
     assert failed.status == "failed"
     assert failed.attempts == 2
     assert "market1501" in failed.reason
     assert [progress.status for progress in others] == ["not_judged", "completed"]
-    assert "is tried again" in capsys.readouterr().err
+    assert "retried" in capsys.readouterr().err
     assert len(launcher.words) == 5
 
 
@@ -190,13 +190,13 @@ def test_a_file_edited_after_the_sweep_began_stops_its_cells(tmp_path: Path) -> 
     sweeper, launcher = swept(tmp_path / "out", jobs)
     (stopped,) = sweeper.jobs.values()
     assert (stopped.status, launcher.words) == ("failed", [])
-    assert stopped.reason == f"{stem}:Stem changed since the sweep began; start the sweep again"
+    assert stopped.reason == f"{stem}:Stem changed since the sweep began; rerun the command"
     again, _ = swept(tmp_path / "out", jobs_of(tmp_path, pretrain=step))
     assert [progress.status for progress in again.jobs.values()] == ["not_judged"]
 
 
 def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> None:
-    (tmp_path / "cells").mkdir()
+    (tmp_path / "jobs").mkdir()
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         with locked(tmp_path):
@@ -256,12 +256,12 @@ def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(
     wait_for(lambda: len(resumptions(out)) == 2)
     again.kill(signal.SIGHUP)  # as a closed terminal does
     assert again.poll() == 143
-    assert again.stderr.count("goes on from its saved state") == 2
+    assert again.stderr.count("resumed from its checkpoint") == 2
     resumed = "\n".join(resumptions(out))
     assert all(f"resuming after step {step} " in resumed for step in steps_of)
 
 
 def resumptions(out: Path) -> list[str]:
     """What the cells of a sweep say about the states from which they go on."""
-    lines = [line for log in out.glob("cells/*.log") for line in log.read_text().splitlines()]
+    lines = [line for log in out.glob("jobs/*.log") for line in log.read_text().splitlines()]
     return [line for line in lines if "resuming after step" in line]

@@ -14,13 +14,15 @@ from backbones.runtime.user_imports import or_its_imports
 from backbones.settings import read_yaml
 from backbones.spec import BackboneSpec
 from backbones.user_code import file_digest
+from transfer.records.labels import value_label
 from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step, options_of
 from transfer.sweep.definition.sweep_file import SweepFile
+from transfer.sweep.definition.variants import PARTS
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A job of a sweep, called a cell in texts for users: one command, which runs in a process of its own."""
+    """A job of a sweep: one command, which runs in a process of its own."""
 
     name: str
     """A stable name, unique in its sweep; the weights of a pretraining have the same name."""
@@ -34,25 +36,29 @@ class SweepJob:
     """The job from whose weights it starts."""
     label: str = field(default="", compare=False)
     """The label of the first row that it belongs to."""
+    title: str = field(default="", compare=False)
+    """What it is, for people: `reid on market1501, conv, seed 0`."""
     contents: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     """Each user's file that its command names, as an argument, with the sha256 of its contents."""
 
     def changed_files(self) -> list[str]:
-        """Return the users' files, as arguments, whose contents are others than when the sweep was expanded.
-
-        Files that one imports count with it, and are named beside it.
-        """
+        """Return the user's files, as arguments, that changed since the sweep was expanded; see `or_its_imports`."""
         changed = [argument for argument, content in self.contents if _content(argument) != content]
         return [argument + or_its_imports(Path(argument.rpartition(":")[0])) for argument in changed]
+
+    def portable_argv(self) -> tuple[str, ...]:
+        """Return the arguments without the folders of users' files and of the sweep, so that both can be moved."""
+        files = dict(self.contents)
+        return tuple(Path(argument).name if argument in files else argument for argument in self.argv(Path()))
 
     def argv(self, out: Path) -> tuple[str, ...]:
         """Return the module and its arguments as `python -m` takes them; runs, weights and features go below `out`.
 
-        Options that do not act beside the others of the cell are left out: the command would refuse them.
+        Options without effect beside the job's other options are omitted: the command would reject them.
         """
         outputs: dict[str, Any] = {"out": out / "runs", "result_file": result_file(out, self.name)}
         if self.step.kind == "pretrain":
-            # the folder is the sweep's own, so weights of this name there were trained on other data
+            # only this sweep writes to the folder: weights of this name in it were trained on other data
             outputs |= {"name": self.name, "export_dir": out / "weights", "replace": True}
         else:
             outputs |= {"feature_cache": out / "features"}
@@ -67,7 +73,7 @@ class SweepJob:
 
 def result_file(out: Path, name: str) -> Path:
     """Return the file to which the command of a job writes the names of its runs."""
-    return out / "cells" / f"{name}.json"
+    return out / "jobs" / f"{name}.json"
 
 
 def expand(sweep: SweepFile) -> list[SweepJob]:
@@ -81,7 +87,7 @@ def expand(sweep: SweepFile) -> list[SweepJob]:
         for job in _row_jobs(sweep, row):
             jobs.setdefault(job.name, job)
     if not jobs:
-        raise UsageError(f"sweep {sweep.name}: there is nothing to run at the tier {sweep.tier}")
+        raise UsageError(f"sweep {sweep.name}: no job at tier {sweep.tier}; use another --tier")
     return list(jobs.values())
 
 
@@ -114,7 +120,7 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
             for axis, value in zip(axes, values):
                 names = options_of(axis)
                 options |= {axis: value} if len(names) == 1 else zip(names, value, strict=True)
-            if options.get("smoke") is False:
+            if options.get("smoke") is False:  # a flag that is not set
                 del options["smoke"]
             yield make_job(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
 
@@ -136,21 +142,33 @@ def make_job(
 ) -> SweepJob:
     """Return a job with the unique name `<step>-<dataset>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
     flags = _flags({name: options[name] for name in sorted(options)})
-    content = [step.kind, step.recipe, backbone, dataset, seed, flags, parent.name if parent else None]
     arguments = (step.recipe, backbone, dataset, *flags)
-    files = [_content(argument) for argument in arguments]
-    digest = hashlib.sha256(repr([*content, files]).encode()).hexdigest()[:8]
+    contents = {argument: content for argument in arguments if (content := _content(argument))}
+    # a user's file counts by its name and contents, not by its folder
+    portable = [
+        (Path(argument).name, contents[argument]) if argument in contents else argument for argument in arguments
+    ]
+    identity = [step.kind, seed, portable, parent.name if parent else None]
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
     inherited = [name for name in parent.options if name in BACKBONE_OPTIONS and name not in axes] if parent else []
-    varied = [str(options[name]) for name in (*inherited, *axes) if name in options]
-    labels = [step.name, Path(dataset).stem, Path(backbone).stem, *varied, f"s{seed}"]
+    varied = {name: options[name] for name in (*inherited, *axes) if name in options}
+    labels = [step.name, Path(dataset).stem, Path(backbone).stem, *map(str, varied.values()), f"s{seed}"]
     slug = "-".join(re.sub(r"[^\w.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
-    contents = tuple((argument, content) for argument, content in zip(arguments, files, strict=True) if content)
     start = slug.encode()[:100].decode(errors="ignore")  # file systems count bytes
-    return SweepJob(f"{start}-{digest}", step, backbone, dataset, seed, options, parent, label, contents)
+    title = ", ".join([f"{step.name} on {Path(dataset).stem}", *_names(varied), f"seed {seed}"])
+    return SweepJob(
+        *(f"{start}-{digest}", step, backbone, dataset, seed, options, parent, label, title, tuple(contents.items()))
+    )
+
+
+def _names(varied: dict[str, Any]) -> Iterator[str]:
+    """Yield the values that tell a job from others as people name them: "LapStem", "lr 0.1"."""
+    for name, value in varied.items():
+        yield str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
 
 
 def _readings(value: Any) -> list[Any]:
-    """Return the values of an option in a row: a single one, or the readings of a printed one. A list is one value."""
+    """Return the values of an option in a row: a single one, or the readings of a reported one. A list is one value."""
     return list(value["used"]) if isinstance(value, dict) else [value]
 
 

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean, errors_naming
+from backbones.errors import UsageError, errors_naming
 from transfer.published.checks import as_items, check_keys, mapping
 from transfer.sweep.definition.step import Step, check_option, step_options
-
-READINGS = ("one", "both")
 
 
 def read_rows(
@@ -17,28 +15,20 @@ def read_rows(
     Args:
         content: the sweep's YAML.
         steps: the parsed steps of the tier.
-        readings: how many readings of ambiguously printed options to use, "one" or "both"; None takes the file's
-            setting, by default one for a published table and both for the file's own rows.
+        readings: how many readings of ambiguously reported options to use, "one" or "both"; by default one for a
+            published table and both for the file's own rows.
         where: the file's name for error messages.
 
     Raises:
-        UsageError: a key, option or reading is unknown; the message names its place.
+        UsageError: a key or option is unknown; the message names its place.
     """
     rows = _rows(content, steps, where)
-    both = _readings(content, readings, where) == "both"
+    both = readings == "both" or (readings is None and "table" not in content)
     return rows if both else [_first_reading(row) for row in rows]
 
 
-def _readings(content: dict[str, Any], requested: str | None, where: str) -> str:
-    """Return the readings to use, "one" or "both": as requested, else as the file says. Raises UsageError."""
-    stated = requested or content.get("readings", "one" if "table" in content else "both")
-    if stated not in READINGS:
-        raise UsageError(f"{where}: `readings` is one or both, not {stated!r}{did_you_mean(stated, READINGS)}")
-    return str(stated)
-
-
 def _first_reading(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with only the first reading of each ambiguously printed option."""
+    """Return the row with only the first reading of each ambiguously reported option."""
     return {
         step: {
             name: {**value, "used": value["used"][:1]} if isinstance(value, dict) else value

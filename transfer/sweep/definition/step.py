@@ -1,8 +1,9 @@
 """Parses and checks one step of a sweep's YAML. Imports no torch."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
@@ -22,6 +23,29 @@ STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "option
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # options that the runner sets, so that a sweep cannot
 RESERVED = ("backbone", "dataset", "seeds", "out", "name", "export_dir", "result_file", "config", "dry_run", "replace")
+
+
+@dataclass
+class Mistakes:
+    """Collects the usage errors of several `with` blocks, so that a user sees them together and each once."""
+
+    texts: dict[str, None] = field(default_factory=dict)
+
+    def __enter__(self) -> None:
+        """Begin a block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Keep a usage error and continue after the block; let other errors pass."""
+        if isinstance(error, UsageError):
+            self.texts |= dict.fromkeys(str(error).split("\n"))
+        return isinstance(error, UsageError)
+
+    def raise_all(self) -> None:
+        """Raise UsageError with one line per mistake, if there was any."""
+        if self.texts:
+            raise UsageError("\n".join(self.texts))
 
 
 @dataclass(frozen=True)
@@ -95,12 +119,16 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         grid=axes,
         resources={key: value for key, value in (shared | resources).items() if value is not None},
     )
-    with errors_naming(where):
-        known = step_options(step)
-        for one in step.dataset:
+    mistakes = Mistakes()
+    for one in step.dataset:
+        with mistakes, errors_naming(where):
             resolve_dataset(one)
+    with mistakes, errors_naming(where):
+        known = step_options(step)
         for option in (*step.options, *step.varied):
-            check_option(option, known)
+            with mistakes, errors_naming(where):
+                check_option(option, known)
+    mistakes.raise_all()
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
     return step
@@ -118,8 +146,10 @@ def options_of(axis: str) -> tuple[str, ...]:
 
 def check_option(name: str, known: Collection[str]) -> None:
     """Raise UsageError for an option that the step does not have, or that the runner sets."""
-    if name not in known or name in RESERVED:
-        raise UsageError(f"{name!r} is no option of a cell{did_you_mean(name, {*known} - {*RESERVED})}")
+    settable = {*known} - {*RESERVED}
+    if name not in settable:
+        hint = did_you_mean(name, {*settable, *STEP_KEYS}) or f" (known: {', '.join(sorted(settable))})"
+        raise UsageError(f"unknown option {name!r}{hint}")
 
 
 def step_options(step: Step) -> set[str]:

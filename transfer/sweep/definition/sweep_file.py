@@ -4,7 +4,6 @@ about: one line
 paper: scaled_relu        # rows from configs/published/scaled_relu.yaml ...
 table: "4"                # ... of this table
 # figure: "4"             # or, with rows of its own, the figure whose claims and notes its report shows
-readings: one             # of what is printed as {printed, used}: the first use, or both
 rows:                     # or rows of its own: option values by step; a row runs the steps it names
   - {label: conv, pretrain: {stem: conv}, reid: {lr: 0.05}}
 steps:
@@ -18,27 +17,31 @@ report: {compare: [stem=conv, stem=patchify], map: [lr, warmup_epochs], by: [ste
 search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from backbones.errors import UsageError, did_you_mean, unknown
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
-from backbones.spec import default_qk_norm
+from backbones.spec import default_qk_norm, resolve
 from backbones.user_code import is_user_part
 from transfer.published.checks import check_keys, mapping
 from transfer.published.rows import table_of
 from transfer.sweep.definition.rows import read_rows
-from transfer.sweep.definition.step import STEP_KEYS, Step, as_list, options_of, parse_step
+from transfer.sweep.definition.step import STEP_KEYS, Mistakes, Step, as_list, options_of, parse_step
+from transfer.sweep.definition.variants import PARTS
 
-TIERS = ("full", "reduced", "smoke")
+TIERS = {
+    "smoke": "bundled synthetic data, in minutes",
+    "reduced": "on a workstation",
+    "full": "as in the paper, on a cluster",
+}
 KEYS = (
     "about",
     "paper",
     "table",
     "figure",
-    "readings",
     "rows",
     "steps",
     "tiers",
@@ -73,27 +76,36 @@ class SweepFile:
     vary: str | None = None
     """The step whose part `--stem`, `--attention` and `--ffn` vary."""
 
-    def comparing(self, part: str, value: str, others: Sequence[str]) -> "SweepFile":
-        """Return the sweep with a row for each value of a part of the backbone, and comparisons of one with the others.
+    def comparing(self, variants: Sequence[Mapping[str, str]]) -> "SweepFile":
+        """Return the sweep with a row for each variant, and comparisons of the first variant with each of the others.
 
-        Attentions are compared with query-key norm in all rows, or in none where one is the user's, unless the step
-        says more: its default differs between them.
+        A part that only some variants name is the backbone's own in the others. Attentions are compared with query-key
+        norm in all rows, or in none where one is the user's, unless the step sets it: its default differs between them.
 
         Args:
-            part: stem, attention or ffn.
-            value: the value that is compared with each of the others.
-            others: the other values.
+            variants: the parts of each variant by name: stem, attention, ffn.
+
+        Raises:
+            UsageError: a variant is the same as the first one.
         """
         assert self.vary
-        step, values = self.steps[self.vary], (value, *others)
+        step, named = self.steps[self.vary], [part for part in PARTS if any(part in variant for variant in variants)]
+        own = resolve(step.backbone[0])
+        whole = [{part: variant.get(part) or str(getattr(own, part)) for part in named} for variant in variants]
+        if whole[0] in whole[1:]:
+            raise UsageError(f"--against: {selector(whole[0])} is what it is compared with; name another variant")
         both: dict[str, Any] = {}
-        if part == "attention" and "qk_norm" not in {*step.options, *step.varied}:
+        if "attention" in named and "qk_norm" not in {*step.options, *step.varied}:
+            values = [variant["attention"] for variant in whole]
             both = {"qk_norm": any(map(default_qk_norm, values)) and not any(map(is_user_part, values))}
-        rows = tuple(
-            {"label": item, **{name: {} for name in self.steps}, self.vary: {part: item, **both}} for item in values
-        )
-        pairs = [[f"{part}={value}", f"{part}={other}"] for other in others]
+        rows = tuple({**{name: {} for name in self.steps}, self.vary: {**variant, **both}} for variant in whole)
+        pairs = [[selector(whole[0]), selector(other)] for other in whole[1:]]
         return replace(self, rows=rows, report={**self.report, "compare": pairs})
+
+
+def selector(parts: Mapping[str, Any]) -> str:
+    """Return parts as reports select them: `stem=conv,attention=relu`."""
+    return ",".join(f"{part}={value}" for part, value in parts.items())
 
 
 def sweep_names() -> list[str]:
@@ -101,53 +113,91 @@ def sweep_names() -> list[str]:
     return config_names("sweeps")
 
 
-def read_sweep(name: str, tier: str, settings: Sequence[str] = (), readings: str | None = None) -> SweepFile:
+def read_sweep(
+    name: str,
+    tier: str | None,
+    settings: Sequence[str] = (),
+    readings: str | None = None,
+    *,
+    tasks: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+) -> SweepFile:
     """Read a shipped sweep or a user's file at one tier.
 
     Args:
         name: the name of a shipped sweep, or a YAML file.
-        tier: full, reduced or smoke.
-        settings: `STEP.KEY=VALUE` texts that replace values of the file.
-        readings: one or both, in place of the file's setting; see `transfer.sweep.definition.rows.read_rows`.
+        tier: full, reduced or smoke; None for a sweep without tiers.
+        settings: `STEP.KEY=VALUE` texts that override values of the file.
+        readings: one or both; see `transfer.sweep.definition.rows.read_rows`.
+        tasks: steps or tasks to keep, with what they need; all if empty.
+        seeds: seeds of the steps that start from no other step, overriding the file's.
 
     Raises:
-        UsageError: a name, key, value or tier is unknown, or a grid is empty; the message names place and fix.
+        UsageError: lists every unknown name, key, value and tier with its place and the fix.
     """
     path = _path(name)
     content = read_yaml(path)
     where = str(path)
     check_keys(content, KEYS, where)
-    steps = mapping(content.get("steps"), f"{where}: steps")
-    overrides = _tier(content, tier, where)
-    merged = _merge(steps, overrides, where)
+    mistakes, overrides = Mistakes(), dict[str, Any]()
+    with mistakes:
+        overrides = _tier(content, tier, where)
+    merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
+    search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
     for text in settings:
-        _set(merged, text)
+        with mistakes:
+            _set(merged, search, text)
+    with mistakes:
+        _keep_tasks(merged, tasks)
+    for target in [step for step in merged.values() if step and not step.get("after")] + ([search] if search else []):
+        target |= {"seeds": list(seeds)} if seeds else {}
     shared = mapping(content.get("resources") or {}, f"{where}: resources")
-    parsed = {key: parse_step(key, value, shared, where) for key, value in merged.items() if value is not None}
-    if tier == "full":
+    parsed = dict[str, Step]()
+    for key, value in merged.items():
+        with mistakes:
+            parsed |= {key: parse_step(key, value, shared, where)} if value is not None else {}
+    mistakes.raise_all()
+    if tier in ("full", None):
         parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
     _check_order(parsed, where)
-    paper = _paper(content, where)
     rows = read_rows(content, parsed, readings, where)
     vary = content.get("vary")
     if vary is not None:
         check_keys({vary: {}}, tuple(parsed), f"{where}: vary")
-    search = content.get("search")
     if search is not None:
-        check_keys(mapping(search, f"{where}: search"), SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
+        check_keys(search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
         check_keys({search.get("step", list(parsed)[-1]): {}}, tuple(parsed), f"{where}: search")
     return SweepFile(
         name=path.stem,
-        tier=tier,
+        tier=tier or "full",
         about=str(content.get("about", "")),
         steps=parsed,
         rows=tuple(_without(rows, {*_options_in_tier(overrides), *map(_option_in, settings)})),
         report=_report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report"),
         search=search,
-        paper=paper,
+        paper=_paper(content, where),
         tiers=tuple(content.get("tiers") or ()),
         vary=vary,
     )
+
+
+def _keep_tasks(steps: dict[str, Any], tasks: Sequence[str]) -> None:
+    """Remove the steps that none of these tasks needs. Raises UsageError that lists the unknown tasks."""
+    if not tasks:
+        return
+    runs = {name: str(step["run"]) for name, step in steps.items() if step and "run" in step}
+    known, mistakes = tuple(dict.fromkeys([*runs, *runs.values()])), Mistakes()
+    for task in tasks:
+        with mistakes:
+            if task not in known:
+                raise unknown("task", task, known)
+    mistakes.raise_all()
+    needed = {name for name, task in runs.items() if {name, task} & {*tasks}}
+    for name in reversed(steps):
+        if name not in needed:
+            steps[name] = None
+        elif after := steps[name].get("after"):
+            needed.add(after)
 
 
 def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
@@ -204,13 +254,16 @@ def _path(name: str) -> Path:
     return CONFIGS / "sweeps" / f"{name}.yaml"
 
 
-def _tier(content: dict[str, Any], tier: str, where: str) -> dict[str, Any]:
-    """Return the values by step that a tier sets. Raises UsageError if the sweep has no such tier."""
+def _tier(content: dict[str, Any], tier: str | None, where: str) -> dict[str, Any]:
+    """Return the values by step that a tier sets. Raises UsageError if the sweep has no such tier, or needs one."""
     tiers = mapping(content.get("tiers", {}), f"{where}: tiers")
-    check_keys(tiers, TIERS, f"{where}: tiers")
-    if tier == "full" or tier in tiers:
-        return mapping(tiers.get(tier) or {}, f"{where}: tiers.{tier}")
-    raise UsageError(f"{where}: has no tier {tier!r} (full{''.join(f', {name}' for name in tiers)})")
+    check_keys(tiers, tuple(TIERS), f"{where}: tiers")
+    if tier is None and tiers:
+        scales = ", or ".join(f"--tier {name} ({text})" for name, text in TIERS.items() if name in {*tiers, "full"})
+        raise UsageError(f"this sweep has several scales; add {scales}")
+    if tier not in {*tiers, "full", None}:
+        raise unknown("tier", str(tier), [*tiers, "full"])
+    return mapping(tiers.get(tier or "full") or {}, f"{where}: tiers.{tier}")
 
 
 def _merge(steps: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
@@ -232,20 +285,28 @@ def _merge(steps: dict[str, Any], overrides: dict[str, Any], where: str) -> dict
     return merged
 
 
-def _set(steps: dict[str, Any], text: str) -> None:
-    """Apply a setting such as `pretrain.epochs=5` to a key of a step or one of its options; a list becomes an axis."""
+def _set(steps: dict[str, Any], search: dict[str, Any] | None, text: str) -> None:
+    """Apply a setting such as `pretrain.epochs=5` to a key of a step, an option of a step, or a key of the search.
+
+    A list of values for an option becomes an axis of the grid.
+    """
     target_text, equals, value_text = text.partition("=")
     step, dot, key = target_text.partition(".")
     if not (equals and dot and key) or key in ("options", "grid"):
-        raise UsageError(f"--set {text}: give STEP.KEY=VALUE, as pretrain.epochs=5; a list of values is an axis")
-    check_keys({step: {}}, tuple(name for name in steps if steps[name]), f"--set {text}")
+        raise UsageError(f"--set {text}: use STEP.KEY=VALUE, as pretrain.epochs=5; a list of values is an axis")
+    searches = {"search": search} if search is not None else {}
+    check_keys({step: {}}, (*(name for name in steps if steps[name]), *searches), f"--set {text}")
+    if step in searches:
+        check_keys({key: {}}, SEARCH_KEYS, f"--set {text}")
+        searches[step][key] = read_value(value_text, f"--set {text}")
+        return
     value, target = read_value(value_text, f"--set {text}"), steps[step]
     options, grid = (mapping(target.get(name) or {}, f"steps.{step}: {name}") for name in ("options", "grid"))
     if key in STEP_KEYS:
         target[key] = value
     elif together := [axis for axis in grid if key in options_of(axis) and key != axis]:
         raise UsageError(
-            f"--set {text}: `{key}` stands in the axis `{together[0]}`; give --set '{step}.{together[0]}=[[...], ...]'"
+            f"--set {text}: `{key}` belongs to the axis `{together[0]}`; use --set '{step}.{together[0]}=[[...], ...]'"
         )
     elif key in grid or isinstance(value, list):
         target["grid"] = {**grid, key: as_list(value)}
@@ -259,7 +320,7 @@ def _check_order(steps: dict[str, Step], where: str) -> None:
     for step in steps.values():
         if step.after is not None and step.after not in earlier:
             raise UsageError(
-                f"{where}: steps.{step.name}: `after: {step.after}` is no earlier "
+                f"{where}: steps.{step.name}: `after: {step.after}` must name an earlier "
                 f"step{did_you_mean(step.after, earlier)}"
             )
         earlier.append(step.name)

@@ -9,6 +9,7 @@ from backbones.errors import UsageError
 from backbones.settings import write_yaml
 from transfer.sweep.definition.grid import expand
 from transfer.sweep.definition.sweep_file import read_sweep, sweep_names
+from transfer.sweep.definition.variants import read_variants
 
 SWEEP: dict[str, Any] = {
     "about": "a sweep",
@@ -44,7 +45,7 @@ def test_every_shipped_sweep_expands(name: str) -> None:
     for tier in ("full", *read_sweep(name, "full").tiers):
         sweep = read_sweep(name, tier)
         if sweep.vary:
-            sweep = sweep.comparing("stem", "conv", ["patchify"])
+            sweep = sweep.comparing([{"stem": "conv"}, {"stem": "patchify"}])
         jobs = expand(sweep)
         assert len({job.name for job in jobs}) == len(jobs) > 0, tier
         places = {job.name: place for place, job in enumerate(jobs)}
@@ -68,15 +69,44 @@ def test_attentions_of_a_shipped_sweep_are_compared_with_the_same_norm(name: str
 
 
 def test_bench_gives_all_attentions_the_same_norm() -> None:
-    def norms(value: str, *others: str, settings: tuple[str, ...] = ()) -> set[Any]:
-        sweep = read_sweep("bench", "smoke", settings).comparing("attention", value, others)
+    def norms(*values: str, settings: tuple[str, ...] = ()) -> set[Any]:
+        sweep = read_sweep("bench", "smoke", settings).comparing([{"attention": value} for value in values])
         return {job.options.get("qk_norm", "its default") for job in expand(sweep)}
 
     assert norms("relu", "softmax") == norms("gelu", "relu") == {True}
     assert norms("mine.py:attend", "softmax", "relu") == {False}
     assert norms("relu", "softmax", settings=("pretrain.qk_norm=false",)) == {False}
-    stems = read_sweep("bench", "smoke").comparing("stem", "conv", ["patchify"])
+    stems = read_sweep("bench", "smoke").comparing([{"stem": "conv"}, {}])
     assert not any("qk_norm" in job.options for job in expand(stems))
+
+
+def test_a_stem_and_an_attention_are_one_variant() -> None:
+    """The others have the parts that they name, and the backbone's own parts."""
+    variants = read_variants({"stem": "conv", "attention": "relu"}, ["xiao", "softmax", "stem=conv,attention=relu2"])
+    sweep = read_sweep("bench", "smoke").comparing(variants)
+    pretrained = [(job.options["stem"], job.options["attention"]) for job in expand(sweep) if job.parent is None]
+    assert pretrained == [("conv", "relu"), ("xiao", "softmax"), ("patchify", "softmax"), ("conv", "relu2")]
+    assert sweep.report["compare"][0] == ["stem=conv,attention=relu", "stem=xiao,attention=softmax"]
+    with pytest.raises(UsageError, match="name another variant"):
+        read_sweep("bench", "smoke").comparing(read_variants({"stem": "conv"}, ["conv"]))
+
+
+def test_tasks_and_seeds_of_the_command(tmp_path: Path) -> None:
+    sweep = read_sweep("bench", "smoke", ("reid.dataset=toy_msmt17",), tasks=["reid"], seeds=[3, 4])
+    jobs = expand(sweep.comparing([{"stem": "conv"}, {}]))
+    assert [(job.step.name, job.dataset, job.seed) for job in jobs[:4]] == [
+        *(("pretrain", "toy_digits", seed) for seed in (3, 4)),
+        *(("reid", "toy_msmt17", seed) for seed in (3, 4)),
+    ]
+    assert [*read_sweep("cross", "smoke", tasks=["reid_dino"]).steps] == ["dino", "reid_dino"]
+    assert [*read_sweep("cross", "smoke", tasks=["fewshot"]).steps] == ["deit", "dino", "fewshot_deit", "fewshot_dino"]
+
+
+def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
+    assert [len(expand(read_sweep("scaled_relu_table3", "full", readings=name))) for name in ("one", "both")] == [
+        40,
+        80,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +114,8 @@ def test_bench_gives_all_attentions_the_same_norm() -> None:
     [
         ("stepz", {}, "unknown key 'stepz'; did you mean 'steps'"),
         ("steps.reid.optionz", {}, "unknown key 'optionz'; did you mean 'options'"),
-        ("steps.reid.options", {"epoch": 3}, "'epoch' is no option of a cell; did you mean 'epochs'"),
-        ("steps.reid.options", {"out": "x"}, "'out' is no option of a cell"),
+        ("steps.reid.options", {"epoch": 3}, "unknown option 'epoch'; did you mean 'epochs'"),
+        ("steps.reid.options", {"out": "x"}, "unknown option 'out'"),
         ("steps.reid.run", "reidd", "unknown task 'reidd'; did you mean 'reid'"),
         ("steps.reid.after", "pretrian", "did you mean 'pretrain'"),
         ("steps.reid.dataset", ["toy_markt"], "unknown dataset 'toy_markt'"),
@@ -95,7 +125,7 @@ def test_bench_gives_all_attentions_the_same_norm() -> None:
         ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
         ("steps.pretrain.resources", {"memory_gb": "lots"}, "`memory_gb` is a number"),
         ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
-        ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: 'lrr' is no option"),
+        ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: unknown option 'lrr'"),
         ("rows", [{"reid": {"lr": {"printed": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
         ("report", {"comparee": []}, "unknown key 'comparee'"),
         ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
@@ -118,7 +148,7 @@ def test_unknown_sweeps_and_tiers_are_named(tmp_path: Path) -> None:
         read_sweep("demmo", "full")
     with pytest.raises(UsageError, match="no such file"):
         read_sweep(str(tmp_path / "none.yaml"), "full")
-    with pytest.raises(UsageError, match="has no tier 'reduced'"):
+    with pytest.raises(UsageError, match=r"unknown tier 'reduced' \(tiers: smoke, full\)"):
         read_sweep(write(tmp_path, SWEEP), "reduced")
 
 
