@@ -46,8 +46,8 @@ class LocalLauncher:
         workers: the number of processes that run at once. None means one per GPU, or one per core without GPUs.
 
     Attributes:
-        shared_by: the number of processes that the cores are divided by, whatever `workers` is: another number gives a
-            process other threads, and these other last bits.
+        shared_by: the number of processes that the cores are divided by. It does not depend on `workers`, because the
+            number of threads of a process changes floating-point rounding.
     """
 
     def __init__(self, workers: int | None = None):
@@ -65,7 +65,7 @@ class LocalLauncher:
         """See `Launcher`.
 
         Raises:
-            UserError: a process asks for more GPUs than there are, or its log cannot be written.
+            UserError: a process requests more GPUs than there are, or its log cannot be written.
         """
         return [self._start(spec) for spec in processes]
 
@@ -73,11 +73,11 @@ class LocalLauncher:
         """Return whether a slot and enough GPUs are free now. Raises UserError when they never are."""
         wanted = self._wanted_gpus(process)
         if int(process.resources.get("nodes", 1)) > 1:
-            raise UserError(f"a cell asks for {process.resources['nodes']} nodes: give --launcher slurm")
+            raise UserError(f"a job requests {process.resources['nodes']} nodes; use --launcher slurm")
         if wanted > len(self.gpus):
             raise UserError(
-                f"a cell asks for {wanted} GPUs, this machine has {len(self.gpus)}: give --gpus {len(self.gpus)}, "
-                "which is recorded, or --launcher slurm"
+                f"a job requests {wanted} GPUs, this machine has {len(self.gpus)}; use --gpus {len(self.gpus)} "
+                "(recorded) or --launcher slurm"
             )
         return len(self._running()) < self.workers and wanted <= len(self._free_gpus())
 

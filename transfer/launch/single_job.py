@@ -27,10 +27,10 @@ def launch(program: str, arguments: list[str], command: "Command") -> int:
     """Run `python -m PROGRAM ARGUMENTS` as a Slurm job, or follow the job that an earlier command submitted.
 
     Returns:
-        The exit status of the command itself, not that of torchrun; 130 after Ctrl-C, in which case the job goes on.
+        The exit status of the command itself, not that of torchrun; 130 after Ctrl-C, after which the job continues.
 
     Raises:
-        UserError: Slurm is missing or refuses the job.
+        UserError: Slurm is missing or rejects the job.
     """
     from transfer.launch.slurm import SlurmLauncher
 
@@ -47,8 +47,8 @@ def launch(program: str, arguments: list[str], command: "Command") -> int:
     try:
         status = _follow(job)
     except KeyboardInterrupt:
-        print_safe(f"\nthe Slurm job {job.id} goes on; the same command follows it again, `scancel {job.id}` ends it, "
-              "its state saved", file=sys.stderr)  # fmt: skip
+        print_safe(f"\nSlurm job {job.id} continues; rerun the command to follow it, or stop it by `scancel {job.id}`, "
+              "its checkpoint saved", file=sys.stderr)  # fmt: skip
         return INTERRUPTED
     return _end(result_file, command.run.out, job, status)
 

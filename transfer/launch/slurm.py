@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import pickle
 import subprocess
 import sys
@@ -86,7 +85,7 @@ class SlurmJob:
             return None
         if never:
             self.cancel()
-            self._say(f"it would never start ({why}); `sinfo -o '%P %l %D %c %m %G %f'` shows what there is")
+            self._say(f"would never start ({why}); `sinfo -o '%P %l %D %c %m %G %f'` lists what the cluster has")
         else:
             self._say(f"ended as {state}; Slurm's own log is {self.results / self.id}_0_log.err")
         return {"CANCELLED": STOPPED, "OUT_OF_MEMORY": -9}.get(state, 1)
@@ -99,7 +98,7 @@ class SlurmJob:
 
 @dataclass
 class SlurmLauncher:
-    """Submits processes with equal resources as one array, and finds jobs again that an earlier command submitted.
+    """Submits processes with equal resources as arrays, and finds the jobs that an earlier command submitted.
 
     Args:
         folder: where the files of the jobs go; every machine of the cluster must see it.
@@ -124,24 +123,20 @@ class SlurmLauncher:
         self.folder = self.folder.absolute()
 
     def start(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:
-        """See `transfer.launch.base.Launcher`. Jobs of an earlier command that still run are not submitted again.
+        """See `transfer.launch.base.Launcher`. The processes take equal resources; jobs that still run are adopted.
 
         Raises:
-            UserError: Slurm refuses a job, for the reason it gave. No job of this call is left in the queue then.
+            UserError: Slurm rejects a job, with its reason. No job of this call is left in the queue then.
         """
         if self._earlier is None:
             self._earlier = self._find_earlier()
         jobs: dict[int, SlurmJob] = {}
-        groups: dict[str, list[int]] = {}
         for number, process in enumerate(processes):
             job_id = self._earlier.pop(process.arguments, None)
             if job_id is not None:
                 jobs[number] = SlurmJob(job_id, process.log, self.folder, self.queue, adopted=True)
-            else:
-                groups.setdefault(json.dumps(process.resources, sort_keys=True, default=str), []).append(number)
-        arrays = [
-            group[start : start + ARRAY_SIZE] for group in groups.values() for start in range(0, len(group), ARRAY_SIZE)
-        ]
+        new = [number for number in range(len(processes)) if number not in jobs]
+        arrays = [new[start : start + ARRAY_SIZE] for start in range(0, len(new), ARRAY_SIZE)]
         try:
             for array in arrays:
                 jobs |= zip(array, self._submit([processes[number] for number in array]), strict=True)
@@ -160,12 +155,12 @@ class SlurmLauncher:
         return True
 
     def close(self) -> None:
-        """Leave the jobs to Slurm and print that; the same command finds them again."""
+        """Leave the jobs to Slurm and print how to follow or stop them."""
         array_ids = sorted({job.id.partition("_")[0] for job in self.jobs if job.poll() is None})
         if array_ids:
             print_safe(
-                f"still with Slurm: {' '.join(array_ids)}; the same command goes on with them, "
-                f"`scancel {' '.join(array_ids)}` ends them, their states saved",
+                f"Slurm jobs {' '.join(array_ids)} continue; rerun the command to follow them, or use "
+                f"`scancel {' '.join(array_ids)}` to stop them with their checkpoints saved",
                 file=sys.stderr,
             )
 
@@ -197,7 +192,7 @@ class SlurmLauncher:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn a refusal into a UserError."""
+    """Turn a rejection by Slurm into a UserError."""
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     try:

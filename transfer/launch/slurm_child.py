@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
 
-FINISHED = (0, 3)  # exit statuses of a run with a record: scores, or a training that broke down
+FINISHED = (0, 3)  # exit statuses of a run with a record: scores, or a failed training run
 STOPPED = 143
 
 

@@ -1,4 +1,4 @@
-"""Reads the states of jobs from `squeue` (no accounting is needed) and explains why Slurm refuses a job."""
+"""Reads the states of jobs from `squeue` (no accounting is needed) and explains why Slurm rejects a job."""
 
 import os
 import re
@@ -22,16 +22,16 @@ def need_slurm() -> None:
     missing = [name for name in TOOLS if shutil.which(name) is None]
     if missing:
         raise UserError(
-            f"--launcher slurm: {', '.join(missing)} not found; give the command on a machine of a Slurm cluster, "
-            "or --launcher local"
+            f"--launcher slurm: {', '.join(missing)} not found; run the command on a machine of a Slurm cluster, "
+            "or use --launcher local"
         )
 
 
 def refusal(text: str) -> UserError:
-    """Return the error for a job that `sbatch` refuses, with its message."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it did not say why"]
+    """Return the error for a job that `sbatch` rejects, with its message."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
     lines = [re.sub(r"^(sbatch|squeue): (error: |fatal: )?", "", line) for line in lines]
-    return UserError(f"Slurm refuses the job: {'; '.join(dict.fromkeys(lines))}")
+    return UserError(f"Slurm rejected the job: {'; '.join(dict.fromkeys(lines))}")
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Queue:
     states: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The state of each job id (`12`, or `12_3` in an array) and, for a waiting job, why it waits."""
     silent: str = ""
-    """The error message of `squeue` when it gives no answer."""
+    """The error message of `squeue` when it does not answer."""
     looked: float = -LOOK_SECONDS
     """When `squeue` was last called, in monotonic seconds."""
 
@@ -53,7 +53,7 @@ class Queue:
         command = ["squeue", "--noheader", "--array", "--states", "all", "--user", user, "--format", "%i|%T|%r"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
-            self.silent = "" if done.returncode == 0 else done.stderr.strip() or "squeue gives no answer"
+            self.silent = "" if done.returncode == 0 else done.stderr.strip() or "squeue does not answer"
         except (OSError, subprocess.TimeoutExpired) as error:
             self.silent = str(error)
         self.looked = time.monotonic()
@@ -62,7 +62,7 @@ class Queue:
             self.states = {parts[0]: (parts[1], parts[2]) for parts in lines if len(parts) == 3}
 
     def live(self) -> set[str]:
-        """Return the ids of jobs that wait or run now. Raises UserError when Slurm gives no answer."""
+        """Return the ids of jobs that wait or run now. Raises UserError when Slurm does not answer."""
         self.look(now=True)
         if self.silent:
             raise refusal(self.silent)

@@ -38,7 +38,7 @@ def ranks(resources: dict[str, Any]) -> int:
     """
     gpus, processes = resources.get("gpus") or 0, resources.get("processes")
     if gpus and processes not in (None, gpus):
-        raise UsageError(f"processes {processes} on {gpus} GPUs: there is one for each GPU; leave processes out")
+        raise UsageError(f"processes {processes} on {gpus} GPUs: there is one for each GPU; remove processes")
     return gpus or processes or 1
 
 
@@ -73,7 +73,7 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
 
 
 def check_resources(resources: dict[str, Any], where: str = "resources") -> None:
-    """Raise UsageError for an unknown resource, or one that is no number or too small.
+    """Raise UsageError for an unknown resource, or one that is not a number or too small.
 
     Args:
         where: the place of the resources, for messages.

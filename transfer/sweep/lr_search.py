@@ -143,5 +143,4 @@ def _axes(job: SweepJob) -> tuple[str, ...]:
 
 def _options(job: SweepJob, option: str) -> str:
     """Return the varied options of a job as text, without the searched one."""
-    shown = {name: job.options[name] for name in dict.fromkeys(_axes(job)) if name != option}
-    return ", ".join(f"{name}={value}" for name, value in shown.items())
+    return ", ".join(f"{name}={job.options[name]}" for name in _axes(job) if name != option)

@@ -158,20 +158,9 @@ def side_of(recipe: dict[str, Any]) -> Any:
 def recipe_of(job: SweepJob) -> dict[str, Any]:
     """Return the values that a job's command combines: recipe, smoke layer, options."""
     source = job.step.source
-    layer = _read(source.smoke) if job.options.get("smoke") and source.smoke.is_file() else {}
-    base = _read(source.base) if source.base else {}
-    return {**base, **_read(source.path), **layer, **job.options}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Read a YAML file that many jobs share once, and again when it has changed."""
-    resolved = path.resolve()
-    return _content(resolved, resolved.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _content(path: Path, time: int) -> dict[str, Any]:
-    return layer_values(path)
+    layer = layer_values(source.smoke) if job.options.get("smoke") and source.smoke.is_file() else {}
+    base = layer_values(source.base) if source.base else {}
+    return {**base, **layer_values(source.path), **layer, **job.options}
 
 
 def hashable(value: Any) -> Any:

@@ -48,7 +48,7 @@ class ProgressLines:
 
 
 def progress_of(name: str, seconds: float, out: Path) -> str:
-    """Return what a running job does: epoch, loss and time left of a training, or for how long it has run."""
+    """Return what a running job does: epoch, loss and time left of a training run, or for how long it has run."""
     run, runs = command_result.begun(result_file(out, name)), out / "runs"
     step = _last_step(runs / run) if run else None
     if step is None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from transfer.sweep.lr_search import Searches
 
 PAGE = "report.html"
+NAMED = ("paper", "interaction", "heatmap", "by", "cost")
+"""Sections of the page that a sweep's YAML may name besides comparisons."""
 ENOUGH = 3
 """Seeds from which on the intervals say how training runs vary."""
 
@@ -99,7 +101,10 @@ class SweepReport:
 
     def write_page(self) -> Path:
         """Write everything that can be shown to OUT/report.html. Raises UserError."""
-        request = replace(_merged([request for request, _ in self.requested]), ratios=self.ratios)
+        request = ReportRequest(everything=True, pictures=True, ratios=self.ratios)
+        for one, _ in self.requested:
+            named = {name: value for name in NAMED if (value := getattr(one, name))}
+            request = replace(request, compare=[*request.compare, *one.compare], **named)
         parts = sections(self.runs, request) if len(self.runs) else []
         leading = [part for part in parts if part.lead]
         more = [Section(title="More seeds", note=self.more_seeds)] if self.more_seeds else []
@@ -110,16 +115,6 @@ class SweepReport:
         self.ratios.write(self.sweeper.out)
         write_atomic(self.sweeper.out / PAGE, content.encode())
         return self.sweeper.out / PAGE
-
-
-def _merged(requests: Sequence[ReportRequest]) -> ReportRequest:
-    """Return the request for a page with everything, and with what these ask for."""
-    page_request = ReportRequest(everything=True, pictures=True)
-    for request in requests:
-        named = {name: getattr(request, name) for name in ("paper", "interaction", "heatmap", "by", "cost")}
-        named = {name: value for name, value in named.items() if value}
-        page_request = replace(page_request, compare=[*page_request.compare, *request.compare], **named)
-    return page_request
 
 
 def _requests(sweep: SweepFile) -> list[ReportRequest]:

@@ -52,13 +52,6 @@ def test_what_contradicts_a_single_limit_is_reported() -> None:
     assert any("seed 1" in text and "is stable" in text for text in found.violations), found.probes
 
 
-@pytest.mark.parametrize("budget", [1, 2, 8])
-def test_a_small_budget_is_kept(budget: int) -> None:
-    found = search_largest_stable(Search(1e-5, 10, seeds=(0, 1, 2), budget=budget), lambda rate, seed: rate < 0.01)
-    assert len(found.probes) <= budget
-    assert found.probes or not found.brackets
-
-
 @pytest.mark.parametrize("width", [4, 10])
 @pytest.mark.parametrize("place", range(0, 9, 2))
 def test_a_stable_region_between_rates_that_break_is_found_to_its_upper_edge(place: int, width: float) -> None:

@@ -24,7 +24,7 @@ MISTAKES = {
     "--tier smoke": ["the sweep comes first"],
     "bench --tier smoke --against conv": ["use --stem, --attention or --ffn"],
     "bench --tier smoke --stem conv --attention relu --against reluu": ["did you mean 'relu'"],
-    "bench --stem conv": ["add --tier smoke (bundled synthetic data, in minutes), or"],
+    "bench --stem conv": ["add --tier smoke (bundled data, in minutes), or"],
     "demo --stem conv": ["--stem: sweep demo has no variants to compare; use bench"],
 }
 

@@ -134,19 +134,6 @@ def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
     assert len(launcher.words) == 5
 
 
-@pytest.mark.nightly
-def test_other_data_are_other_results(tmp_path: Path) -> None:
-    jobs, out = jobs_of(tmp_path, pretrain=PRETRAIN), tmp_path / "out"
-    swept(out, jobs)
-    for given, commands in ({"extra": ("--data", str(tmp_path))}, 1), ({}, 0):
-        launcher = InThisProcess()
-        sweeper = Sweeper(out, launcher, **given)
-        sweeper.add(jobs)
-        sweeper.run()
-        assert len(launcher.words) == commands, given
-        swept(out, jobs)
-
-
 @dataclass
 class Refusing(InThisProcess):
     """Takes no cell of the task classify, as a cluster that has no such partition."""

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
@@ -34,9 +33,7 @@ class Mistakes:
     def __enter__(self) -> None:
         """Begin a block."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         """Keep a usage error and continue after the block; let other errors pass."""
         if isinstance(error, UsageError):
             self.texts |= dict.fromkeys(str(error).split("\n"))
@@ -123,11 +120,9 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
     for one in step.dataset:
         with mistakes, errors_naming(where):
             resolve_dataset(one)
-    with mistakes, errors_naming(where):
-        known = step_options(step)
-        for option in (*step.options, *step.varied):
-            with mistakes, errors_naming(where):
-                check_option(option, known)
+    for option in (*step.options, *step.varied):
+        with mistakes, errors_naming(where):
+            check_option(option, step_options(step))
     mistakes.raise_all()
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")

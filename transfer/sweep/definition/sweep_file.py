@@ -32,30 +32,10 @@ from transfer.sweep.definition.rows import read_rows
 from transfer.sweep.definition.step import STEP_KEYS, Mistakes, Step, as_list, options_of, parse_step
 from transfer.sweep.definition.variants import PARTS
 
-TIERS = {
-    "smoke": "bundled synthetic data, in minutes",
-    "reduced": "on a workstation",
-    "full": "as in the paper, on a cluster",
-}
-KEYS = (
-    "about",
-    "paper",
-    "table",
-    "figure",
-    "rows",
-    "steps",
-    "tiers",
-    "resources",
-    "report",
-    "search",
-    "vary",
-)
+TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
+KEYS = (*("about", "paper", "table", "figure", "rows", "steps"), *("tiers", "resources", "report", "search", "vary"))
 REPORT_KEYS = ("compare", "heatmap", "by", "interaction", "cost")
-EXAMPLES = {
-    "compare": ("stem=conv", "stem=patchify"),
-    "heatmap": ("lr", "warmup_epochs"),
-    "interaction": ("stem", "attention"),
-}
+EXAMPLES = {"compare": "stem=conv, stem=patchify", "heatmap": "lr, warmup_epochs", "interaction": "stem, attention"}
 SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
 
 
@@ -139,30 +119,24 @@ def read_sweep(
     content = read_yaml(path)
     where = str(path)
     check_keys(content, KEYS, where)
+    search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
     mistakes, overrides = Mistakes(), dict[str, Any]()
     with mistakes:
         overrides = _tier(content, tier, where)
     merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
-    search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
     for text in settings:
         with mistakes:
             _set(merged, search, text)
     with mistakes:
         _keep_tasks(merged, tasks)
-    for target in [step for step in merged.values() if step and not step.get("after")] + ([search] if search else []):
-        target |= {"seeds": list(seeds)} if seeds else {}
-    shared = mapping(content.get("resources") or {}, f"{where}: resources")
-    parsed = dict[str, Step]()
-    for key, value in merged.items():
-        with mistakes:
-            parsed |= {key: parse_step(key, value, shared, where)} if value is not None else {}
-    mistakes.raise_all()
+    if seeds:
+        for step in [step for step in merged.values() if step and not step.get("after")] + [search or {}]:
+            step["seeds"] = list(seeds)
+    parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), mistakes, where)
     if tier in ("full", None):
         parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
-    _check_order(parsed, where)
     rows = read_rows(content, parsed, readings, where)
-    vary = content.get("vary")
-    if vary is not None:
+    if (vary := content.get("vary")) is not None:
         check_keys({vary: {}}, tuple(parsed), f"{where}: vary")
     if search is not None:
         check_keys(search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
@@ -179,6 +153,22 @@ def read_sweep(
         tiers=tuple(content.get("tiers") or ()),
         vary=vary,
     )
+
+
+def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], mistakes: Mistakes, where: str) -> dict[str, Step]:
+    """Return the steps that are not null. Raises UsageError with their mistakes and the earlier ones."""
+    parsed = dict[str, Step]()
+    for key, value in steps.items():
+        with mistakes:
+            parsed |= {key: parse_step(key, value, shared, where)} if value is not None else {}
+    mistakes.raise_all()
+    earlier: list[str] = []
+    for name, step in parsed.items():
+        if step.after is not None and step.after not in earlier:
+            hint = did_you_mean(step.after, earlier)
+            raise UsageError(f"{where}: steps.{name}: `after: {step.after}` must name an earlier step{hint}")
+        earlier.append(name)
+    return parsed
 
 
 def _keep_tasks(steps: dict[str, Any], tasks: Sequence[str]) -> None:
@@ -241,7 +231,7 @@ def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:
     once = [(key, given[key]) for key in ("heatmap", "interaction") if key in given]
     for key, values in [*(("compare", pair) for pair in pairs), *once]:
         if not (isinstance(values, list) and len(values) == 2):
-            raise UsageError(f"{where}: `{key}` takes two, as [{', '.join(EXAMPLES[key])}], not {values!r}")
+            raise UsageError(f"{where}: `{key}` takes two, as [{EXAMPLES[key]}], not {values!r}")
     return given | {"by": as_list(parts.get("by"))}
 
 
@@ -312,15 +302,3 @@ def _set(steps: dict[str, Any], search: dict[str, Any] | None, text: str) -> Non
         target["grid"] = {**grid, key: as_list(value)}
     else:
         target["options"] = {**options, key: value}
-
-
-def _check_order(steps: dict[str, Step], where: str) -> None:
-    """Raise UsageError for a step that comes before the one that it starts from."""
-    earlier: list[str] = []
-    for step in steps.values():
-        if step.after is not None and step.after not in earlier:
-            raise UsageError(
-                f"{where}: steps.{step.name}: `after: {step.after}` must name an earlier "
-                f"step{did_you_mean(step.after, earlier)}"
-            )
-        earlier.append(step.name)

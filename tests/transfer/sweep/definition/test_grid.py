@@ -74,13 +74,6 @@ def test_values_become_the_words_of_a_person(tmp_path: Path) -> None:
     assert "--decay-norm --no-local-bn --clip-grad None --global-area 0.5 1 --gate silu" in words
 
 
-def test_a_cell_has_the_same_name_in_another_sweep_and_another_one_for_other_options(tmp_path: Path) -> None:
-    names = [job.name for job in jobs_of(tmp_path, SWEEP)]
-    assert names == [job.name for job in jobs_of(tmp_path, changed("about", "another"))]
-    other = [job.name for job in jobs_of(tmp_path, changed("steps.pretrain.options", {"epochs": 2}))]
-    assert not {*names} & {*other}, "a pretraining with other options leads to other cells after it too"
-
-
 def test_an_axis_of_several_options_varies_them_together(tmp_path: Path) -> None:
     grid = {"attention, qk_norm": [["softmax", False], ["softmax", True], ["relu", True]], "stem": ["patchify", "conv"]}
     jobs = [job for job in jobs_of(tmp_path, changed("steps.pretrain.grid", grid)) if job.step.name == "pretrain"]
