@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,6 +162,7 @@ def _announce(
     Raises:
         UsageError: jobs cannot run. Where they will run on GPUs, that is known only in a dry run, or by the jobs.
     """
+    from backbones.runtime.threads import usable_cores
     from transfer.launch.local import visible_gpus
     from transfer.sweep.cost_estimate import Prediction, command, has_ended, measured_speed, plan
 
@@ -173,7 +175,10 @@ def _announce(
     gpus = len(visible_gpus()) if options.launcher == "local" else 1
     speed, source = (options.speed, "--speed") if options.speed else measured_speed()
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
-    print_safe(prediction.text(speed, source, max(1, gpus), times), file=stream, flush=True)
+    # a job imports what this process has imported by now; on a cluster all start at once
+    slots = options.workers or (gpus or usable_cores() if options.launcher == "local" else len(waiting))
+    text = prediction.text(speed, source, max(1, gpus), time.process_time() / slots, times)
+    print_safe(text, file=stream, flush=True)
     for job in jobs if options.dry_run else ():
         print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")
     if options.dry_run or not gpus:

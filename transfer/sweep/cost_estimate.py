@@ -95,23 +95,26 @@ class Prediction:
             count = sum(map(len, self.failed.values()))
             raise UsageError("\n".join([f"sweep {sweep}: {count} jobs cannot run:", *lines]))
 
-    def text(self, speed: float | None, source: str, devices: int = 1, times: Mapping[str, int] | None = None) -> str:
+    def text(self, speed: float | None, source: str, devices: int, start: float, times: Mapping[str, int]) -> str:
         """Return the expected time of all jobs.
 
         Args:
             speed: TFLOP/s that a device sustains; None if that is not known.
             source: where the speed is from, or how to get it.
             devices: the number of devices that compute at once.
+            start: the seconds that starting one job adds to the time of all.
             times: how often a job counts, by its name, if not once.
         """
         if speed is None:
             return f"expected time: unknown; {source}"
-        total = sum(operations * (times or {}).get(name, 1) for name, operations in self.operations.items())
+        seconds = [
+            times.get(name, 1) * (operations / (speed * 1e12 * devices) + start)
+            for name, operations in self.operations.items()
+        ]
         more = f"; unknown for {shortened(self.uncounted)}, without `counts`" if self.uncounted else ""
-        time = duration(total / (speed * 1e12 * devices))
         return (
-            f"expected time: at least {time} at {speed:.3g} TFLOP/s ({source}){more}\n"
-            "  This counts backbones, but not heads, data loading and start-up."
+            f"expected time: at least {duration(sum(seconds))} at {speed:.3g} TFLOP/s ({source}){more}\n"
+            "  This counts the start of each process and the backbones, not heads and data loading."
         )
 
 
@@ -147,4 +150,4 @@ def measured_speed() -> tuple[float | None, str]:
     name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if measured := recall_speed(name):
         return measured.tflops, f"`transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
-    return None, "`python -m transfer.doctor speed` measures this machine once; or use --speed TFLOPS"
+    return None, "run `python -m transfer.doctor speed --backbone deit_s16` once, or use --speed TFLOPS"

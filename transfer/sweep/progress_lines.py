@@ -56,7 +56,7 @@ def progress_of(name: str, seconds: float, out: Path) -> str:
     loss = "loss not finite" if step["loss"] is None else f"loss {step['loss']:.4g}"
     epoch, epochs = step["epoch"], read_yaml(runs / run / OPTIONS).get("epochs") or 0
     begin, now = ((runs / run / file).stat().st_mtime for file in (OPTIONS, HISTORY))
-    left = f", {duration((now - begin) * (epochs - epoch) / epoch)} left" if 0 < epoch <= epochs else ""
+    left = f", {duration((now - begin) * (epochs - epoch) / epoch)} left" if 0 < epoch < epochs else ""
     return f"epoch {epoch:.1f} of {epochs:g}, {loss}{left}"
 
 

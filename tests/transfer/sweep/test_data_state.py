@@ -1,4 +1,4 @@
-"""The state of a dataset's files, by which a sweep knows whether the command of a finished cell must run again."""
+"""The state of a dataset's files, by which a sweep knows whether the command of a finished job must run again."""
 
 import os
 from pathlib import Path

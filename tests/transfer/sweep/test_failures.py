@@ -8,7 +8,7 @@ from transfer.sweep.failures import failure_reason
 
 
 def test_an_earlier_attempt_is_not_blamed(tmp_path: Path) -> None:
-    log = tmp_path / "cell.log"
+    log = tmp_path / "job.log"
     log.write_text("error: the disk is full\n")
     start = log.stat().st_size
     with log.open("a") as file:
@@ -28,5 +28,5 @@ def test_an_earlier_attempt_is_not_blamed(tmp_path: Path) -> None:
     ],
 )
 def test_other_ends(tmp_path: Path, status: int, text: str, told: str) -> None:
-    (tmp_path / "cell.log").write_text(text)
-    assert told in failure_reason(status, tmp_path / "cell.log")
+    (tmp_path / "job.log").write_text(text)
+    assert told in failure_reason(status, tmp_path / "job.log")

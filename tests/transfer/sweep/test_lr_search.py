@@ -1,4 +1,4 @@
-"""A search as cells of a sweep."""
+"""A search as jobs of a sweep."""
 
 from pathlib import Path
 from typing import Any

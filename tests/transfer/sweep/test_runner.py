@@ -51,7 +51,7 @@ class Ended:
 
 @dataclass
 class InThisProcess:
-    """Runs the commands of cells one by one in here: importing torch for each would take a minute."""
+    """Runs the commands of jobs one by one in this process: importing torch for each would take a minute."""
 
     slots: int | None = 1
     words: list[tuple[str, ...]] = field(default_factory=list)
@@ -90,7 +90,7 @@ def swept(out: Path, jobs: list[SweepJob]) -> tuple[Sweeper, InThisProcess]:
     return sweeper, launcher
 
 
-def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
+def test_jobs_run_once_and_are_blocked_after_a_failed_training_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = PRETRAIN | {"grid": {"lr": [1e-3, 1e6]}, "options": {**QUICK, "epochs": 1}}
@@ -111,14 +111,12 @@ def test_cells_run_once_and_what_is_after_a_breakdown_is_blocked(
     assert classified.weights_id == pretrained.export
 
     again, nothing = swept(out, jobs)
-    assert nothing.words == [], "finished cells are reused without a process"
+    assert nothing.words == [], "finished jobs are reused without a process"
     assert {name: progress.status for name, progress in again.jobs.items()} == statuses
     assert all(progress.reused for progress in again.jobs.values() if progress.record)
 
 
-def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_job_is_retried_once_and_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lacking = {"run": "reid", "backbone": "tiny", "dataset": "market1501", "options": {"weights": "random"}}
     wrong = PRETRAIN | {"options": {**QUICK, "optimizer": "adamm"}}
     steps = {"reid": lacking, "wrong": wrong, "pretrain": PRETRAIN, "classify": CLASSIFY}
@@ -136,7 +134,7 @@ def test_a_failed_cell_is_tried_again_once_and_stops_no_other(
 
 @dataclass
 class Refusing(InThisProcess):
-    """Takes no cell of the task classify, as a cluster that has no such partition."""
+    """Rejects jobs of the task classify, as a cluster without such a partition."""
 
     def start(self, works: Sequence[ProcessSpec]) -> list[Ended]:
         if any("classify" in work.arguments for work in works):
@@ -146,7 +144,7 @@ class Refusing(InThisProcess):
 
 @pytest.mark.parametrize("slots", [1, None])
 @pytest.mark.nightly
-def test_a_refused_cell_fails_alone(tmp_path: Path, slots: int | None) -> None:
+def test_a_rejected_job_fails_alone(tmp_path: Path, slots: int | None) -> None:
     refused = CLASSIFY | {"resources": {"partition": "nosuch"}}
     steps = {"pretrain": PRETRAIN, "classify": refused, "knn": CLASSIFY | {"run": "knn"}}
     sweeper = Sweeper(tmp_path / "out", Refusing(slots=slots))
@@ -167,8 +165,8 @@ class Stem(nn.Sequential):
 """
 
 
-def test_a_file_edited_after_the_sweep_began_stops_its_cells(tmp_path: Path) -> None:
-    """A cell's name has the file's hash: what it ran would stand under the name of other code."""
+def test_a_file_edited_after_the_sweep_began_stops_its_jobs(tmp_path: Path) -> None:
+    """A job's name has the file's hash, so results of changed code would get the wrong name."""
     stem = tmp_path / "my_stem.py"
     stem.write_text(STEM.replace("BIAS", "True"))
     step = PRETRAIN | {"options": {**PRETRAIN["options"], "stem": f"{stem}:Stem"}}  # type: ignore[dict-item]
@@ -198,7 +196,7 @@ def test_a_second_driver_of_the_same_sweep_is_turned_away(tmp_path: Path) -> Non
         os.waitpid(child, 0)
 
 
-def test_cells_get_their_share_of_the_cores_whatever_the_workers_are(
+def test_jobs_get_their_share_of_the_cores_whatever_the_workers_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that takes all GPUs runs alone."""
@@ -226,7 +224,7 @@ def test_cells_get_their_share_of_the_cores_whatever_the_workers_are(
 
 @pytest.mark.nightly
 def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(tmp_path: Path) -> None:
-    """kill -9 of the sweep: both of its workers save their states and end; the same sweep goes on from there."""
+    """kill -9 of the sweep: both of its workers save checkpoints and end; rerunning the sweep resumes."""
     long = {**QUICK, "epochs": 2000, "checkpoint_seconds": 1}
     steps = {"pretrain": PRETRAIN | {"options": long, "seeds": [0, 1]}}
     (tmp_path / "mine.yaml").write_text(write_yaml({"steps": steps}))
@@ -249,6 +247,6 @@ def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(
 
 
 def resumptions(out: Path) -> list[str]:
-    """What the cells of a sweep say about the states from which they go on."""
+    """The lines on resumption in the logs of a sweep's jobs."""
     lines = [line for log in out.glob("jobs/*.log") for line in log.read_text().splitlines()]
     return [line for line in lines if "resuming after step" in line]

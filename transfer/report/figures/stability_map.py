@@ -107,7 +107,7 @@ def _panel(
         gid = f"cell-{number}-{column}-{row}"
         _cell(axes, (column, row), gid, cell, scales, inches)
         score = _value(cell["score"])
-        told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {cell_text(cell['outcomes'])}"
+        told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {cell_text(cell['statuses'])}"
         told += "" if score is None else f", {cell['metric']} {score:.2f}"
         runs = cell.get("run") or ()
         yield Mark(gid, told, runs[0] if runs else "")

@@ -21,7 +21,7 @@ def value(job: SweepJob, flag: str) -> str:
     return words[words.index(flag) + 1]
 
 
-def test_a_later_step_takes_weights_parts_and_seed_of_the_cell_before(tmp_path: Path) -> None:
+def test_a_later_step_takes_weights_parts_and_seed_of_the_job_before(tmp_path: Path) -> None:
     content = changed("steps.pretrain.seeds", [3, 4])
     first, second, third, fourth = jobs_of(tmp_path, content)
     assert [job.step.name for job in (first, second, third, fourth)] == ["pretrain", "pretrain", "reid", "reid"]
@@ -46,7 +46,7 @@ def test_seeds_and_axes_multiply(tmp_path: Path) -> None:
     }
 
 
-def test_rows_share_the_cells_they_have_in_common(tmp_path: Path) -> None:
+def test_rows_share_the_jobs_they_have_in_common(tmp_path: Path) -> None:
     content = changed("steps.pretrain.grid", {})
     content["rows"] = [
         {"label": "a", "pretrain": {"stem": "conv"}, "reid": {"epochs": 3}},
@@ -58,7 +58,7 @@ def test_rows_share_the_cells_they_have_in_common(tmp_path: Path) -> None:
     assert jobs[1].parent == jobs[2].parent == jobs[0]
 
 
-def test_a_printed_rate_becomes_one_cell_for_each_reading(tmp_path: Path) -> None:
+def test_a_reported_rate_becomes_one_job_for_each_reading(tmp_path: Path) -> None:
     content = changed("steps.pretrain.grid", {})
     content["rows"] = [{"pretrain": {"lr": {"printed": 1e-3, "used": [2e-3, 1e-3]}}}]
     assert [value(job, "--lr") for job in jobs_of(tmp_path, content)] == ["0.002", "0.001"]
