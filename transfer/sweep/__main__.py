@@ -38,8 +38,8 @@ Run a sweep of a paper, a file or a cluster:
   python -m transfer.sweep scaled_relu_table4 --tier smoke
   python -m transfer.sweep mine.yaml --launcher slurm --dry-run
 
-Rerun a command to resume it. Exit status: 0 every job has a result, 3 a training run failed (recorded),
-1 a job failed, 2 wrong arguments, 143 stopped by a signal."""
+Rerun a command to resume it. Exit status: 0 every job has a result, 1 a job failed,
+2 wrong arguments, 3 a training run failed (recorded), 143 stopped by a signal."""
 
 
 @dataclass(kw_only=True)
