@@ -22,10 +22,10 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for pattern in patterns:
         if not fnmatch.filter(trained, pattern):
-            parts = dict.fromkeys(re.sub(r"\.\d+\..*|\.[^.]*$", ".*", name) for name in trained)
+            parts = dict.fromkeys(re.sub(r"\.\d+\..*|\.(weight|bias)$", ".*", name) for name in trained)
             raise UsageError(
-                f"--trainable {pattern!r} matches no trainable parameter{did_you_mean(pattern, trained)}; use patterns "
-                f"such as these, which are all components: {' '.join(parts)}"
+                f"--trainable {pattern!r} matches no trainable parameter{did_you_mean(pattern, parts)}; use patterns of "
+                f"its components: {' '.join(parts)}"
             )
     for name, parameter in trained.items():
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))

@@ -63,8 +63,8 @@ class FitOptions:
     cooldown_epochs: Annotated[float, TRAINING, Span()]
     """Last epochs, which keep the cosine's final values. These are the rate and the weight decay."""
     milestones: Annotated[tuple[float, ...] | None, TRAINING, Span()]
-    """Epochs after which the learning rate is multiplied by 0.1, instead of a cosine (left empty: constant rate). They
-    may be fractional. None is the cosine."""
+    """Epochs at which lr is multiplied by 0.1 (empty: constant). They may be fractional. With None the learning rate
+    follows a cosine."""
     clip_grad: Annotated[float | None, TRAINING]
     """Largest norm of the gradient; None does not clip."""
     clip_grad_per_param: Annotated[bool, Needs(clip_grad=True)]

@@ -111,7 +111,10 @@ def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
         (tmp_path / str(detector)).mkdir()
         scores, _ = TASK.execute(resolve("tiny"), data, replace(options, detector=detector), here)
         assert ("mask_AP" in scores) == found
-        assert here.notes == [f"tiny: 1 of 6 objects have no mask: {effect}"]
+        unused = "1 of 4 training images have no objects and are not trained on"
+        assert here.notes == [f"tiny: 1 of 6 objects have no mask: {effect}", unused]
+        batches = divmod(3, options.batch_size)
+        assert here.details["epoch"] == {"steps": batches[0], "images": 3, "left_out": batches[1]}
 
 
 @pytest.mark.parametrize(
@@ -160,4 +163,4 @@ def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(
     assert here.outcome.status == "nonfinite"
     assert name in here.outcome.reason
     assert validated == [{}]
-    assert here.notes == [f"epoch 1 has no scores: {name}"]
+    assert here.notes[1:] == [f"epoch 1 has no scores: {name}"]

@@ -1,15 +1,21 @@
-"""Trainings of fewer epochs than their recipe's: what does not fit is scaled and told, or refused where it was set."""
+"""Defaults that depend on epochs, sizes, weights and data: fitted and reported, or rejected where the user set them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from backbones.backbone import create
+from backbones.checkpoints.exports import export
 from backbones.engine.schedule import Schedule
 from backbones.errors import UsageError
 from backbones.pretrain.method import load_facts as method_facts
+from backbones.settings import CONFIGS, read_yaml
 from tasks.task import load_facts
-from transfer.cli.command import Command, pretraining_recipe, read_command, task_recipe
+from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
 from transfer.cli.options import PretrainRunOptions
 from transfer.cli.recipe_method import method_of
 from transfer.pretrain import main as pretrain
@@ -20,8 +26,10 @@ STEPS = 40
 
 def read(name: str, *words: str) -> Command:
     argv = ["--backbone", "tiny", *words]
-    if name in ("reid", "finetune", "detect", "linear"):
-        return read_command(task_recipe(name), load_facts(name).options, argv)
+    if name in task_names():
+        command = read_command(task_recipe(name), load_facts(name).options, argv)
+        command.fit_backbone(command.resolved(from_scratch=False), load_facts(name))
+        return command
     recipe = pretraining_recipe(name)
     return read_command(recipe, method_facts(method_of(recipe)).options, argv, PretrainRunOptions)
 
@@ -54,6 +62,7 @@ def test_a_short_training_of_any_recipe_reaches_its_rate(name: str, epochs: int)
         ("reid", "--smoke --epochs 2", {"warmup_epochs": 0.7}, "recipe has 20: warmup_epochs 7 -> 0.7"),
         ("finetune", "--epochs 6", {"warmup_epochs": 0.1}, "schedule epoch -> step"),  # its clock starts an epoch late
         ("detect", "--epochs 12", {"milestones": (10.67, 11.56), "warmup_epochs": 0.1365}, "96.3] -> [10.67, 11.56]"),
+        ("detect", "--epochs 200", {"milestones": (177.8, 192.6), "warmup_epochs": 0.1365}, "-> [177.8, 192.6]"),
         ("detect", "--config detect_1x --epochs 6", {"milestones": (4, 5.5)}, "12: milestones [8, 11] -> [4.0, 5.5]"),
         ("volo", "--epochs 25", {"warmup_epochs": 1.613, "cooldown_epochs": 0.8065}, "cooldown_epochs 10 -> 0.8065"),
         ("dino", "--epochs 1", {"warmup_epochs": 0.1, "freeze_last_layer": 0}, "freeze_last_layer 1 -> 0"),
@@ -69,6 +78,7 @@ def test_what_does_not_fit_is_scaled_and_told(name: str, words: str, expected: d
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
+        ("fewshot", "--size 32 --resize 30", "--resize 30: below the --size 32 of the centre crop"),
         ("reid", "--epochs 3 --warmup-epochs 5", "--warmup-epochs 5: the full rate is never reached in --epochs 3"),
         ("finetune", "--epochs 6 --warmup-epochs 5", "--warmup-epochs 5 with --schedule-offset -1"),
         ("volo", "--epochs 12 --cooldown-epochs 12", "--cooldown-epochs 12: the full rate"),
@@ -84,6 +94,68 @@ def test_what_the_user_set_is_refused_with_the_flag(
     Path("wrong.yaml").write_text("warmup_epochs: x\nepochs: y\n")
     with pytest.raises(UsageError, match=said):
         read(name, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "expected", "told"),
+    [
+        ("fewshot", "--size 32", {"size": 32, "resize": 36}, "resize 256 -> 36"),
+        ("fewshot", "--smoke --size 48", {"size": 48, "resize": 48}, "resize 32 -> 48"),
+        ("fewshot", "--size 32 --resize 256", {"resize": 256}, "keeps 1.6% of a square image; the recipe's proportion"),
+        ("fewshot", "--backbone cifar_ti4 --weights random", {"size": 32, "resize": 36}, "--resize 36"),
+        ("fewshot", "--backbone cifar_ti4 --weights random --size 224", {"size": 224, "resize": 256}, ""),
+        ("fewshot", "--backbone dino_s16", {"size": 224, "resize": 256}, ""),
+        ("knn", "--weights EXPORT", {"size": 48, "resize": None}, "--size 48, where the recipe has --size 224: image"),
+        ("tokens", "--weights EXPORT --smoke", {"size": 64}, ""),
+        ("finetune", "--weights x.pth --weights-size 64 64", {"size": 64}, "image size of the weights"),
+        ("classify", "--backbone vit_base_patch16_384", {"size": 384, "resize": None}, "image size of the weights"),
+        ("linear", "", {"n_last_blocks": 2}, "--n-last-blocks 2, where the recipe has --n-last-blocks 4"),
+        ("detect", "", {"relative": True, "window": 14}, ""),
+        ("detect", "--backbone vit_tiny_patch16_224", {"relative": False, "window": 14}, "--no-relative, where"),
+        ("detect", "--backbone resnet18", {"relative": False, "window": 0}, "resnet18 is not a plain ViT"),
+    ],
+)
+def test_defaults_that_fit_the_backbone(
+    name: str, words: str, expected: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    export(create("tiny", img_size=48, weights="random"), tmp_path / "e")
+    command = read(name, *words.replace("EXPORT", str(tmp_path / "e")).split())
+    assert {key: getattr(command.options, key) for key in expected} == expected
+    assert told in " ".join(command.fitted)
+    assert bool(told) == bool(command.fitted)
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "expected"),
+    [
+        ("knn", "", {"k": 20, "other_k": (10,)}),
+        ("linear", "--epochs 1", {"batch_size": 8}),
+        ("finetune", "--epochs 1", {"batch_size": 8}),
+        ("fewshot", "", {"shots": (1, 5, 10)}),  # 10 is the primary score; every class has 6
+        ("tokens", "", {"images": 20}),
+        ("linear", "--epochs 1 --batch-size 60", {"batch_size": 60}),
+    ],
+)
+def test_defaults_that_fit_60_images(
+    task: str, words: str, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for split, count in (("train", 6), ("val", 2)):
+        for index in range(10 * count):
+            (folder := tmp_path / "small" / split / str(index % 10)).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.random.default_rng([count, index]).integers(0, 256, (32, 32, 3), np.uint8)).save(
+                folder / f"{index}.png"
+            )
+    assert (
+        main([task, "--backbone", "tiny", "--dataset", "small", "--size", "32", "--workers", "0", *words.split()]) == 0
+    )
+    (record,) = [json.loads(file.read_bytes()) for file in Path("runs").glob("*/record.json")]
+    assert {key: record["options"][key] for key in expected} == json.loads(json.dumps(expected))
+    recipe = read_yaml(CONFIGS / "tasks" / f"{task}.yaml")
+    changed = [key for key in expected if recipe[key] != record["options"][key] and key.replace("_", "-") not in words]
+    assert len([note for note in record["notes"] if "where the recipe has" in note and "small: " in note]) == len(
+        changed
+    )
 
 
 def test_files_of_the_user_count_as_flags_and_a_recipe_on_a_shipped_one_is_shorter(tmp_path: Path) -> None:

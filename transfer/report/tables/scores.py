@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from backbones.pretrain.options import narrow_crop
 from transfer.records.grouping import dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -36,7 +37,7 @@ def each_run(runs: RunSet) -> Table:
                 **run_ids([record]),
             }
         )
-    notes = unjudged_note(runs.records) + few_image_notes([[record] for record in runs.records])
+    notes = unjudged_note(runs.records) + image_notes([[record] for record in runs.records])
     return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
 
 
@@ -57,27 +58,25 @@ def standard_error(record: Record, name: str) -> float | None:
     return details.get("standard_error") if isinstance(details, dict) else None
 
 
-def few_image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
-    """Return a note for each dataset and number of shots that some of its classes cannot give.
+def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
+    """Return a note for each dataset with fewer images in some classes than shots, or a narrow crop of its images.
 
     Args:
         records_of_rows: the runs behind each row of the table.
     """
-    rows: dict[tuple[str, str, int], list[int]] = {}
+    rows: dict[tuple[str, str], list[int]] = {}
     for row, records in enumerate(records_of_rows):
         for record in records:
-            support = record.details.get("support")
+            support, dataset = record.details.get("support"), record.dataset.get("name")
             fewer = support.get("classes_with_fewer") if isinstance(support, dict) else None
-            for shots, classes in fewer.items() if isinstance(fewer, dict) else ():
-                if classes:
-                    places = rows.setdefault((str(record.dataset.get("name")), str(shots), int(classes)), [])
-                    places += [row] if row not in places else []
-    return [
-        Note(
-            f"{classes} class{'es have' if classes > 1 else ' has'} fewer than {shots} training images, and the probe "
-            "takes all of them",
-            f"accuracy_{shots}shot on {dataset}",
-            tuple(places),
-        )
-        for (dataset, shots, classes), places in rows.items()
-    ]
+            texts = {
+                f"accuracy_{shots}shot on {dataset}": f"{classes} class{'es have' if classes > 1 else ' has'} fewer "
+                f"than {shots} training images, and the probe takes all of them"
+                for shots, classes in (fewer.items() if isinstance(fewer, dict) else ())
+                if classes
+            }
+            texts[f"{record.task} on {dataset}"] = narrow_crop(*map(record.options.get, ("size", "resize")))
+            for note in texts.items():
+                places = rows.setdefault(note, [])
+                places += [row] if row not in places else []
+    return [Note(text, about, tuple(places)) for (about, text), places in rows.items() if text]

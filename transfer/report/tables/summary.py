@@ -18,7 +18,7 @@ from transfer.report.tables.columns import (
     unjudged_note,
     without_unused,
 )
-from transfer.report.tables.scores import few_image_notes, standard_error
+from transfer.report.tables.scores import image_notes, standard_error
 from transfer.report.tables.table import Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -39,7 +39,7 @@ def summary(runs: RunSet) -> Table:
     rates = any(len(variant.units) > 1 for variant in variants) and any(variant.absent for variant in variants)
     rows = [_row(runs, group, variant, scores, rates) for group, variant in zip(groups, variants, strict=True)]
     notes = _unit_notes(groups, variants, rates) + unjudged_note(records)
-    notes += few_image_notes([group.records for group in groups])
+    notes += image_notes([group.records for group in groups])
     return without_unused(Table.from_rows(rows, score_columns(records), notes))
 
 
