@@ -22,10 +22,9 @@ from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.fewshot import FewshotFacts, FewshotOptions
 from tasks.probes import LeastSquares, Logistic, Neighbours
-from tasks.probing.draws import spread
 from tasks.probing.feature_store import FLAG
 from tasks.probing.features import Extractor, Features
-from tasks.probing.fewshot_probe import Fit, FrozenFeatures, probe_all
+from tasks.probing.fewshot_probe import Fit, FrozenFeatures, probe_all, spread
 from tasks.probing.support_sets import SupportSets
 from tasks.task import Outcomes, Scores
 

@@ -1,5 +1,6 @@
 """Fits the probes of all support sets and scores them. Shapes: S support images needed, M test images, F channels."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -97,6 +98,16 @@ def probe_all(
     }
     chosen = {name: [results[draw][shots].strength for draw in draws] for shots, name in names.items()}
     return correct, chosen, sum(probed.unconverged for draw in draws for probed in results[draw].values())
+
+
+def spread(accuracies: Sequence[float]) -> dict[str, Any]:
+    """Return mean and spread of the accuracies of several draws, on the same test images, as plain values for a record.
+
+    The variance is unbiased; it and the standard error of the mean are None for a single draw.
+    """
+    n, variance = len(accuracies), None if len(accuracies) < 2 else float(np.var(accuracies, ddof=1))
+    error = None if variance is None else math.sqrt(variance / n)
+    return {"draws": [*accuracies], "mean": float(np.mean(accuracies)), "standard_error": error, "variance": variance}
 
 
 def _probe(

@@ -9,7 +9,6 @@ from backbones.backbone import create
 from backbones.errors import UserError
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
-from tasks.probing.draws import spread
 from tasks.task import load_task
 from tests.oracles.probes import ridge
 from tests.support import context
@@ -58,7 +57,10 @@ def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
         assert outcomes[f"correct_{shots}shot"].mean(0) == pytest.approx(accuracies)
         assert scores[f"accuracy_{shots}shot"] == pytest.approx(np.mean(accuracies))
         details = here.details[f"accuracy_{shots}shot"]
-        assert details == spread(accuracies) | {"strengths": [1024.0, 1024.0]}
+        assert details["strengths"] == [1024.0, 1024.0]
+        assert details["draws"] == list(accuracies)
+        error = abs(accuracies[0] - accuracies[1]) / 2  # of the mean of two
+        assert (details["standard_error"], details["variance"]) == pytest.approx((error, 2 * error**2))
 
 
 def test_a_strength_is_chosen_without_the_test_images(tmp_path) -> None:
