@@ -5,9 +5,9 @@
 
 import contextlib
 import difflib
-import io
 import re
 from collections.abc import Collection, Iterable, Iterator
+from contextvars import ContextVar
 from typing import TextIO
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -101,22 +101,73 @@ class Stopped(BaseException):
     exit_status = 143
 
 
+_kept: ContextVar[list[UserError] | None] = ContextVar("_kept", default=None)
+
+
+def reject(text: str) -> None:
+    """Raise UsageError; within `errors_together`, keep it instead, so that the checks that follow also run."""
+    with kept():
+        raise UsageError(text)
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Keep a UserError that is raised inside until the `errors_together` around it ends; without one it is raised."""
+    try:
+        yield
+    except UserError as error:
+        errors = _kept.get()
+        if errors is None:
+            raise
+        errors.append(error)
+
+
+def has_kept() -> bool:
+    """Return whether an error is kept, so that slow checks can be left to the next attempt."""
+    return bool(_kept.get())
+
+
+@contextlib.contextmanager
+def errors_in(errors: list[UserError]) -> Iterator[None]:
+    """Keep in a list what `reject` and `kept` meet inside."""
+    token = _kept.set(errors)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+@contextlib.contextmanager
+def errors_together(*, join: bool = False) -> Iterator[None]:
+    """Raise all errors that were kept inside as one error, each text once.
+
+    It is a UsageError if one of them is, a MissingInput if all are, and a UserError otherwise.
+
+    Args:
+        join: leave the errors to the `errors_together` around this one, if there is one.
+    """
+    if join and _kept.get() is not None:
+        yield
+        return
+    errors: list[UserError] = []
+    try:
+        with errors_in(errors), kept():
+            yield
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        if not errors:  # otherwise a value that is rejected already caused it
+            raise
+    if len(texts := list(dict.fromkeys(map(str, errors)))) == 1:
+        raise errors[0]
+    if texts:
+        missing = MissingInput if all(isinstance(error, MissingInput) for error in errors) else UserError
+        kind = UsageError if any(isinstance(error, UsageError) for error in errors) else missing
+        raise kind("\n".join(texts)) from errors[0]
+
+
 @contextlib.contextmanager
 def errors_naming(place: str) -> Iterator[None]:
-    """Raise UsageError that begins with `place` for a wrong argument, also where tyro would print it and leave."""
-    text = io.StringIO()
+    """Raise the UsageError that is raised inside with `place` in front of each of its lines."""
     try:
-        with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
-            yield
+        yield
     except UsageError as error:
-        raise UsageError(f"{place}: {error}") from None
-    except SystemExit:
-        raise UsageError(f"{place}: {_reason_in(text.getvalue())}") from None
-
-
-def _reason_in(box: str) -> str:
-    """Return the reason in what tyro prints about a wrong argument: the text in its frame, without the help below."""
-    lines = [line.strip(" │╭╮╰╯─-") for line in box.splitlines()]
-    texts = [line for line in lines if line]
-    ends = [place for place, line in enumerate(texts) if line.startswith(("Argument helptext", "For full helptext"))]
-    return " ".join(texts[1 : ends[0]] if ends else texts)
+        raise UsageError("\n".join(f"{place}: {line}" for line in str(error).split("\n"))) from None

@@ -1,20 +1,23 @@
 """YAML files and option dataclasses. The only file that imports yaml and tyro; it imports no torch."""
 
+import contextlib
 import copy
 import dataclasses
 import functools
+import io
 import math
 import re
+import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 import yaml
 from tyro.conf import Positional as Positional
 
-from backbones.errors import UsageError, UserError, errors_naming
+from backbones.errors import UsageError, UserError, did_you_mean, errors_naming, errors_together, reject
 from backbones.runtime.files import with_home
 
 T = TypeVar("T")
@@ -146,49 +149,130 @@ def parse(schema: type[T], arguments: list[str], *, prog: str, default: T | None
     """Read flags into `schema`, a dataclass; what `arguments` leave open comes from `default`.
 
     Args:
-        layer: the YAML file the words stand for. An error then names it; without it the words are the user's own, and
-            tyro prints its help or its error (with the nearest flags) and leaves.
+        layer: the YAML file the words stand for, which errors then name; without it the words are the user's own.
 
     Raises:
-        UsageError: a wrong key, type or value in `layer`, or a flag of several values that is given twice.
-        SystemExit: 0 after `--help`, 2 after a wrong flag of the user's own.
+        UsageError: a wrong flag, type or value, or a flag of several values that is given twice; all that is wrong.
     """
     if layer is None:
-        _check_repeated(schema, arguments)
-        return _read(schema, arguments, prog, default)
-    with errors_naming(layer):
+        with errors_together(join=True):
+            return _read(schema, _with_known_flags(schema, arguments), prog, default)
+    with errors_naming(layer), errors_together():
         # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
         return _read(schema, arguments, prog, default, (tyro.conf.FlagConversionOff,))
 
 
-def _check_repeated(schema: type[Any], arguments: list[str]) -> None:
-    """Raise UsageError for a list given twice: the parser would drop the values of the first without a word."""
-    given = [argument.partition("=")[0].replace("_", "-") for argument in arguments]
-    for name in sorted(_flags_of_lists(schema)):
-        if given.count(name) > 1:
-            raise UsageError(f"{name} is given {given.count(name)} times; write all its values after one {name}")
+def _with_known_flags(schema: type[Any], arguments: list[str]) -> list[str]:
+    """Return the arguments without unknown flags, which are rejected, as is a list given twice: the parser would drop
+    the values of the first without a word.
+    """
+    kinds = _kinds_of_flags(schema)
+    given = [word.partition("=")[0].replace("_", "-") for word in arguments if re.match("--.", word)]
+    for name in dict.fromkeys(given):
+        if not {name, name.replace("--no-", "--", 1)} & {*kinds}:
+            reject(f"unknown option {name}{did_you_mean(name, kinds)}")
+            arguments = _without(name, arguments)
+        elif given.count(name) > 1 and _is_list(kinds.get(name)):
+            reject(f"{name} is given {given.count(name)} times; write all its values after one {name}")
+    return arguments
 
 
-def _flags_of_lists(schema: type[Any]) -> set[str]:
-    found = set()
+def _without(flag: str, arguments: list[str]) -> list[str]:
+    """Return the arguments without a flag and its values."""
+    kept, dropped = list[str](), False
+    for word in arguments:
+        if word.startswith("--"):
+            dropped = word.partition("=")[0].replace("_", "-") == flag
+        kept += [] if dropped else [word]
+    return kept
+
+
+def _is_list(hint: Any) -> bool:
+    return any(typing.get_origin(part) in (tuple, list) for part in (hint, *typing.get_args(hint)))
+
+
+def _kinds_of_flags(schema: type[Any]) -> dict[str, Any]:
+    """Return the type of the value of each flag."""
+    kinds: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(schema).items():
         if dataclasses.is_dataclass(hint):
-            found |= _flags_of_lists(typing.cast(type[Any], hint))
-        elif any(typing.get_origin(part) in (tuple, list) for part in (hint, *typing.get_args(hint))):
-            found.add(f"--{name.strip('_').replace('_', '-')}")
-    return found
+            kinds |= _kinds_of_flags(typing.cast(type[Any], hint))
+        else:
+            kinds[f"--{name.strip('_').replace('_', '-')}"] = hint
+    return kinds
 
 
 def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
-    if default is None:
-        options = tyro.cli(schema, args=arguments, prog=prog, config=config)
-    else:
-        options = tyro.cli(schema, args=arguments, prog=prog, default=default, config=config)
+    text, given = io.StringIO(), {} if default is None else {"default": default}
+    try:
+        with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
+            options = tyro.cli(schema, args=arguments, prog=prog, config=config, **given)
+    except SystemExit:
+        flag, reason = _reason_in(text.getvalue(), _kinds_of_flags(schema))
+        reject(reason)
+        if (others := _without(flag, arguments)) == arguments:
+            raise UsageError(reason) from None
+        return _read(schema, others, prog, default, config)  # for what else is wrong
     for name, value in plain(options).items():
         numbers = value if isinstance(value, list) else [value]
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
-            raise UsageError(f"--{name.replace('_', '-')} {value}: must be finite")
+            reject(f"--{name.replace('_', '-')} {value}: must be finite")
     return options
+
+
+def _reason_in(box: str, kinds: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the flag that tyro prints about in a frame, if there is one, and in one line what is wrong with it."""
+    lines = [line.strip(" │|╭╮╰╯─+") for line in box.splitlines()]
+    texts = [line for line in lines if line.strip("-")]
+    ends = [place for place, line in enumerate(texts) if line.startswith(("Argument helptext", "For full helptext"))]
+    reason = " ".join(texts[1 : ends[0]] if ends else texts)
+    if match := re.match(r"Error parsing (--\S+): ", reason):
+        values = re.search(r"\['.*?'\]|'[^']*'$", reason)
+        got = " ".join(re.findall(r"'([^']*)'", values.group())) if values else ""
+        return match[1], f"{match[1]} must be {value_name(kinds[match[1]])}, got {got!r}"
+    if match := re.match(r"invalid choice '(.*)' for argument '(--\S+)'. Expected one of \((.*)\)", reason):
+        choices = sorted({*re.findall(r"'([^']*)'", match[3])} - {"None"})
+        known = f"must be one of {', '.join(choices)}"
+        return match[2], f"{match[2]} {known}, got {match[1]!r}{did_you_mean(match[1], choices)}"
+    if match := re.match(r"Missing value for argument '(--\S+)'", reason):
+        return match[1], f"{match[1]} needs a value: {value_name(kinds[match[1]])}"
+    if match := re.match(r"Missing from .*?: (\S+)", reason):
+        return "", f"{match[1] if match[1][0] == '-' else 'an argument'} is missing; --help shows what is required"
+    return "", reason.replace("Unrecognized options:", "unexpected argument:")
+
+
+def value_name(kind: Any) -> str:
+    """Return how help writes the value of an option: {a,b}, INT, FLOAT, PATH, TEXT, CHOICE, INT ...; empty for bool."""
+    kinds = list(_plain_types(kind))
+    choices = choices_of(kind)
+    if bool in kinds:
+        return ""
+    if choices and len(text := "{" + ",".join(choices) + "}") <= 20:
+        return text
+    names = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT", Ellipsis: "..."}
+    return " ".join(dict.fromkeys(names.get(item, "CHOICE") for item in kinds if item is not type(None)))
+
+
+def choices_of(kind: Any) -> list[str]:
+    """Return the words of the `Literal`s in the type of an option."""
+    literals = [item for item in _plain_types(kind) if typing.get_origin(item) is Literal]
+    return [str(choice) for literal in literals for choice in typing.get_args(literal)]
+
+
+def _plain_types(kind: Any) -> Iterator[Any]:
+    """Yield the plain types and `Literal`s within a union, tuple or annotation."""
+    origin = typing.get_origin(kind)
+    inner = typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType, tuple, Annotated):
+        for part in inner[:1] if origin is Annotated else inner:
+            yield from _plain_types(part)
+    else:
+        yield kind
+
+
+def is_positional(hint: Any) -> bool:
+    """Return whether a field, by its hint with annotations, is an argument without a flag."""
+    return Positional in getattr(hint, "__metadata__", ())
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> str:

@@ -71,6 +71,7 @@ LIGHT = (
     "transfer.run",
     "transfer.pretrain",
     "transfer.cli.early_checks",
+    "transfer.evaluation.preflight",
     "transfer.evaluation.execute",
     "transfer.evaluation.pretraining_run",
     "transfer.report.render.run_table",
@@ -175,7 +176,7 @@ def test_only_settings_reads_yaml_and_flags() -> None:
 
 def test_what_is_printed_shows_control_characters() -> None:
     """But for pages and scripts of the suite's own text, and the colors of a report on a terminal."""
-    plain = {"transfer.cli.option_layers"}
+    plain = {"transfer.cli.help"}
     printing = {
         name
         for name, path in MODULES.items()

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UsageError, UserError, did_you_mean, print_safe
-from backbones.settings import Positional, parse
-from transfer.cli.command import exit_on_user_error
+from backbones.settings import Positional
+from transfer.cli.entry import exit_on_user_error
+from transfer.cli.help import read_options
 
 if TYPE_CHECKING:
     from tasks.probing.feature_store import Entry
@@ -43,7 +44,7 @@ def _main(argv: list[str]) -> int:
     verb = argv[0]
     if verb not in VERBS:
         raise UsageError(f"unknown word {verb!r}{did_you_mean(verb, VERBS)}\n{USAGE}")
-    options = parse(FeaturesOptions, argv[1:], prog=f"python -m transfer.features {verb}")
+    options = read_options(FeaturesOptions, argv[1:], f"python -m transfer.features {verb}")
     chosen = _chosen(options)
     return _free(chosen, options) if verb == "free" else _list(chosen)
 

@@ -34,3 +34,10 @@ class Cost:
             "data_wait_share": share,
             **{name: None if math.isnan(value) else value for name, value in self.extraction.items()},
         }
+
+
+def duration(seconds: float) -> str:
+    """Return a duration: "40 s", "12 min", "3.5 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

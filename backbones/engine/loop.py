@@ -10,6 +10,7 @@ import torch
 from backbones.data.loading.loader import StreamPosition
 from backbones.engine.checkpoint import SCHEMA, VERSION, History, load_state, save_state
 from backbones.engine.context import Context
+from backbones.engine.cost import duration
 from backbones.engine.learner import Batch, Learner
 from backbones.engine.options import FitOptions
 from backbones.engine.outcome import Outcome, OutcomeMonitor
@@ -18,6 +19,8 @@ from backbones.errors import Stopped
 from backbones.runtime.device import device_name
 
 Validate = Callable[[int], dict[str, Any]]
+SLOW_STEPS, TIMED_STEPS = 2, 8
+"""Steps at the start that allocate and fill the loader, and those after them that predict the time of all."""
 
 
 class Loader(Protocol):
@@ -153,6 +156,7 @@ class _Run:
             for place, batch in bar:
                 verdict, stop = self.step(place, batch)
                 clock = self._charge(clock)
+                self._say_length(bar, place)
                 if not verdict:
                     clock = self.validate(validate, clock)
                 bar.set_postfix_str(
@@ -172,6 +176,16 @@ class _Run:
             verdict = replace(self.monitor.final(self.progress.step), status="nonfinite", reason=reason)
         self.outcome = verdict or self.monitor.final(self.progress.step)
         self.save()
+
+    def _say_length(self, bar: Any, place: StreamPosition) -> None:
+        """Say after a few steps how many there are and how long they will take; an epoch may differ from the first."""
+        bar.total = place.length * self.options.epochs
+        timed = self.progress.step - bar.initial - SLOW_STEPS
+        if timed == 0:
+            self.timed_from = time.monotonic()
+        if timed == TIMED_STEPS:
+            left = (bar.total - self.progress.step) * (time.monotonic() - self.timed_from) / timed
+            self.context.say(f"training: {bar.total:,} steps, {place.length:,} per epoch; about {duration(left)} left")
 
     def validate(self, validate: Validate | None, clock: float) -> float:
         """Write the scores of an epoch that has just ended to the history, and charge their time to evaluation."""

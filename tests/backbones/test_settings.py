@@ -57,7 +57,7 @@ def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str,
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("epochs: 1e20", "Error parsing --epochs: invalid literal for int() with base 10: '1e+20'"),
+        ("epochs: 1e20", "--epochs must be INT, got '1e+20'"),
         ("dataset: [null]", "dataset: a list holds an empty value (null)"),
     ],
 )

@@ -103,13 +103,13 @@ def _execute(
 ) -> RunSet:
     from backbones.errors import Stopped
     from transfer.evaluation.cross_set import evaluate_across
-    from transfer.evaluation.execute import checked_spec
+    from transfer.evaluation.execute import checked_inputs
 
     if command.launch.launcher != "local":
         raise UsageError(f"launcher={command.launch.launcher!r}: Python runs here; the command line submits jobs")
-    checked_spec(command, task, say=progress)
+    inputs = checked_inputs(command, task, say=progress)
     try:
-        evaluation = evaluate_across(command, task, check_run, progress=progress)
+        evaluation = evaluate_across(command, task, inputs, check_run, progress=progress)
     except Stopped:
         raise KeyboardInterrupt("stopped by a signal; the state is saved, and the same call goes on from it") from None
     runs = runs_of(evaluation.records, command.run.out)

@@ -1,24 +1,16 @@
 """Turns argv into checked options: names first, then YAML layers, then flags. Imports no torch."""
 
-import os
-import sys
-import traceback
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.data.spec import dataset_names
-from backbones.errors import UsageError, did_you_mean, print_safe, unknown
+from backbones.errors import UsageError, did_you_mean, errors_together, reject, unknown
 from backbones.pretrain.options import narrow_crop
-from backbones.runtime.files import with_home
-from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.needs import conditions, idle_options, with_value
 from backbones.settings import CONFIGS, config_names, plain, read_yaml
 from backbones.user_code import is_in_file, locate
 from transfer.cli.fitted_defaults import fitted_layers, fitted_options
-from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
 from transfer.cli.option_layers import combined_options
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
@@ -46,6 +38,7 @@ class Command:
         flags: the names of the options that the command line sets, in their order.
         given: the names of the options that the user set: in flags, in YAML files, or by `--smoke` the size.
         fitted: a line for each default that is not the recipe's, with its reason.
+        recipe: the recipe, where the command was read from one.
     """
 
     task: str
@@ -57,6 +50,7 @@ class Command:
     flags: tuple[str, ...] = ()
     given: frozenset[str] = frozenset()
     fitted: tuple[str, ...] = ()
+    recipe: "Recipe | None" = None
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
         """Raise UsageError for a flag that does not act beside the other values, unless it turns something off; see
@@ -76,7 +70,23 @@ class Command:
             if name in idle and values.get(name):
                 option = idle[name].option
                 flag = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{flag} has no effect {with_value(option, values[option])}")
+                reject(f"{flag} has no effect {with_value(option, values[option])}")
+
+    @property
+    def submitted(self) -> bool:
+        """Whether the command is submitted as a job instead of running here."""
+        return self.launch.launcher == "slurm" and not self.run.dry_run
+
+    def differences(self) -> list[str]:
+        """Return a line for each option that differs from the recipe, or from its default where the recipe has none."""
+        assert self.recipe is not None
+        usual = plain(RunOptions()) | plain(BackboneOptions()) | self.recipe.values()
+        given = plain(self.run) | plain(self.backbone) | plain(self.options)
+        return [
+            f"  {name}: {_shown(value)} (recipe: {_shown(usual.get(name))})"
+            for name, value in given.items()
+            if name not in ("backbone", "config", "dry_run", *self.recipe_backbone) and value != usual.get(name)
+        ]
 
     def resolved(self, from_scratch: bool, **more: Any) -> "BackboneSpec":
         """Return the backbone of the command. Raises the errors of `backbones.spec.resolve`."""
@@ -147,6 +157,10 @@ class Recipe:
         """Return the sizes of `--smoke`, as `values` does."""
         shipped = self.base is not None and self.smoke.parent == CONFIGS / "smoke"
         return _of_options(read_yaml(self.smoke), known if shipped else None)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
 def _of_options(
@@ -230,8 +244,15 @@ def read_command(
 
     Raises:
         UsageError: a layer has a wrong key or value (the layer is named), or there is no backbone or no dataset.
-        SystemExit: after `--help`, or a wrong flag; tyro has printed the reason.
+        SystemExit: after `--help`.
     """
+    with errors_together(join=True):
+        return _read_command(recipe, options, argv, run, called)
+
+
+def _read_command(
+    recipe: Recipe, options: type[Any], argv: list[str], run: type[RunOptions], called: str | None
+) -> Command:
     user_layers = config_files(argv)
     groups = {"run": run, "backbone": BackboneOptions, "options": options, "launch": LaunchOptions}
     known = {item.name for group in groups.values() for item in fields(group)}
@@ -249,12 +270,12 @@ def read_command(
     recipe_backbone = _take_recipe_fields(parsed.backbone, given)
     given |= {"size"} if parsed.run.smoke else set()
     groups_read = (parsed.run, parsed.backbone, parsed.options, parsed.launch)
-    command = Command(recipe.name, *groups_read, recipe_backbone, flags, frozenset(given), lines)
+    command = Command(recipe.name, *groups_read, recipe_backbone, flags, frozenset(given), lines, recipe)
     command.check_flags()
     if not command.run.backbone:
-        raise UsageError("--backbone is missing; `python -m transfer.run --list` shows the shipped ones")
+        raise UsageError("--backbone is missing; `python -m transfer --list backbones` shows the shipped ones")
     if not command.run.dataset:
-        raise UsageError(f"--dataset is missing (shipped: {', '.join(dataset_names())})")
+        reject("--dataset is missing; `python -m transfer --list datasets` shows the shipped ones")
     return command
 
 
@@ -273,40 +294,3 @@ def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dic
             taken[name] = getattr(backbone, name)
             setattr(backbone, name, None)
     return taken
-
-
-def exit_on_user_error(main: Callable[[list[str]], int], argv: list[str], *, usage: str = "") -> int:
-    """Run the body of a command; any error becomes one line on stderr and an exit status.
-
-    Args:
-        main: the body, which returns the exit status.
-        argv: its arguments; `--debug` among them shows the traceback of an error, too.
-        usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
-    """
-    debug, argv = "--debug" in argv, [with_home(word) for word in argv if word != "--debug"]
-    try:
-        interrupts_are_errors()
-        if usage and (not argv or argv[0] in ("-h", "--help")):
-            print_safe(usage)
-            return 0 if argv else 2
-        status = main(argv)
-        sys.stdout.flush()  # here a full disk can still be told in one line
-        return status
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-    except BrokenPipeError:
-        # The reader of the output has closed it, as `head` does.
-        sys.stderr.close()
-        return 0
-    except KeyboardInterrupt:
-        print_safe("stopped by Ctrl-C", file=sys.stderr)
-        return INTERRUPTED
-    except Exception as error:
-        if debug:
-            print_safe(traceback.format_exc(), file=sys.stderr)
-        if isinstance(error, OSError):
-            with suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter would try again, and complain
-        reported = in_one_line(error)
-        print_safe(f"error: {reported}", file=sys.stderr)
-        return reported.exit_status

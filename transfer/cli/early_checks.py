@@ -1,40 +1,42 @@
-"""Checks the names on a command line before its task is imported, and torch with it. Imports no torch."""
+"""Checks the names on a command line and prints what it is about to do, before anything heavy is imported."""
 
-from dataclasses import fields
+import sys
 
 from backbones.data.spec import resolve_dataset
-from backbones.errors import UsageError, did_you_mean
-from backbones.settings import CONFIGS
+from backbones.errors import kept, print_safe, shortened
+from backbones.runtime.ranks import ranks_from_environment
 from backbones.spec import check_name
 from transfer.cli.command import Recipe
-from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.yaml_layers import flag_values
 
 
-def check_names_in(argv: list[str], recipe: Recipe, run: type[RunOptions] = RunOptions) -> None:
-    """Check the names of datasets, of the backbone and of options in flags.
-
-    Args:
-        argv: the arguments after the name of the task or recipe.
-        recipe: the recipe of the task or method. A shipped one has a value for every option.
-        run: the dataclass of the options that all commands of this kind share.
+def check_names_in(argv: list[str]) -> None:
+    """Check the names of datasets and of the backbone in flags.
 
     Raises:
         UsageError: a name is unknown; the message has the nearest names.
     """
     for name in flag_values(argv, "--dataset"):
-        resolve_dataset(name)
+        with kept():
+            resolve_dataset(name)
     for name in flag_values(argv, "--backbone")[:1]:
-        check_name(name)
-    if recipe.path.is_relative_to(CONFIGS) and not {"-h", "--help"} & {*argv}:
-        shared = {item.name for group in (run, BackboneOptions, LaunchOptions) for item in fields(group)}
-        _check_options(argv, {*shared, *recipe.values()}, recipe.program)
+        with kept():
+            check_name(name)
 
 
-def _check_options(argv: list[str], known: set[str], program: str) -> None:
-    flags = [argument.partition("=")[0] for argument in argv if argument.startswith("--") and argument != "--"]
-    for flag in flags:
-        name = flag.removeprefix("--").replace("-", "_")
-        if not {name, name.removeprefix("no_")} & known:
-            near = did_you_mean(flag, [f"--{option.replace('_', '-')}" for option in sorted(known)])
-            raise UsageError(f"unknown option {flag}{near} (`{program} --help` lists them)")
+def announce(program: str, argv: list[str], recipe: Recipe) -> None:
+    """Print on stderr what a command is about to do, before anything is imported that takes time.
+
+    Args:
+        program: the words of the command, as "run linear".
+        argv: the arguments after them.
+        recipe: has the dataset where no argument names one.
+    """
+    if {"-h", "--help", "--help-all", "--dry-run"} & {*argv} or not ranks_from_environment().first:
+        return
+    values = {name: flag_values(argv, f"--{name}") for name in ("backbone", "dataset", "config")}
+    if not values["dataset"] and not values["config"]:
+        smoke = recipe.smoke_values() if "--smoke" in argv and recipe.smoke.is_file() else {}
+        values["dataset"] = smoke.get("dataset") or recipe.values().get("dataset") or []
+    said = ", ".join(f"{name} {shortened(words, 3)}" for name, words in values.items() if words)
+    print_safe(f"{program}: {said or 'checking its options'}", file=sys.stderr, flush=True)

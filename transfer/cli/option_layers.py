@@ -2,11 +2,13 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError, errors_naming
+from backbones.errors import UserError, errors_in, errors_naming, kept, reject
 from backbones.settings import as_flags, copy_to_schema, flat_schema, parse, without_checks
+from transfer.cli.help import print_help
 from transfer.cli.yaml_layers import check_keys, with_full_paths
 
 Groups = Mapping[str, type[Any]]
@@ -36,21 +38,21 @@ def combined_options(
 
     Raises:
         UsageError: a layer has a wrong key or value; the layer is named.
-        SystemExit: after `--help`, or a wrong flag.
+        SystemExit: after `--help`.
     """
-    schema = flat_schema(**groups)
+    schema = _unchecked(groups)
     combined, contradictions = _combined_layers(task, program, groups, layers)
-    if {"-h", "--help"} & {*argv}:
-        from transfer.cli.help import help_page
+    print_help(program, groups, combined, argv)
+    options = parse(schema, argv, prog=program, default=copy_to_schema(combined, schema), layer=called)
+    options = copy_to_schema(options, flat_schema(**groups))
+    for text in _contradictions(options):
+        where = contradictions.get(text, called)
+        reject(f"{where}: {text}" if where else text)
+    return options
 
-        print(help_page(program, groups, copy_to_schema(combined, schema)))
-        raise SystemExit(0)
-    try:
-        return parse(schema, argv, prog=program, default=copy_to_schema(combined, schema), layer=called)
-    except UsageError as error:
-        if str(error) not in contradictions:
-            raise
-        raise UsageError(f"{contradictions[str(error)]}: {error}") from None
+
+def _unchecked(groups: Groups) -> type[Any]:
+    return flat_schema(**{name: without_checks(group) for name, group in groups.items()})
 
 
 def _combined_layers(
@@ -63,28 +65,25 @@ def _combined_layers(
     contents = [(layer, with_full_paths(layer, values)) for layer, values in layers]
     key = repr((task, program, [(name, id(group)) for name, group in groups.items()], contents))
     if key not in _known:
-        schema, checked = (
-            flat_schema(**{name: without_checks(group) for name, group in groups.items()}),
-            flat_schema(**groups),
-        )
+        schema, checked = _unchecked(groups), flat_schema(**groups)
         combined, contradictions = None, dict[str, Path]()
         for layer, content in contents:
             with errors_naming(str(layer)):
                 flags = as_flags(content)
             check_keys(layer, content, groups.values())
             combined = parse(schema, flags, prog=program, default=combined, layer=str(layer))
-            wrong = _contradiction(copy_to_schema(combined, checked))
-            contradictions = {wrong: contradictions.get(wrong, layer)} if wrong else {}
+            texts = _contradictions(copy_to_schema(combined, checked))
+            contradictions = {text: contradictions.get(text, layer) for text in texts}
         _known[key] = combined, contradictions, [*groups.values()]  # kept, for another class may get a lost one's id
     return copy.deepcopy(_known[key][:2])
 
 
-def _contradiction(options: Any) -> str:
-    """Return the error message if values contradict each other; else an empty text."""
-    try:
+def _contradictions(options: Any) -> list[str]:
+    """Return an error message for each contradiction between values."""
+    errors: list[UserError] = []
+    with errors_in(errors):
         for group in vars(options).values():
             if hasattr(group, "__post_init__"):
-                group.__post_init__()
-    except UsageError as error:
-        return str(error)
-    return ""
+                with kept(), suppress(ArithmeticError, LookupError, TypeError, ValueError):
+                    group.__post_init__()
+    return [str(error) for error in errors]

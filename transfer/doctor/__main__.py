@@ -1,22 +1,20 @@
-"""`python -m transfer.doctor [data]` prints versions, what this machine can do, which datasets are here, and fixes.
+"""`python -m transfer.doctor [COMMAND]` checks software, machine, datasets and weights, and prints fixes.
 
-Its other commands have modules of their own: `backbone NAME` checks a backbone, `speed --backbone NAME` measures how
-fast it trains here, and `clean RUNS` removes what killed runs left.
+Its commands `backbone`, `speed` and `clean` have modules of their own.
 """
 
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from backbones.data.loading.read_image import allow_pixels
-from backbones.errors import UsageError, UserError, did_you_mean, print_safe
-from backbones.settings import Positional, parse
-from transfer.cli.command import exit_on_user_error
+from backbones.errors import UserError, print_safe, unknown
+from transfer.cli.entry import exit_on_user_error
+from transfer.cli.help import read_options
 from transfer.doctor.check_result import CheckResult
+from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, DoctorOptions, SpeedOptions
 from transfer.evaluation.software import PACKAGES, package_version
 
 EXTRAS = {
@@ -29,39 +27,43 @@ EXTRAS = {
 RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdetection", "mmdet"))
 
 
-@dataclass(kw_only=True)
-class DoctorOptions:
-    """Check everything. `python -m transfer.doctor data` checks only the datasets, but thoroughly;
-    `backbone NAME|FILE:Class` checks a backbone, `speed --backbone NAME` measures how fast it trains on this machine,
-    `clean RUNS` removes what killed runs left."""
+USAGE = """usage: python -m transfer.doctor [--data FOLDER]                check software, machine, datasets and weights
+       python -m transfer.doctor data [NAME ...] [options]      read datasets completely, or download them
+       python -m transfer.doctor backbone NAME [options]        check a backbone or a part, such as your own stem
+       python -m transfer.doctor speed --backbone NAME [options]    measure how fast this machine trains
+       python -m transfer.doctor clean [RUNS ...] [options]     remove leftovers of killed runs
 
-    data: Path | None = None
-    """The folder with the datasets; by default $TRANSFER_DATA."""
-
-
-@dataclass(kw_only=True)
-class DataOptions(DoctorOptions):
-    """Check datasets, or fetch them."""
-
-    names: Positional[tuple[str, ...]] = ()
-    """The datasets to check: names in configs/datasets or YAML files; by default all shipped ones."""
-    fetch: tuple[str, ...] = ()
-    """Datasets to download from their publishers into the data folder, if their licence permits it."""
-    max_pixels: int | None = None
-    """Most pixels of an image, as for a run."""
+`python -m transfer.doctor COMMAND --help` lists its options. Exit status: 0; 1 a check failed; 2 wrong arguments."""
+COMMANDS = {"data": DataOptions, "backbone": BackboneCheckOptions, "speed": SpeedOptions, "clean": CleanOptions}
 
 
 def main(argv: list[str]) -> int:
     """Print the results; return 1 when something is broken, with `data` also when a set is incomplete, and with
     `backbone` when a check failed.
     """
-    return exit_on_user_error(COMMANDS.get("".join(argv[:1]), _main), argv)
+    return exit_on_user_error(_main, argv)
 
 
-def _data(argv: list[str]) -> int:
+def _main(argv: list[str]) -> int:
+    if {"-h", "--help"} & {*argv[:1]}:
+        print_safe(USAGE)
+        return 0
+    name = argv[0] if argv and not argv[0].startswith("-") else ""
+    if name and name not in COMMANDS:
+        raise unknown("command", name, COMMANDS, "; or options")
+    kind = COMMANDS.get(name, DoctorOptions)
+    options = read_options(kind, argv[bool(name) :], f"python -m transfer.doctor {name}".strip())
+    if isinstance(options, DataOptions):
+        return _data(options)
+    if isinstance(options, DoctorOptions):
+        return _check(options)
+    return int(importlib.import_module(f"transfer.doctor.{name}").main(options))
+
+
+def _data(options: DataOptions) -> int:
+    from backbones.data.loading.read_image import allow_pixels
     from transfer.doctor.datasets import check_datasets, fetch_all
 
-    options = parse(DataOptions, argv[1:], prog="python -m transfer.doctor data")
     allow_pixels(options.max_pixels)
     results = fetch_all(options.fetch, options.data) if options.fetch else check_datasets(options.names, options.data)
     states = set()
@@ -71,19 +73,7 @@ def _data(argv: list[str]) -> int:
     return int(bool(states & {"broken", "incomplete"}))
 
 
-def _of(name: str) -> Callable[[list[str]], int]:
-    """Return the command in the module of its name, which is imported when the command runs."""
-    return lambda argv: int(importlib.import_module(f"transfer.doctor.{name}").main(argv[1:]))
-
-
-COMMANDS = {"data": _data, "backbone": _of("backbone"), "speed": _of("speed"), "clean": _of("clean")}
-
-
-def _main(argv: list[str]) -> int:
-    if argv and not argv[0].startswith("-"):
-        known = ", ".join(COMMANDS)
-        raise UsageError(f"unknown argument {argv[0]!r}{did_you_mean(argv[0], COMMANDS)} ({known}, or flags)")
-    options = parse(DoctorOptions, argv, prog="python -m transfer.doctor")
+def _check(options: DoctorOptions) -> int:
     sections: dict[str, Callable[[], Iterator[CheckResult]]] = {
         "software": _software,
         "machine": _machine,

@@ -4,13 +4,12 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError, print_safe
 from backbones.runtime.files import lock, remove, scraps_in
-from backbones.settings import Positional, parse
+from transfer.doctor.options import CleanOptions
 from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, has_state, is_locked, store_in
 
 RUN = re.compile(r".+-[0-9a-f]{12}")
@@ -19,22 +18,8 @@ SETTLED_SECONDS = 3600.0
 """Age of a temporary file outside the folder of a run, where no lock tells whether somebody is writing it."""
 
 
-@dataclass(kw_only=True)
-class CleanOptions:
-    """Remove what killed runs left: temporary files, locks nobody holds, states of finished runs, and unfinished runs
-    that saved nothing. Runs that are under way, finished runs and weights stay."""
-
-    runs: Positional[tuple[Path, ...]] = (Path("runs"),)
-    """Folders of runs, or of sweeps."""
-    unfinished: bool = False
-    """Remove unfinished runs too that could go on from a saved state or have exported weights."""
-    dry_run: bool = False
-    """List, and remove nothing."""
-
-
-def main(argv: list[str]) -> int:
+def main(options: CleanOptions) -> int:
     """Print each path that is removed. Raises UserError for a folder that is not there."""
-    options = parse(CleanOptions, argv, prog="python -m transfer.doctor clean")
     for folder in options.runs:
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder of runs")

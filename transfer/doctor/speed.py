@@ -6,10 +6,10 @@ recipe. Nothing is recorded but the rate, by which sweeps predict their cost.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +19,13 @@ from backbones.data.spec import resolve_dataset
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
 from backbones.data.toy.jpegs import draw_jpegs
-from backbones.engine.options import check_ranges
 from backbones.errors import print_safe
 from backbones.pretrain.method import Method, load_method
 from backbones.runtime.threads import usable_cores
-from backbones.settings import parse
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 from transfer.cli.recipe_method import method_of
+from transfer.doctor.options import SpeedOptions
 from transfer.doctor.speed_memory import remember_speed
 from transfer.doctor.speed_rates import Rates, measure_rates
 from transfer.evaluation.environment import environment
@@ -38,44 +37,12 @@ CLASSES = 1000
 BATCH = {"cuda": 128, "cpu": 16}
 
 
-@dataclass(kw_only=True)
-class SpeedOptions:
-    """Measure how fast this machine trains a backbone, and what limits it."""
-
-    backbone: str
-    """The backbone: a shipped name, a name of timm, a YAML file, or `file.py:Class`."""
-    recipe: str = "deit"
-    """The recipe of pretraining: a shipped name, as deit or dino."""
-    dataset: str | None = None
-    """The dataset whose files are read; by default JPEG files of ImageNet's size are drawn."""
-    data: Path | None = None
-    """The folder with the datasets; by default $TRANSFER_DATA."""
-    batch_size: int | None = None
-    """Images in a step; by default 128 on a GPU and 16 on a CPU, or the recipe's if that is less."""
-    workers: int | None = None
-    """Loader processes; by default as many as a training takes."""
-    image_ops: Literal["pil", "fast"] | None = None
-    """Image operations of the whole step; by default the recipe's."""
-    compile: bool = False
-    """Compile the training step."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    seconds: float = 8.0
-    """Seconds of each of the measurements."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, 1e-3, None, "seconds")
-        check_ranges(self, 1, None, "batch_size")
-        check_ranges(self, 0, None, "workers")
-
-
-def main(argv: list[str]) -> int:
+def main(options: SpeedOptions) -> int:
     """Measure, print and remember.
 
     Raises:
         UsageError: an unknown name. UserError: a dataset is missing.
     """
-    options = parse(SpeedOptions, argv, prog="python -m transfer.doctor speed")
     command, method = _command(options)
     context = replace(make_context(command), progress=False, quiet=True)
     with _data(options, command) as data:
@@ -87,7 +54,8 @@ def main(argv: list[str]) -> int:
     )
     for title, rate in _table(rates):
         print_safe(f"  {title:26} {rate}")
-    images, epochs = _epoch_images(command), command.options.epochs
+    images = len(data.train) if options.dataset and data.train is not None else _counted_images(command)
+    epochs = command.options.epochs
     if images is not None:
         hours = images * epochs / rates.step / 3600
         print_safe(f"{epochs} epochs of {images:,} images at this rate: {hours:,.1f} hours on one such device")
@@ -124,7 +92,7 @@ def _source(options: SpeedOptions) -> str:
     return f"files of {options.dataset}" if options.dataset else f"drawn JPEG files of {SIDES[0]} x {SIDES[1]}"
 
 
-def _epoch_images(command: Command) -> int | None:
+def _counted_images(command: Command) -> int | None:
     counts = resolve_dataset(command.run.dataset[0]).counts or {}
     train = counts.get("train")
     return int(train["images"]) if isinstance(train, dict) and "images" in train else None

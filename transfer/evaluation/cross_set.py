@@ -12,21 +12,27 @@ from backbones.errors import UsageError, print_safe
 from tasks.task import Task
 from transfer.cli.command import Command
 from transfer.evaluation.evaluate import evaluate
-from transfer.evaluation.inputs import open_dataset
+from transfer.evaluation.inputs import ResolvedInputs, open_dataset
 from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.preflight import find_inputs
 from transfer.evaluation.results import Evaluation
 from transfer.records.record import Record
 
 
 def evaluate_across(
-    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
+    command: Command,
+    task: Task,
+    inputs: ResolvedInputs,
+    check_run: Callable[[PlannedRun], None] | None = None,
+    *,
+    progress: bool = True,
 ) -> Evaluation:
     """Evaluate a command, and then what each run trained on the datasets of `--test-dataset`, without training.
 
     Every score is that of `--epochs 0 --weights RUN` on the test set: the same run, found again either way.
 
     Args:
-        check_run, progress: as of `evaluate`.
+        inputs, check_run, progress: as of `evaluate`.
 
     Raises:
         UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing has run then.
@@ -34,11 +40,12 @@ def evaluate_across(
     names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
     if names:
         _check(command, task, names, partial(print_safe, file=sys.stderr) if progress else lambda text: None)
-    result = evaluate(command, task, check_run, progress=progress)
+    result = evaluate(command, task, inputs, check_run, progress=progress)
     for record in list(result.records) if names else []:
         if not record.training_failed:
             scoring = _scoring(command, record, names)
-            further = evaluate(scoring, task, progress=progress)
+            found = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
+            further = evaluate(scoring, task, found, progress=progress)
             result.records += further.records
             result.failures += further.failures
     return result

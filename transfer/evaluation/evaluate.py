@@ -7,18 +7,25 @@ from functools import partial
 from backbones.errors import print_safe
 from tasks.task import Task
 from transfer.cli.command import Command
+from transfer.evaluation.inputs import ResolvedInputs
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.results import Evaluation
 from transfer.evaluation.reuse import reuse
 
 
 def evaluate(
-    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None = None, *, progress: bool = True
+    command: Command,
+    task: Task,
+    inputs: ResolvedInputs,
+    check_run: Callable[[PlannedRun], None] | None = None,
+    *,
+    progress: bool = True,
 ) -> Evaluation:
     """Execute every run of a command that has no record yet; the others go on when one fails.
 
     Args:
         task: the task, or its facts.
+        inputs: what the command needs, found without its data.
         check_run: is called with every planned run before the first one starts, and may raise.
         progress: whether bars and lines about the runs go to stderr.
 
@@ -27,8 +34,7 @@ def evaluate(
         Stopped: a signal arrived; the state of the run is saved.
     """
     say = partial(print_safe, file=sys.stderr) if progress else lambda text: None
-    finished, inputs = reuse(command, task, check_run, say)
-    if finished:
+    if not command.run.dry_run and (finished := reuse(command, task, inputs, check_run, say)):
         return finished
     from transfer.evaluation.evaluator import evaluate_runs
 

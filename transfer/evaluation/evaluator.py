@@ -11,13 +11,14 @@ from pathlib import Path
 import torch
 
 from backbones.checkpoints.exports import EXPORT
+from backbones.data.spec import flat_counts
 from backbones.engine.checkpoint import PREVIOUS, STATE
 from backbones.engine.context import Context, auto_threads, auto_workers
 from backbones.engine.cost import Cost
 from backbones.engine.outcome import Outcome
 from backbones.errors import UsageError, UserError
 from backbones.runtime import dist
-from backbones.runtime.device import choose_device
+from backbones.runtime.device import choose_device, device_name
 from backbones.runtime.files import write_atomic
 from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.precision import choose_precisions
@@ -30,7 +31,7 @@ from transfer.cli.command import Command
 from transfer.evaluation.inputs import ResolvedInputs
 from transfer.evaluation.new_record import new_record
 from transfer.evaluation.planned_run import PlannedRun, planned_runs
-from transfer.evaluation.preflight import resolve_inputs
+from transfer.evaluation.preflight import check_inputs
 from transfer.evaluation.results import Evaluation, RunFailed
 from transfer.evaluation.reuse import finish, reuse_messages
 from transfer.evaluation.users_results import check_users_results
@@ -42,31 +43,41 @@ def evaluate_runs(
     command: Command,
     task: Task,
     check_run: Callable[[PlannedRun], None] | None,
-    found: ResolvedInputs | None,
+    inputs: ResolvedInputs,
     *,
     progress: bool,
 ) -> Evaluation:
     """Execute every run of a command that has no record yet; see `transfer.evaluation.evaluate.evaluate`.
 
     Args:
-        found: the inputs of the command, if they were found before.
+        inputs: of the command; its datasets are opened unless they are.
     """
     context, store = replace(make_context(command), progress=progress, quiet=not progress), Store(command.run.out)
     if context.ranks.token_ranks > 1 and not task.shares_tokens:
         raise UsageError(f"--sequence-parallel: {task.name} has no training that shares the tokens of an image")
     dist.start(context.ranks, context.device)
     try:
-        inputs = resolve_inputs(command, task, context, store, found)
+        check_inputs(command, task, context, inputs)
         result = Evaluation([], [], context.ranks.first)
         runs = planned_runs(command, task, inputs, (context.precision, context.eval_precision))
         if check_run:
             for planned in runs:
                 check_run(planned)
         for planned in runs:
+            if command.run.dry_run:
+                context.say(f"{planned.run_id}: {_state(planned, store)}")
+                continue
             _evaluate_run(planned, context, store, result)
         return result
     finally:
         dist.stop()
+
+
+def _state(planned: PlannedRun, store: Store) -> str:
+    """Return what a command would do for a run."""
+    if store.find(planned.run_id, planned.run_key):
+        return "has a record, which would be reused"
+    return "would resume" if has_state(store.folder(planned.run_id)) else "would start"
 
 
 def make_context(command: Command) -> Context:
@@ -149,7 +160,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         weights_id=planned.inputs.weights_id,
         head_digest=planned.run_key.content.get("head", ""),
     )
-    context.say(f"{planned.run_id}: starts")
+    context.say("\n  ".join([f"{planned.run_id}: starts", *_plan(planned, context)]))
     for line in (*getattr(planned.dataset, "notes", ()), *planned.command.fitted):  # a user's data need not have notes
         context.note(f"{planned.dataset.name}: {line}")
     try:
@@ -186,6 +197,24 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
         raise
     shared_record: Record = dist.broadcast_object(record)
     return shared_record
+
+
+def _plan(planned: PlannedRun, context: Context) -> list[str]:
+    """Return lines on what is about to run: where, on how much data, for how long, and where to."""
+    precision = (f"{context.precision}, evaluated in " if planned.trains else "") + context.eval_precision
+    processes = f"{context.ranks.world} processes, " * (context.ranks.world > 1)
+    counts: dict[str, list[str]] = {}
+    for name, number in flat_counts(planned.dataset.counts).items():
+        split, _, unit = name.partition(" ")
+        counts.setdefault(split, []).append(f"{number:,} {unit}".strip())
+    lines = [
+        f"{device_name(context.device)}: {processes}{precision}; {context.workers} image-loading processes",
+        f"{planned.dataset.name}: " + "; ".join(f"{split} {', '.join(parts)}" for split, parts in counts.items()),
+    ]
+    if planned.trains:
+        options = planned.command.options
+        lines.append(f"{options.epochs} epochs, {getattr(options, 'batch_size', '?')} images per step")
+    return [*lines, f"written to {context.folder}"]
 
 
 def _check_files(planned: PlannedRun, folder: Path) -> None:

@@ -3,62 +3,72 @@
 import sys
 from typing import TYPE_CHECKING
 
-from backbones.errors import print_safe
+from backbones.errors import errors_together, kept, print_safe
 from backbones.runtime.ranks import ranks_from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from backbones.spec import BackboneSpec
     from tasks.task import Task
     from transfer.cli.command import Command
+    from transfer.evaluation.inputs import ResolvedInputs
     from transfer.evaluation.planned_run import PlannedRun
     from transfer.records.store import Record
 
 
-def checked_spec(command: "Command", task: "Task", *, say: bool = True) -> "BackboneSpec":
-    """Return the backbone of a command whose words fit each other.
+def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "ResolvedInputs":
+    """Return what a command needs besides its data, after all checks that need neither torch nor the content of data.
+
+    A job checks weights and data where it runs, and a dry run after it has printed what it would do.
 
     Args:
         say: whether what the program chose goes to stderr.
 
     Raises:
-        UsageError: a flag has no effect, or the task cannot do what the words ask for.
+        UserError: flags without effect, options that the task or the backbone cannot have, or missing inputs; one error
+            names all of them.
     """
-    spec = command.resolved(task.from_scratch)
-    command.check_flags(spec)
-    command.fit_backbone(spec, task)
-    task.check_words(spec, command.options)
+    from transfer.evaluation.inputs import ResolvedInputs
+    from transfer.evaluation.preflight import find_inputs
+
+    with errors_together(join=True):
+        spec = command.resolved(task.from_scratch)
+        command.check_flags(spec)
+        command.fit_backbone(spec, task)
+        with kept():
+            task.check_words(spec, command.options)
+        inputs = ResolvedInputs(spec) if command.submitted or command.run.dry_run else find_inputs(command, task, spec)
     for line in command.choices(spec, task.from_scratch) if say and ranks_from_environment().first else ():
         print_safe(line, file=sys.stderr)
-    return spec
+    return inputs
 
 
 def execute(
-    command: "Command", task: "Task", check_run: "Callable[[PlannedRun], None] | None" = None
+    command: "Command",
+    task: "Task",
+    inputs: "ResolvedInputs",
+    check_run: "Callable[[PlannedRun], None] | None" = None,
 ) -> "tuple[int, list[Record]]":
-    """Execute a parsed command and print the table of its records, or with `--dry-run` its options.
+    """Execute a parsed command and print the table of its records, or with `--dry-run` how it differs from the recipe.
 
     Args:
-        check_run: see `transfer.evaluation.evaluator.evaluate`.
+        inputs: of `checked_inputs`.
+        check_run: see `transfer.evaluation.evaluate.evaluate`.
 
     Returns:
         The exit status, and the records, which only the first rank has.
     """
-    spec = checked_spec(command, task)
     if command.run.dry_run:
-        from backbones.settings import plain, write_yaml
+        from transfer.evaluation.preflight import find_inputs
 
-        groups = (command.run, command.backbone, command.options)
-        print_safe(write_yaml({key: value for group in groups for key, value in plain(group).items()}), end="")
-        print_safe("# the backbone\n" + write_yaml({"resolved": spec.as_dict()}), end="")
-        return 0, []
+        print_safe("\n".join(command.differences() or ["no option differs from the recipe"]))
+        inputs = find_inputs(command, task, inputs.spec)
     from backbones.errors import Stopped
     from transfer.evaluation.cross_set import evaluate_across
     from transfer.report.render.run_table import run_table
 
     try:
-        evaluation = evaluate_across(command, task, check_run)
+        evaluation = evaluate_across(command, task, inputs, check_run)
     except Stopped:
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:

@@ -8,14 +8,13 @@ from typing import Any
 from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.checkpoints.exports import export_folder, modified_files, pretraining_facts
 from backbones.data.loading.read_image import allow_pixels
-from backbones.data.spec import DatasetSpec, resolve_dataset
+from backbones.data.spec import DatasetSpec, candidate_folders, find_root, resolve_dataset
 from backbones.data.splits.manifest import named_files
-from backbones.errors import MissingInput, UsageError
+from backbones.errors import MissingInput, UsageError, errors_together, kept
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec, override
 from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.evaluation.problems import Problems
 
 
 @dataclass
@@ -52,10 +51,10 @@ class ResolvedInputs:
     messages: Messages = field(default_factory=Messages)
 
 
-def find_backbone(command: Command, task: Task, problems: Problems) -> ResolvedInputs:
-    """Resolve the backbone and find its weights; what is missing is added to `problems`. Raises UsageError."""
+def find_backbone(command: Command, task: Task) -> ResolvedInputs:
+    """Resolve the backbone and find its weights. Raises UserError; of missing weights it is `kept`."""
     inputs = ResolvedInputs(command.resolved(task.from_scratch))
-    with problems.collected():
+    with kept():
         inputs.spec, inputs.weights_id, inputs.origin = _weights(inputs.spec, command, inputs.messages)
         _note_changed_parts(inputs.spec, command, inputs.messages)
         if command.backbone.weights == "config" and not task.from_scratch:
@@ -63,18 +62,34 @@ def find_backbone(command: Command, task: Task, problems: Problems) -> ResolvedI
     return inputs
 
 
-def open_datasets(inputs: ResolvedInputs, command: Command, task: Task, problems: Problems) -> None:
-    """Open the datasets of a command into `inputs`; what is missing is added to `problems`."""
-    named_files.cache_clear()  # nothing is remembered from one command to the next
+def check_folders(command: Command) -> None:
+    """Check that there is a folder for each dataset of a command, without reading it. Raises UserError, `kept`."""
     for argument in command.run.dataset:
-        spec = resolve_dataset(argument)
-        if spec.recognised:
-            inputs.messages.note(f"{argument}: read as format {spec.format}")
-        with problems.collected():
-            dataset = open_dataset(spec, command, task)
-            if inputs.spec.in_chans != 3 and hasattr(dataset, "read_channels"):  # that of a user's task may have none
-                dataset.read_channels(inputs.spec.in_chans)
-            inputs.datasets.append((argument, dataset))
+        with kept():
+            spec = resolve_dataset(argument)
+            elsewhere = spec.format in ("hf", "torchreid") or {"hub", "generator"} & spec.options.keys()
+            named, under = candidate_folders(spec, command.run.data, itself=True)
+            if not elsewhere and not any(path.is_dir() for path in (*named, *under)):
+                find_root(spec, command.run.data)
+
+
+def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
+    """Open the datasets of a command into `inputs`, unless they are there. Raises UserError with all that is wrong."""
+    if inputs.datasets:
+        return
+    with errors_together(join=True):
+        named_files.cache_clear()  # nothing is remembered from one command to the next
+        opened = []
+        for argument in command.run.dataset:
+            with kept():
+                spec = resolve_dataset(argument)
+                dataset = open_dataset(spec, command, task)
+                if inputs.spec.in_chans != 3 and hasattr(dataset, "read_channels"):  # a user's task may have none
+                    dataset.read_channels(inputs.spec.in_chans)
+                if spec.recognised:
+                    inputs.messages.note(f"{argument}: read as format {spec.format}")
+                opened.append((argument, dataset))
+    inputs.datasets += opened
 
 
 def open_dataset(spec: DatasetSpec, command: Command, task: Task) -> Any:

@@ -7,9 +7,8 @@ from backbones.runtime.precision_names import precisions_without_torch
 from backbones.runtime.ranks import ranks_from_environment
 from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.evaluation.inputs import ResolvedInputs, find_backbone, open_datasets
+from transfer.evaluation.inputs import ResolvedInputs, open_datasets
 from transfer.evaluation.planned_run import PlannedRun, planned_runs
-from transfer.evaluation.problems import Problems
 from transfer.evaluation.results import Evaluation, RunFailed
 from transfer.evaluation.software import source_state
 from transfer.records.per_process import per_process
@@ -18,38 +17,40 @@ from transfer.records.store import RECORD, Record, Store
 
 
 def reuse(
-    command: Command, task: Task, check_run: Callable[[PlannedRun], None] | None, say: Callable[[str], None]
-) -> tuple[Evaluation | None, ResolvedInputs | None]:
+    command: Command,
+    task: Task,
+    inputs: ResolvedInputs,
+    check_run: Callable[[PlannedRun], None] | None,
+    say: Callable[[str], None],
+) -> Evaluation | None:
     """Return the finished records of all runs of a command, without torch where that can be.
 
     Nothing is said or raised unless all runs have records: the evaluator goes on with the inputs.
 
     Args:
         task: its facts suffice.
+        inputs: get the opened datasets.
         check_run: see `transfer.evaluation.evaluate.evaluate`.
         say: gets the lines for the user.
 
     Returns:
-        The evaluation, None if a run has no record; and the inputs, None if they were not all found.
+        The evaluation; None if a run has no record, or something is wrong that the evaluator will raise.
     """
     precisions = precisions_without_torch(command.options, command.run.device)
     has_records = any(command.run.out.glob(f"{task.name}-*/{RECORD}"))
     if precisions is None or not has_records or ranks_from_environment().world > 1:
-        return None, None
-    problems, store = Problems(), Store(command.run.out)
+        return None
+    store = Store(command.run.out)
     try:
-        inputs = find_backbone(command, task, problems)
-        open_datasets(inputs, command, task, problems)
-        if problems.errors:
-            return None, None
+        open_datasets(inputs, command, task)
         runs = planned_runs(command, task, inputs, precisions)
         records = [store.find(planned.run_id, planned.run_key) for planned in runs]
         if None in records:
-            return None, inputs
+            return None
         for planned in runs if check_run else ():
             check_run(planned)  # type: ignore[misc]
     except UserError:
-        return None, None  # the evaluator raises it, with all else that is wrong
+        return None  # the evaluator raises it, with all else that is wrong
     inputs.messages.deliver(say, say)
     result = Evaluation([record for record in records if record], [], first_rank=True)
     for planned, record in zip(runs, result.records, strict=True):
@@ -60,7 +61,7 @@ def reuse(
         except UserError as error:
             say(f"error: {planned.run_id}: {error}")
             result.failures.append(RunFailed(planned.run_id, error))
-    return result, inputs
+    return result
 
 
 def finish(planned: PlannedRun, record: Record, store: Store) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from backbones.errors import UserError, print_safe, visible_lines
 from backbones.runtime.files import check_writable, write_atomic
-from backbones.settings import parse
-from transfer.cli.command import exit_on_user_error
+from transfer.cli.entry import exit_on_user_error
+from transfer.cli.help import read_options
 from transfer.comparison.selection import has_value
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, has_record, merged, store_in
@@ -27,9 +27,10 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    options = parse(ReportOptions, argv, prog="python -m transfer.report")
+    options = read_options(ReportOptions, argv, "python -m transfer.report")
     if options.import_:
         return _import(options.import_, options.runs[0])
+    print_safe(f"report: reading {', '.join(map(str, options.runs))}", file=sys.stderr, flush=True)
     known = read_runs(options.runs)
     if options.card:
         return _card(options, known)

@@ -92,22 +92,19 @@ class SweepOptions:
 
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status."""
-    from transfer.cli.command import exit_on_user_error
+    from transfer.cli.entry import exit_on_user_error
 
-    return exit_on_user_error(_main, argv, usage=USAGE)
+    return exit_on_user_error(_main, argv, usage=USAGE, listed=("sweeps",))
 
 
 def _main(argv: list[str]) -> int:
-    from backbones.settings import parse
-    from transfer.sweep.definition.sweep_file import sweep_names
+    from transfer.cli.help import read_options
 
-    if argv[0] == "--list":
-        print_safe("sweeps:\n  " + "\n  ".join(sweep_names()))
-        return 0
-    name, arguments = ("", ["--help"]) if argv[0] == "--help-all" else (argv[0], argv[1:])
+    name, arguments = ("", argv) if argv[0] == "--help-all" else (argv[0], argv[1:])
     if name.startswith("-"):
         raise UsageError(f"the sweep comes first, before {name}\n{USAGE}")
-    options = parse(SweepOptions, arguments, prog="python -m transfer.sweep NAME")
+    options = read_options(SweepOptions, arguments, "python -m transfer.sweep NAME")
+    print_safe(f"sweep {name}{f', tier {options.tier}' if options.tier else ''}", file=sys.stderr, flush=True)
     return _sweep(_read(name, options), options, argv)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.data.spec import resolve_dataset
+from backbones.engine.cost import duration
 from backbones.errors import UsageError, UserError, first_line, shortened
 from transfer.doctor.speed_memory import recall_speed
 from transfer.launch.base import ProcessSpec, python_command
@@ -13,7 +14,6 @@ from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.definition.step import Mistakes
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.model_check import build_task_model, check_options, operations_at, recipe_of, side_of, views_of
-from transfer.sweep.progress_lines import duration
 
 
 def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search: int) -> str:

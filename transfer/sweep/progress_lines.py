@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from backbones.engine.cost import duration
 from backbones.errors import print_safe
 from backbones.settings import read_yaml
 from transfer.records import command_result
@@ -74,10 +75,3 @@ def _last_step(folder: Path) -> dict[str, Any] | None:
             if "loss" in step:
                 return step
     return None
-
-
-def duration(seconds: float) -> str:
-    """Return a duration: "40 s", "12 min", "3.5 h"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from backbones.engine.cost import duration
 from backbones.engine.outcome import SCORED
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, lock
@@ -16,7 +17,7 @@ from transfer.records.store import Record, has_state
 from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.earlier_results import EarlierResults, read_record
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
-from transfer.sweep.progress_lines import ProgressLines, duration
+from transfer.sweep.progress_lines import ProgressLines
 
 POLL_SECONDS = 0.2
 LOCK = Path("jobs") / "lock"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backbones.errors import UsageError, UserError, print_safe
-from backbones.settings import Positional, parse
+from backbones.settings import Positional
 from backbones.user_code import allow, is_in_file, locate
-from transfer.cli.command import exit_on_user_error
+from transfer.cli.entry import exit_on_user_error
+from transfer.cli.help import read_options
 from transfer.records.store import RECORD, Record, Run, Store, Unfinished, has_record, merged, store_in
 from transfer.verify.rejudge import rejudged
 from transfer.verify.verification import verify
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    options = parse(VerifyOptions, argv, prog="python -m transfer.verify")
+    options = read_options(VerifyOptions, argv, "python -m transfer.verify")
     for part in options.trust_code:
         if not is_in_file(part):
             raise UsageError(f"--trust-code {part}: name a file and what is in it, as my_metric.py:NAME")

@@ -11,7 +11,9 @@ from backbones.weights import find_weights
 from tasks.facts.reid import ReidOptions
 from tasks.task import load_task
 from transfer import features, pretrain, run
-from transfer.cli.command import Command, exit_on_user_error, read_command, task_recipe
+from transfer.__main__ import main as whole
+from transfer.cli.command import Command, read_command, task_recipe
+from transfer.cli.entry import exit_on_user_error
 from transfer.run import main
 
 
@@ -94,7 +96,7 @@ def test_a_wrong_layer_is_named(tmp_path: Path, text: str, named: str) -> None:
         (["reid", "--backbone", "tiny", "--stem", "3Conv+1Prj"], "Proj"),
         (["reid", "--backbone", "tiny", "--subset", "1"], "--subset"),
         (["reid", "--backbone", "tiny", "--workers", "100000"], "--workers 100000: must be between 0 and 1024"),
-        (["--backbone", "tiny"], "task comes first"),
+        (["--backbone", "tiny"], "the task must come first"),
         ([], "usage"),
     ],
 )
@@ -121,24 +123,68 @@ def test_the_home_folder_in_flags_and_files(
     (tmp_path / "w.pth").touch()
     (tmp_path / "more.yaml").write_text("feature_cache: ~/store\nout: ~/elsewhere\n")
     paths = ["--backbone=~/arch.yaml", "--dataset", "~/mine.yaml", "--data=~", "--config=~/more.yaml", "--out=~/runs"]
-    assert main(["knn", *paths, "--dry-run"]) == 0
+    assert main(["knn", *paths, "--dry-run"]) == 1, "the weights are empty"
     printed = capfd.readouterr().out
     for line in (
-        f"out: {tmp_path}/runs",
-        f"feature_cache: {tmp_path}/store",
-        f"data: {tmp_path}\n",
-        f"- {tmp_path}/mine.yaml",
+        f"  out: {tmp_path}/runs (recipe: runs)",
+        f"  feature_cache: {tmp_path}/store (recipe: features)",
+        f"  data: {tmp_path} (recipe: none)",
+        f"  dataset: {tmp_path}/mine.yaml (recipe: imagenet1k)",
     ):
         assert line in printed
     assert find_weights(resolve(str(tmp_path / "arch.yaml"))).path == tmp_path / "w.pth"
 
 
-def test_the_dry_run_prints_what_would_run_and_runs_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "runs"
-    assert main(["reid", "--backbone", "tiny", "--lr", "5e-2", "--dry-run", "--out", str(out)]) == 0
-    printed = capfd.readouterr().out
-    assert "lr: 0.05" in printed
-    assert not out.exists()
+def test_the_dry_run_checks_as_a_run_and_prints_what_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--temperature", "0.1"]
+    assert main([*words, "--dry-run"]) == 0
+    printed = capfd.readouterr()
+    assert "  temperature: 0.1 (recipe: 0.07)\n" in printed.out
+    assert "view" not in printed.out
+    assert re.search(r"^knn-toy_digits-tiny-[0-9a-f]{12}: would start$", printed.err, re.MULTILINE)
+    assert not Path("runs").exists()
+    assert main([*words, "--dry-run", "--weights", "nowhere/tiny", "--data", "nowhere", "--dataset", "cifar10"]) == 1
+    printed = capfd.readouterr()
+    assert "temperature: 0.1" in printed.out
+    assert "there are no weights at nowhere/tiny" in printed.err
+    assert "cifar10: the dataset was not found" in printed.err
+
+
+def test_all_that_is_wrong_with_a_command_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = "linear --backbone tiny --dataset cifar11 --lrr 1 --device gpu --seeds a --subset 1 --smoke --epochs x"
+    assert main([*words.split(), "--weights", "randm", "--metric", "mine.py:f", "--out", "/proc/x"]) == 2
+    first, *lines = capfd.readouterr().err.splitlines()
+    assert first == "run linear: backbone tiny, dataset cifar11"
+    for line in (
+        "unknown dataset 'cifar11'; did you mean 'cifar10'",
+        "unknown option --lrr; did you mean '--lr'",
+        "--device must be one of auto, cpu, cuda, got 'gpu'",
+        "--seeds must be INT ..., got 'a'",
+        "--epochs must be INT, got 'x'",
+        "--subset 1: must be at least 2",
+        "--out /proc/x: cannot be written",
+        "weights 'randm'",
+        "mine.py",
+    ):
+        assert sum(line in said for said in lines) == 1, line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--list", "ffns"], "mlp"), (["--list", "steps"], "demo: "), (["--version"], "torch 2."), (["-h"], "pretrain"),
+        (["--list", "stem"], "did you mean 'stems'"),
+    ],
+)  # fmt: skip
+def test_the_package_says_what_there_is(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert whole(words) == 2 * (words == ["--list", "stem"])
+    assert said in "".join(capfd.readouterr())
 
 
 def test_a_shipped_schedule_is_a_layer_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,40 +1,71 @@
-"""The help of every task and recipe: grouped, complete, one line an option."""
+"""The help of every command: the common options, or all; each line stands alone."""
 
 import re
+from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
 
 from backbones.pretrain.method import load_method
 from tasks.task import load_task
+from transfer import features, pretrain, run
 from transfer.cli.command import task_names
-from transfer.cli.help import COLUMNS, first_sentence, meanings
+from transfer.cli.help import COLUMNS, COMMON, first_sentence, meanings
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
-from transfer.pretrain import main as pretrain
-from transfer.run import main as run
+from transfer.doctor import __main__ as doctor
+from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, SpeedOptions
+from transfer.report import __main__ as report
+from transfer.sweep import __main__ as sweep
+from transfer.verify import __main__ as verify
 
-KINDS = {name: (RunOptions, load_task(name).options) for name in task_names()}
-KINDS |= {recipe: (PretrainRunOptions, load_method(method).options) for recipe, method in
-          {"deit": "supervised", "dino": "dino"}.items()}  # fmt: skip
+SHARED = (BackboneOptions, LaunchOptions)
+Main = Callable[[list[str]], int]
+PAGES: dict[str, tuple[Main, list[str], tuple[type, ...]]] = {
+    **{name: (run.main, [name], (RunOptions, load_task(name).options, *SHARED)) for name in task_names()},
+    "deit": (pretrain.main, ["deit"], (PretrainRunOptions, load_method("supervised").options, *SHARED)),
+    "dino": (pretrain.main, ["dino"], (PretrainRunOptions, load_method("dino").options, *SHARED)),
+    "report": (report.main, [], (report.ReportOptions,)),
+    "verify": (verify.main, [], (verify.VerifyOptions,)),
+    "sweep": (sweep.main, ["demo"], (sweep.SweepOptions,)),
+    "features": (features.main, ["list"], (features.FeaturesOptions,)),
+    "doctor data": (doctor.main, ["data"], (DataOptions,)),
+    "doctor backbone": (doctor.main, ["backbone"], (BackboneCheckOptions,)),
+    "doctor speed": (doctor.main, ["speed"], (SpeedOptions,)),
+    "doctor clean": (doctor.main, ["clean"], (CleanOptions,)),
+}
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_option_is_listed_once_and_fits(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    program = run if name in task_names() else pretrain
-    assert program([name, "--help"]) == 0
+def printed(main: Main, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == 0
     text = capsys.readouterr().out
-    shown = re.findall(r"^  --([a-z0-9-]+)", text, flags=re.MULTILINE)
-    options = [
-        option
-        for kind in (*KINDS[name], BackboneOptions, LaunchOptions)
-        for option in (item.name for item in fields(kind))
-    ]
-    assert sorted(shown) == sorted(option.replace("_", "-") for option in options)
-    assert len(re.findall(r"^[A-Z].*:$", text, flags=re.MULTILINE)) >= 5
     assert [line for line in text.splitlines() if len(line) > COLUMNS] == []
-    for kind in (*KINDS[name], BackboneOptions, LaunchOptions):
-        texts = meanings(kind)
-        for option in (item.name for item in fields(kind)):
-            meaning = texts.get(option, "")
-            assert meaning.endswith("."), option
-            assert re.match(r"[A-Z]|big_vision", first_sentence(meaning)), f"{option}: {meaning}"
+    for entry in re.split(r"\n(?=  \S|\n)", text)[1:]:
+        assert entry.count("(") == entry.count(")"), entry
+        assert not re.search(r"[┌│╭]|\{None\}", entry), entry
+    return text
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_all_options_are_listed_once_and_common_ones_first(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main, words, kinds = PAGES[name]
+    options = {item.name.strip("_"): meanings(kind)[item.name] for kind in kinds for item in fields(kind)}
+    text = printed(main, [*words, "--help-all"], capsys)
+    shown = re.findall(r"^  (?:--)?([a-zA-Z0-9-]+)", text, flags=re.MULTILINE)
+    assert sorted(map(str.lower, shown)) == sorted(option.replace("_", "-") for option in options)
+    for option, meaning in options.items():
+        assert meaning.endswith("."), option
+        assert re.match(r"[A-Z]|big_vision", first_sentence(meaning)), f"{option}: {meaning}"
+    short = printed(main, [*words, "--help"], capsys)
+    common = re.findall(r"^  --([a-z0-9-]+)", short, flags=re.MULTILINE)
+    if len(options) > 30:
+        assert 14 <= len(common) <= 26
+        assert {option.replace("-", "_") for option in common} <= {*COMMON}
+        assert f"--help-all shows the other {len(options) - len(common)} options" in short
+    else:
+        assert short == text
+
+
+def test_a_sentence_does_not_end_within_brackets() -> None:
+    assert first_sentence("Epochs (1-based. Or so; negative ones count), of all. More.") == (
+        "Epochs (1-based. Or so; negative ones count), of all"
+    )

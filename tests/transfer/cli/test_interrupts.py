@@ -20,7 +20,7 @@ def test_a_command_that_loads_ends_by_one_line() -> None:
 
 
 def test_a_command_that_has_begun_ends_by_one_line() -> None:
-    body = f"def main(argv):\n    {PRESS}\nfrom transfer.cli.command import exit_on_user_error\n"
+    body = f"def main(argv):\n    {PRESS}\nfrom transfer.cli.entry import exit_on_user_error\n"
     assert interrupted("-m", f"{body}sys.exit(exit_on_user_error(main, ['x']))") == (130, "stopped by Ctrl-C\n")
 
 

@@ -1,0 +1,69 @@
+"""How every command begins and ends: usage, `--version` and `--list`, and errors as one line. Imports no torch."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+
+from backbones.errors import print_safe
+from backbones.runtime.files import with_home
+from backbones.runtime.machine_errors import in_one_line
+from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
+from transfer.cli.listing import listing
+
+
+def versions() -> str:
+    """Return the versions of the suite and of what its numbers depend on most."""
+    found = {}
+    for name in ("vit-transfer", "torch", "timm"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return ", ".join(f"{name} {found.get(name, 'not installed')}" for name in ("vit-transfer", "torch", "timm"))
+
+
+def exit_on_user_error(
+    main: Callable[[list[str]], int], argv: list[str], *, usage: str = "", listed: tuple[str, ...] = ()
+) -> int:
+    """Run the body of a command; any error becomes one line on stderr and an exit status.
+
+    Args:
+        main: the body, which returns the exit status.
+        argv: its arguments; `--debug` among them shows the traceback of an error, too.
+        usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
+        listed: the kinds of names that `--list` shows, see `transfer.cli.listing`; by default all.
+    """
+    debug, argv = "--debug" in argv, [with_home(word) for word in argv if word != "--debug"]
+    try:
+        interrupts_are_errors()
+        if usage and (not argv or argv[0] in ("-h", "--help")):
+            print_safe(usage)
+            return 0 if argv else 2
+        if argv[:1] == ["--version"]:
+            print_safe(versions())
+            return 0
+        if argv[:1] == ["--list"]:
+            print_safe(listing(argv[1:] or listed))
+            return 0
+        status = main(argv)
+        sys.stdout.flush()  # here a full disk can still be told in one line
+        return status
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+    except BrokenPipeError:
+        # The reader of the output has closed it, as `head` does.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print_safe("stopped by Ctrl-C", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        if debug:
+            print_safe(traceback.format_exc(), file=sys.stderr)
+        if isinstance(error, OSError):
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter would try again, and complain
+        reported = in_one_line(error)
+        print_safe(f"error: {reported}", file=sys.stderr)
+        return reported.exit_status

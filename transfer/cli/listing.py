@@ -1,0 +1,39 @@
+"""`--list [KIND]` of every command: the names that options take. Imports no torch."""
+
+from collections.abc import Callable, Iterable
+
+from backbones import user_code
+from backbones.archs import timm_names
+from backbones.errors import unknown
+from backbones.settings import CONFIGS, config_names, read_yaml
+
+KINDS: dict[str, Callable[[], Iterable[str]]] = {
+    "tasks": lambda: config_names("tasks"),
+    "recipes": lambda: config_names("pretrain"),
+    "backbones": lambda: config_names("backbones"),
+    "datasets": lambda: config_names("datasets"),
+    "stems": lambda: user_code.builtin_names("stem"),
+    "attentions": lambda: user_code.builtin_names("attention"),
+    "ffns": lambda: user_code.builtin_names("ffn"),
+    "detectors": lambda: config_names("detectors"),
+    "sweeps": lambda: config_names("sweeps"),
+    "steps": lambda: [f"{name}: {' '.join(_steps(name))}" for name in config_names("sweeps")],
+}
+"""Kind of names -> what lists them; `steps` are those of each sweep, for `--set STEP.KEY=VALUE`."""
+
+
+def listing(kinds: Iterable[str]) -> str:
+    """Return the names of each kind below its title; one kind alone has none. Raises UsageError for an unknown kind."""
+    chosen = list(kinds)
+    for kind in chosen:
+        if kind not in KINDS:
+            raise unknown("kind of name", kind, KINDS)
+    if len(chosen) == 1:
+        return "\n".join(KINDS[chosen[0]]())
+    parts = [f"{kind}:\n  " + "\n  ".join(KINDS[kind]()) for kind in chosen]
+    more = f"--list KIND lists one of {', '.join(KINDS)}. Any of timm's {len(timm_names())} models is a backbone too."
+    return "\n".join([*parts, more])
+
+
+def _steps(sweep: str) -> list[str]:
+    return list(read_yaml(CONFIGS / "sweeps" / f"{sweep}.yaml").get("steps", {}))

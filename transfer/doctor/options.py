@@ -1,0 +1,102 @@
+"""The options of each command of the doctor. Imports no torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from backbones.engine.options import check_ranges
+from backbones.settings import Positional
+
+
+@dataclass(kw_only=True)
+class DoctorOptions:
+    """Check software, machine, datasets and weights."""
+
+    data: Path | None = None
+    """Folder with the datasets; by default $TRANSFER_DATA."""
+
+
+@dataclass(kw_only=True)
+class DataOptions(DoctorOptions):
+    """Read and check datasets completely, or download them."""
+
+    names: Positional[tuple[str, ...]] = ()
+    """Datasets to check: names in configs/datasets or YAML files; by default all shipped ones."""
+    fetch: tuple[str, ...] = ()
+    """Datasets to download from their publishers into the data folder, if their licence permits it."""
+    max_pixels: int | None = None
+    """Largest number of pixels of an image, beyond which it counts as corrupt; by default PIL's limit."""
+
+
+@dataclass(kw_only=True)
+class BackboneCheckOptions:
+    """Check a backbone, or a stem, attention or FFN inside one, with random weights on the CPU."""
+
+    name: Positional[str]
+    """Backbone: a shipped name, a timm model, a YAML file, or file.py:Name."""
+    stem: str | None = None
+    """Stem to put into the backbone, as my_stem.py:Stem."""
+    attention: str | None = None
+    """Attention to put into the backbone."""
+    ffn: str | None = None
+    """FFN to put into the backbone."""
+    patch: int | None = None
+    """Patch size in pixels."""
+    depth: int | None = None
+    """Number of blocks; 2 make the checks of a part quick."""
+    size: int | None = None
+    """Side of the square image in pixels; by default 4 patches, or 224 where the patch is not known."""
+    divisor: int | None = None
+    """Pixels that heights and widths must be multiples of, where the model does not say so."""
+    only: tuple[str, ...] = ()
+    """Names of the checks to run; by default all."""
+    skip: tuple[str, ...] = ()
+    """Names of checks to skip."""
+    seed: int = 0
+    """Seed of weights and images."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, 1, None, "size", "divisor", "patch", "depth")
+
+
+@dataclass(kw_only=True)
+class SpeedOptions:
+    """Measure how fast this machine trains a backbone, and what limits it."""
+
+    backbone: str
+    """Backbone: a shipped name, a timm model, a YAML file, or file.py:Name."""
+    recipe: str = "deit"
+    """Pretraining recipe: a shipped name, as deit or dino."""
+    dataset: str | None = None
+    """Dataset whose files are read; by default generated JPEG files of ImageNet's size."""
+    data: Path | None = None
+    """Folder with the datasets; by default $TRANSFER_DATA."""
+    batch_size: int | None = None
+    """Images per step; by default 128 on a GPU and 16 on a CPU, or the recipe's if that is less."""
+    workers: int | None = None
+    """Image-loading processes; by default as many as training uses."""
+    image_ops: Literal["pil", "fast"] | None = None
+    """Image operations of the whole step; by default the recipe's."""
+    compile: bool = False
+    """Compile the training step."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to compute on; auto uses a GPU if there is one."""
+    seconds: float = 8.0
+    """Seconds of each measurement."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, 1e-3, None, "seconds")
+        check_ranges(self, 1, None, "batch_size")
+        check_ranges(self, 0, None, "workers")
+
+
+@dataclass(kw_only=True)
+class CleanOptions:
+    """Remove leftovers of killed runs: temporary files, locks, checkpoints, and runs that saved nothing."""
+
+    runs: Positional[tuple[Path, ...]] = (Path("runs"),)
+    """Folders of runs, or of sweeps; running and finished runs and weights stay."""
+    unfinished: bool = False
+    """Also remove unfinished runs that could resume from a checkpoint or have exported weights."""
+    dry_run: bool = False
+    """List, and remove nothing."""
