@@ -203,10 +203,10 @@ def _kinds_of_flags(schema: type[Any]) -> dict[str, Any]:
 
 
 def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
-    text, given = io.StringIO(), {} if default is None else {"default": default}
+    text, given = io.StringIO(), dict[str, Any]({} if default is None else {"default": default})
     try:
         with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
-            options = tyro.cli(schema, args=arguments, prog=prog, config=config, **given)
+            options: T = tyro.cli(schema, args=arguments, prog=prog, config=config, **given)
     except SystemExit:
         flag, reason = _reason_in(text.getvalue(), _kinds_of_flags(schema))
         reject(reason)
@@ -226,18 +226,16 @@ def _reason_in(box: str, kinds: Mapping[str, Any]) -> tuple[str, str]:
     texts = [line for line in lines if line.strip("-")]
     ends = [place for place, line in enumerate(texts) if line.startswith(("Argument helptext", "For full helptext"))]
     reason = " ".join(texts[1 : ends[0]] if ends else texts)
-    if match := re.match(r"Error parsing (--\S+): ", reason):
-        values = re.search(r"\['.*?'\]|'[^']*'$", reason)
-        got = " ".join(re.findall(r"'([^']*)'", values.group())) if values else ""
-        return match[1], f"{match[1]} must be {value_name(kinds[match[1]])}, got {got!r}"
-    if match := re.match(r"invalid choice '(.*)' for argument '(--\S+)'. Expected one of \((.*)\)", reason):
-        choices = sorted({*re.findall(r"'([^']*)'", match[3])} - {"None"})
-        known = f"must be one of {', '.join(choices)}"
-        return match[2], f"{match[2]} {known}, got {match[1]!r}{did_you_mean(match[1], choices)}"
-    if match := re.match(r"Missing value for argument '(--\S+)'", reason):
-        return match[1], f"{match[1]} needs a value: {value_name(kinds[match[1]])}"
-    if match := re.match(r"Missing from .*?: (\S+)", reason):
-        return "", f"{match[1] if match[1][0] == '-' else 'an argument'} is missing; --help shows what is required"
+    flag = next((word for word in re.findall(r"--[\w-]+", reason) if word in kinds), "")
+    if reason.startswith(("Error parsing --", "invalid choice")):
+        got = " ".join(re.findall(r"'([^']*)'", re.findall(r"\['.*?'\]|'[^']*'", reason)[0]))
+        choices = choices_of(kinds[flag])
+        wanted = f"one of {', '.join(choices)}" if choices else value_name(kinds[flag])
+        return flag, f"{flag} must be {wanted}, got {got!r}{did_you_mean(got, choices)}"
+    if reason.startswith("Missing value"):
+        return flag, f"{flag} needs a value: {value_name(kinds[flag])}"
+    if reason.startswith("Missing from"):
+        return "", f"{flag or 'an argument'} is missing; --help shows what is required"
     return "", reason.replace("Unrecognized options:", "unexpected argument:")
 
 

@@ -150,7 +150,7 @@ class _Run:
     def train(self, loader: Loader, validate: Validate | None) -> None:
         """Train until the end, a breakdown or a signal."""
         verdict, clock = None, self.validate(validate, time.monotonic())
-        self.context.training = True
+        self.context.training, self.first = True, self.progress.step
         stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
@@ -180,7 +180,7 @@ class _Run:
     def _say_length(self, bar: Any, place: StreamPosition) -> None:
         """Say after a few steps how many there are and how long they will take; an epoch may differ from the first."""
         bar.total = place.length * self.options.epochs
-        timed = self.progress.step - bar.initial - SLOW_STEPS
+        timed = self.progress.step - self.first - SLOW_STEPS
         if timed == 0:
             self.timed_from = time.monotonic()
         if timed == TIMED_STEPS:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from backbones.errors import UserError, print_safe, unknown
 from transfer.cli.entry import exit_on_user_error
@@ -51,8 +52,8 @@ def _main(argv: list[str]) -> int:
     name = argv[0] if argv and not argv[0].startswith("-") else ""
     if name and name not in COMMANDS:
         raise unknown("command", name, COMMANDS, "; or options")
-    kind = COMMANDS.get(name, DoctorOptions)
-    options = read_options(kind, argv[bool(name) :], f"python -m transfer.doctor {name}".strip())
+    kind: type[Any] = COMMANDS.get(name, DoctorOptions)
+    options: Any = read_options(kind, argv[bool(name) :], f"python -m transfer.doctor {name}".strip())
     if isinstance(options, DataOptions):
         return _data(options)
     if isinstance(options, DoctorOptions):

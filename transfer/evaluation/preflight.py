@@ -24,9 +24,7 @@ def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInp
     Raises:
         UserError: something is missing; the message lists all of it, and how to fix each.
     """
-    out = command.run.out
-    if command.run.dry_run:  # makes no folder
-        out = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    out = next(path for path in (command.run.out, *command.run.out.absolute().parents) if path.exists())
     with errors_together(join=True):
         for check in (
             lambda: check_folders(command),
