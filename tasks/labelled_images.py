@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from backbones.data.classification import ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
 from backbones.engine.options import check_ranges
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError, reject
 from backbones.pretrain.options import AugmentOptions
 from backbones.spec import BackboneSpec
 from backbones.weights import trained_size
@@ -36,7 +36,7 @@ class ViewOptions:
         getattr(super(), "__post_init__", lambda: None)()
         check_ranges(self, 1, None, "size", "resize", "eval_batch_size")
         if self.resize is not None and self.resize < self.size:
-            raise UsageError(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
+            reject(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
 
     def augmentation(self, **given: Any) -> AugmentOptions:
         """Describe the augmentation: random resized crop and flip in training, resize and centre crop in evaluation."""

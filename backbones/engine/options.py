@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from backbones.errors import UsageError
+from backbones.errors import reject
 from backbones.runtime.needs import Needs, Span
 
 TRAINING = Needs(epochs=True)
@@ -107,9 +107,9 @@ class FitOptions:
         check_ranges(self, 0, None, "min_lr", "min_lr_factor", "clip_grad")
         check_ranges(self, 0, 1, "momentum", "layer_decay")
         if not self.trainable:
-            raise UsageError("--trainable: name at least one pattern ('*' trains everything)")
+            reject("--trainable: name at least one pattern ('*' trains everything)")
         if self.layer_decay == 0 or self.clip_grad == 0:
-            raise UsageError("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
+            reject("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
         if self.epochs == 0:
             return  # the weights are scored as they are, and what concerns training has no effect
         late = -min(self.schedule_offset, 0) if self.schedule == "epoch" and self.warmup_epochs else 0
@@ -117,18 +117,16 @@ class FitOptions:
             spans = {name: getattr(self, name) for name in ("warmup_epochs", "cooldown_epochs")}
             told = " and ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in spans.items() if value)
             behind = f" with --schedule-offset {self.schedule_offset}" if late else ""
-            raise UsageError(
+            reject(
                 f"{told}{behind}: the full rate is never reached in --epochs {self.epochs}; lower it, or raise --epochs"
             )
         if self.warmup_inclusive and self.schedule != "step":
-            raise UsageError("--warmup-inclusive counts steps: it needs --schedule step")
+            reject("--warmup-inclusive counts steps: it needs --schedule step")
         falls = self.milestones or ()
         if list(falls) != sorted({*falls}) or any(not 0 < epoch < self.epochs for epoch in falls):
-            raise UsageError(
-                f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}"
-            )
+            reject(f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}")
         if self.clip_grad_per_param and self.clip_grad is None:
-            raise UsageError("--clip-grad-per-param needs a norm to clip to: give --clip-grad")
+            reject("--clip-grad-per-param needs a norm to clip to: give --clip-grad")
         self._check_rates()
         self._check_decay_and_sam()
 
@@ -138,20 +136,20 @@ class FitOptions:
         """
         held = self.schedule == "epoch"
         if held and self.warmup_epochs % 1:
-            raise UsageError(
+            reject(
                 f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
                 "whole of an epoch would train at what a part of it is meant for; give whole epochs, or --schedule step"
             )
         offset = self.schedule_offset if held else 0
         if self.lr and held and self.warmup_epochs and not self.warmup_start and offset <= 0:
-            raise UsageError(
+            reject(
                 f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
                 f"first {_epochs(1 - offset)} would train at 0; give --schedule step, --warmup-lr above 0 (DeiT's is "
                 "1e-6) or --schedule-offset 1"
             )
         last = math.floor(self.cooldown_epochs + max(offset, 0))
         if self.lr and last and not self.cosine_end and self.milestones is None:
-            raise UsageError(
+            reject(
                 f"--min-lr 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
                 f"{self.cooldown_epochs:g}, --schedule {self.schedule}); give it above 0, or neither a cool-down nor "
                 "--schedule-offset"
@@ -159,15 +157,13 @@ class FitOptions:
 
     def _check_decay_and_sam(self) -> None:
         if self.decay_scale == "schedule" and self.optimizer == "sgd":
-            raise UsageError("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
+            reject("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
         if self.decay_scale == "schedule" and self.lr * self.bias_lr_factor == 0:
-            raise UsageError(
-                "--decay-scale schedule divides by the peak rate: --lr and --bias-lr-factor must be positive"
-            )
+            reject("--decay-scale schedule divides by the peak rate: --lr and --bias-lr-factor must be positive")
         if self.sam != "none" and self.sam_rho == 0:
-            raise UsageError(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
+            reject(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
         if self.sam == "none" and self.sam_sync:
-            raise UsageError("--sam-sync: there is no perturbation without --sam sam or --sam asam")
+            reject("--sam-sync: there is no perturbation without --sam sam or --sam asam")
 
 
 def _epochs(count: int) -> str:
@@ -181,7 +177,7 @@ def check_ranges(options: object, low: float, high: float | None, *names: str) -
         for number in value if isinstance(value, tuple) else (value,):
             if number is not None and not (low <= number <= (math.inf if high is None else high)):
                 limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-                raise UsageError(f"--{name.replace('_', '-')} {value}: must be {limits}")
+                reject(f"--{name.replace('_', '-')} {value}: must be {limits}")
 
 
 def check_rising(options: object, *names: str) -> None:
@@ -189,11 +185,11 @@ def check_rising(options: object, *names: str) -> None:
     for name in names:
         low, high = getattr(options, name)
         if not 0 < low <= high:
-            raise UsageError(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
+            reject(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
 
 
 def check_pad(pad: int, *size: int) -> None:
     """Raise UsageError for a padding from which a crop of `size` pixels may show nothing of the image."""
     if pad >= min(size):
         sides = " ".join(map(str, size))
-        raise UsageError(f"--pad {pad}: must be below each side of --size {sides}, or a crop may miss the image")
+        reject(f"--pad {pad}: must be below each side of --size {sides}, or a crop may miss the image")

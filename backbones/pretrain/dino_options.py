@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from backbones.engine.options import check_ranges, check_rising
-from backbones.errors import UsageError
+from backbones.errors import reject
 from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import ImageOpsOptions, PretrainOptions
 from backbones.runtime.needs import Needs, Span
@@ -73,11 +73,11 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
         check_ranges(self, 1e-9, None, "student_temp", "teacher_temp", "warmup_teacher_temp", "knn_temperature")
         check_rising(self, "global_area", "local_area")
         if self.drop_path == 1:
-            raise UsageError("--drop-path must be below 1")
+            reject("--drop-path must be below 1")
         if self.resize is not None and self.resize < self.size:
-            raise UsageError(f"--resize {self.resize}: must be at least --size {self.size}")
+            reject(f"--resize {self.resize}: must be at least --size {self.size}")
         if self.local_size == self.size and self.local_crops and not self.local_bn:
-            raise UsageError("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
+            reject("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
 
 
 class DinoFacts(MethodFacts):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from backbones.engine.options import FitOptions, check_ranges, check_rising
-from backbones.errors import UsageError
+from backbones.errors import reject
 from backbones.runtime.needs import Needs, Other
 
 CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
@@ -67,13 +67,13 @@ class AugmentOptions(ImageOpsOptions):
             if getattr(self, name) and name not in FIELDS_USED[self.augment]:
                 off = "None" if name in ("auto_augment", "randaug") else "0"
                 flag = name.replace("_", "-")
-                raise UsageError(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
+                reject(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
         if self.image_ops == "fast" and self.augment not in ("timm", "crop"):
-            raise UsageError(f"--image-ops fast: has a resized crop, --augment {self.augment} has none; give `pil`")
+            reject(f"--image-ops fast: has a resized crop, --augment {self.augment} has none; give `pil`")
         if self.interpolation == "random" and self.augment != "timm":
-            raise UsageError(f"--interpolation random: only --augment timm draws it, not {self.augment}")
+            reject(f"--interpolation random: only --augment timm draws it, not {self.augment}")
         if self.interpolation != "bilinear" and self.augment == "bigvision":
-            raise UsageError(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
+            reject(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
 
     @property
     def erases_on_device(self) -> bool:
@@ -104,7 +104,7 @@ class MixOptions:
         check_ranges(self, 0, None, "mixup", "cutmix")
         check_ranges(self, 0, 1, "mix_prob", "switch_prob", "smoothing")
         if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):
-            raise UsageError("--mixing bigvision: has mixup alone, in every step; give `--cutmix 0 --mix-prob 1`")
+            reject("--mixing bigvision: has mixup alone, in every step; give `--cutmix 0 --mix-prob 1`")
 
     @property
     def mixes(self) -> bool:
@@ -147,15 +147,15 @@ class PretrainOptions(FitOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.epochs == 0:
-            raise UsageError(
+            reject(
                 "--epochs 0: nothing would be trained; `python -m transfer.run classify` scores a trained classifier"
             )
         check_ranges(self, 0, 1, "label_fraction")
         check_ranges(self, 0, None, "fraction_seed")
         if self.label_fraction == 0:
-            raise UsageError("--label-fraction must be above 0")
+            reject("--label-fraction must be above 0")
         if 0 in self.validate_at:
-            raise UsageError(f"--validate-at {self.validate_at}: epochs count from 1, or from -1 for the last")
+            reject(f"--validate-at {self.validate_at}: epochs count from 1, or from -1 for the last")
 
     def validates(self, epoch: int) -> bool:
         """Return whether the validation split is scored after this epoch (from 0)."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from backbones.engine.options import check_pad, check_ranges
-from backbones.errors import UsageError
+from backbones.errors import reject
 from backbones.pretrain.method import MethodFacts
 from backbones.pretrain.options import AugmentOptions, MixOptions, PretrainOptions
 from backbones.runtime.needs import Needs
@@ -48,24 +48,24 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
         check_ranges(self, 0, None, "dense_weight")
         check_ranges(self, 0, 1, "drop_path", "ema")
         if self.drop_path == 1 or self.ema == 1:
-            raise UsageError("--drop-path and --ema must be below 1")
+            reject("--drop-path and --ema must be below 1")
         if self.export == "ema" and self.ema is None:
-            raise UsageError("--export ema: there is no average; give --ema its decay, for instance 0.9999")
+            reject("--export ema: there is no average; give --ema its decay, for instance 0.9999")
         if self.resize is not None and self.resize < self.size:
-            raise UsageError(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
+            reject(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
         self._check_tokens()
 
     def _check_tokens(self) -> None:
         if self.token_labels is not None and not self.dense_weight:
-            raise UsageError("--token-labels are for the tokens' own loss: give --dense-weight, 0.5 as in VOLO")
+            reject("--token-labels are for the tokens' own loss: give --dense-weight, 0.5 as in VOLO")
         if self.token_labels is not None and self.augment not in ("timm", "crop"):
-            raise UsageError(f"--token-labels: maps follow a resized crop; --augment {self.augment} has none")
+            reject(f"--token-labels: maps follow a resized crop; --augment {self.augment} has none")
         if self.token_labels is not None and self.image_ops == "fast":
-            raise UsageError("--image-ops fast: --token-labels reads crops by PIL; give `--image-ops pil`")
+            reject("--image-ops fast: --token-labels reads crops by PIL; give `--image-ops pil`")
         if self.dense_weight and self.mixes:
-            raise UsageError("--dense-weight mixes tokens of two images; give --mixup 0 --cutmix 0 beside it")
+            reject("--dense-weight mixes tokens of two images; give --mixup 0 --cutmix 0 beside it")
         if self.dense_weight and self.loss == "sigmoid":
-            raise UsageError("--dense-weight: the tokens' loss is a cross-entropy; give --loss softmax")
+            reject("--dense-weight: the tokens' loss is a cross-entropy; give --loss softmax")
 
 
 class SupervisedFacts(MethodFacts):

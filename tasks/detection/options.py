@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from backbones.engine.options import TRAINING, FitOptions, check_ranges
-from backbones.errors import UsageError
+from backbones.errors import reject
 from backbones.runtime.needs import Needs
 from backbones.spec import BackboneSpec
 from backbones.user_code import has_parameter, is_user_part
@@ -62,13 +62,13 @@ class DetectOptions(FitOptions):
         check_ranges(self, 0, 1, "flip")
         check_ranges(self, 0, 0.99, "drop_path")
         if self.size[0] > self.size[1]:
-            raise UsageError(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
+            reject(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
         if self.out_indices is not None and (
             self.pyramid != "taps" or len(self.out_indices) != 4 or len({*self.out_indices}) != 4
         ):
-            raise UsageError(f"--out-indices {self.out_indices}: give four different blocks, with --pyramid taps")
+            reject(f"--out-indices {self.out_indices}: give four different blocks, with --pyramid taps")
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
-            raise UsageError(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
+            reject(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
 
 
 def check_relative(spec: BackboneSpec) -> None:
@@ -78,7 +78,7 @@ def check_relative(spec: BackboneSpec) -> None:
         UsageError: it cannot.
     """
     if spec.attention is not None and is_user_part(spec.attention) and not has_parameter(spec.attention, "scale"):
-        raise UsageError(
+        reject(
             f"{spec.attention} cannot have relative positions: give --no-relative, or make it a function of "
             "(q, k, v, scale=None), whose scores are scale q k^T where a scale is given, with values narrower than q"
         )

@@ -7,7 +7,7 @@ import numpy as np
 
 from backbones.data.classification import ClassificationData
 from backbones.engine.options import check_ranges
-from backbones.errors import UsageError
+from backbones.errors import reject
 from backbones.pretrain.options import shorter_side
 from backbones.runtime.needs import Needs
 from tasks.labelled_images import Classification, FrozenOptions
@@ -54,7 +54,7 @@ class FewshotOptions(FrozenOptions):
         for name in ("shots", "l2", "logistic_l2", "k"):
             values = getattr(self, name)
             if not values or len({*values}) < len(values):
-                raise UsageError(f"--{name.replace('_', '-')}: give one or more different numbers")
+                reject(f"--{name.replace('_', '-')}: give one or more different numbers")
             setattr(self, name, tuple(sorted(values)))  # their order changes nothing
         self.resize = shorter_side(self.size, self.resize)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from backbones.data.spec import DatasetSpec
 from backbones.engine.options import TRAINING, FitOptions, check_pad, check_ranges
-from backbones.errors import UsageError
+from backbones.errors import reject
 from backbones.runtime.needs import Needs
 from tasks.data.reid import ReidData, open_reid
 from tasks.task import Defaults, Metric, TaskFacts
@@ -71,7 +71,7 @@ class ReidOptions(FitOptions):
         check_ranges(self, 1, None, "size", "eval_batch_size", "rerank_k1", "rerank_k2")
         check_ranges(self, 2, None, "num_identities", "num_instances")  # triplets need both kinds of pairs
         if self.identity_weight + self.triplet_weight == 0:
-            raise UsageError("one of --identity-weight and --triplet-weight must be above 0")
+            reject("one of --identity-weight and --triplet-weight must be above 0")
         check_pad(self.pad, *self.size)
 
 

@@ -131,7 +131,7 @@ def test_everything_that_is_missing_is_said_at_once(
         (["--backbone", "vgg11", "--weights", "random"], "--drop-path 0"),
         (["--stem", "stem.py:Stm"], "did you mean 'Stem'"),
         (["--attention", "relu", "--alpha", "nan"], "--alpha nan"),
-        (["--dataset", "toy_market", "toy_market"], "twice"),
+        (["--dataset", "toy_market", "toy_market"], "a name is duplicated"),
         (["--weights", "nowhere.pth"], "nowhere.pth"),
     ],
 )

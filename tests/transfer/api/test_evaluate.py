@@ -99,7 +99,7 @@ def test_a_model_with_forward_features_alone_is_pooled_over_its_tokens(tmp_path:
     ("options", "kind", "message"),
     [
         ({"lrr": 1}, transfer.UsageError, "evaluate(): unknown option 'lrr'; did you mean 'lr'?"),
-        ({"lr": "fast"}, transfer.UsageError, "evaluate(): Error parsing --lr: could not convert string"),
+        ({"lr": "fast"}, transfer.UsageError, "evaluate(): --lr must be FLOAT, got 'fast'"),
         ({"dry_run": True}, transfer.UsageError, "evaluate(): dry_run has no use in Python"),
         ({"weights": "nowhere/at_all"}, transfer.MissingInput, "there are no weights at nowhere/at_all"),
     ],
