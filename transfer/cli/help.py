@@ -71,7 +71,7 @@ def help_page(program: str, groups: Mapping[str, type[Any]], values: Any, *, eve
         parts.append("\n".join(entries[name] for name in dict.fromkeys(shown)))
         rest = len(entries) - len(shown)
         parts.append(f"--help-all shows the other {rest} options. docs/guide has a page for each task.")
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, "--debug shows the traceback of an error."])
 
 
 def _owner(option: str, dataclass: type[Any]) -> type[Any]:
