@@ -105,8 +105,9 @@ def _entry(option: str, kind: Any, meaning: str, default: Any) -> str:
     sentence = first_sentence(meaning)
     if "CHOICE" in flag:
         sentence += f" ({', '.join(choices_of(kind))})"
-    if (stated := _default(default)) and "by default" not in sentence.lower():
-        sentence += f" [{textwrap.shorten(stated, 40, placeholder='...')}]"
+    stated = f"on; --no-{name.replace('_', '-')} turns it off" if default is True else _default(default)
+    if stated and "by default" not in sentence.lower():
+        sentence += f" [{textwrap.shorten(stated, 60, placeholder='...')}]"
     lines = textwrap.wrap(sentence, COLUMNS - _INDENT, break_on_hyphens=False, break_long_words=False)
     if len(flag) < _INDENT - 1:
         lines[0] = f"{flag:{_INDENT}}{lines[0]}"
@@ -129,6 +130,6 @@ def _default(value: Any) -> str:
         return "required"
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
-    if value in (None, "") or isinstance(value, bool):
-        return "on" if value else ""
+    if value in (None, "", False):
+        return ""
     return f"{value:g}" if isinstance(value, float) else str(value)
