@@ -130,6 +130,6 @@ def _default(value: Any) -> str:
         return "required"
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
-    if value in (None, "", False):
+    if value is None or value is False:
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)
