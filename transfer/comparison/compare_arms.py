@@ -80,6 +80,8 @@ class ComparedScore:
     estimate: Estimate | None = None
     with_breakdowns: Estimate | None = None
     p: float | None = None
+    at_chance: bool = False
+    """Whether no variant scores above chance."""
 
     @property
     def scale(self) -> float:
@@ -162,6 +164,7 @@ class ComparedMatch:
             breakdowns=breakdowns,
             estimate=result.contrasts.get(contrast),
             with_breakdowns=result.with_breakdowns.get(contrast),
+            at_chance=not any(variant.variant.above_chance for variant in self.units),
         )
 
     def breakdowns(self, variants: Sequence[str]) -> tuple[Breakdowns, ...]:
@@ -203,9 +206,10 @@ def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Settings) -
     """Return a match with a row for each score of two variants; one row without numbers if a variant has no scores."""
     match = ComparedMatch.of(matched, evidence)
     breakdowns = match.breakdowns(ARMS)
-    failed = [not variant.runs for variant in match.units]
-    if any(failed):
-        match.rows = [ComparedScore(matched, matched.first.primary, broken_down(*failed), breakdowns=breakdowns)]
+    if not all(variant.runs for variant in match.units):
+        failed = [not variant.runs and bool(variant.variant.absent) for variant in match.units]
+        verdict = broken_down(*failed) if any(failed) else Verdict(Kind.NO_INTERVAL)
+        match.rows = [ComparedScore(matched, matched.first.primary, verdict, breakdowns=breakdowns)]
         return match
     match.estimate(DIFFERENCE, options)
     match.rows = [match.row(score, result.means, "", breakdowns) for score, result in match.results.items()]
@@ -250,6 +254,8 @@ def judge(rows: Sequence[ComparedScore], options: Settings) -> None:
                 breakdowns=row.breakdowns,
                 counted=row.with_breakdowns,
             )
+            if row.at_chance:
+                row.verdict = Verdict(Kind.AT_CHANCE, row.percent)
 
 
 def _is_higher_better(matched: MatchedRuns, score: str) -> bool:

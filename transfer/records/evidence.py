@@ -62,6 +62,12 @@ class Arm:
         return [record.status for record in self.records], [record.status for record in self.lost]
 
     @property
+    def above_chance(self) -> bool:
+        """Whether some run of the variant scores above chance, or may."""
+        may = ("completed", "not_judged")
+        return any(ending(run) in may and above_chance(run) is not False for run in self.records)
+
+    @property
     def breakdowns(self) -> tuple[int, int, int]:
         """How many broke down, how many were judged, and how many were not.
 

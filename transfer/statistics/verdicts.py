@@ -25,6 +25,8 @@ class Kind(Enum):
     EQUIVALENT = "equivalent"
     """Two one-sided tests show a difference smaller than the margin either way."""
     INCONCLUSIVE = "inconclusive"
+    AT_CHANCE = "not above chance"
+    """No variant scores above chance on these test samples, so that their difference means nothing."""
     A_FAILED = "a failed"
     B_FAILED = "b failed"
     BOTH_FAILED = "both failed"

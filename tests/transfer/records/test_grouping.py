@@ -2,54 +2,43 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.transfer.records.recorded import made, trained
-from transfer.records.grouping import Grouping, grouped
-from transfer.records.labels import content_label, letter
+from transfer.records.grouping import Group, grouped
 from transfer.records.protocol import by_export
 from transfer.records.protocol import processes as per_process_count
 from transfer.records.record import Record
 
 
-def of(records: Sequence[Record], known: Sequence[Record] | None = None) -> Grouping:
+def of(records: Sequence[Record], known: Sequence[Record] | None = None) -> list[Group]:
     return grouped(records, by_export(records if known is None else known))
 
 
-def letters(grouping: Grouping) -> list[str]:
-    """What the letters stand for."""
-    groups = grouping.comparability.groups
-    return [f"{group.letter}: {content_label(dict(group.fields), dict(group.fields))}" for group in groups]
+def protocols(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    return [dict(group.protocol.fields) if group.protocol else {} for group in groups]
 
 
 def test_seeds_stand_in_one_row_and_configurations_apart() -> None:
-    grouping = of([made(), made(lr=0.1), made(seed=1), made(seed=2)])
-    groups = grouping.groups
+    groups = of([made(), made(lr=0.1), made(seed=1), made(seed=2)])
     assert [len(group.records) for group in groups] == [3, 1]
-    assert [group.protocol and group.protocol.letter for group in groups] == ["a", "b"]
-    assert letters(grouping) == ["a: lr 0.05", "b: lr 0.1"]
-    turned = of([made(lr=0.1), made(seed=2), made()]).groups
-    assert [group.protocol and group.protocol.letter for group in turned] == ["b", "a"], "in any order of runs"
-    assert letters(of([made(), made(smoke=True), made(stem="conv")])) == [], "columns say that"
-    assert [letter(number) for number in (0, 25, 26, 51, 52, 701, 702)] == ["a", "z", "aa", "az", "ba", "zz", "aaa"]
+    assert protocols(groups) == [{"lr": 0.05}, {"lr": 0.1}]
+    assert protocols(of([made(), made(smoke=True), made(stem="conv")])) == [{}] * 3, "columns say that"
 
 
 def test_data_of_one_name_with_other_contents_is_another_protocol() -> None:
     one, other = made(), made(dataset={"digest": "e" * 64})
-    grouping = of([one, other])
-    groups = grouping.groups
-    assert letters(grouping) == ["a: dataset_digest dddddddd", "b: dataset_digest eeeeeeee"]
-    assert [group.protocol and group.protocol.letter for group in groups] == ["a", "b"]
+    assert protocols(of([one, other])) == [{"dataset_digest": "dddddddd"}, {"dataset_digest": "eeeeeeee"}]
 
 
 def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
-    groups = of([made(), made(stem="conv"), made(backbone={"name": "other"})]).groups
-    assert [group.backbone for group in groups] == ["tiny, stem patchify", "tiny, stem conv", "other"]
-    (alone,) = of([made(stem="conv", options={"lr": 0.05, "stem": "conv", "pos_embed_interp": "antialias"})]).groups
-    assert alone.backbone == "tiny, stem conv", "which the command set"
+    groups = of([made(), made(stem="conv"), made(backbone={"name": "other"})])
+    assert [group.backbone for group in groups] == ["tiny, patchify", "tiny, conv", "other"]
+    (alone,) = of([made(stem="conv", options={"lr": 0.05, "stem": "conv", "pos_embed_interp": "antialias"})])
+    assert alone.backbone == "tiny, conv", "which the command set"
 
 
 def test_a_users_file_that_was_edited_is_told_from_what_it_was() -> None:
     mine = [made(stem="/a/mine.py:Stem", backbone={"files": {"stem": digit * 64}}) for digit in "ab"]
-    groups = of([*mine, made(stem="conv")]).groups
-    names = ["tiny, stem mine.py:Stem aaaaaaaa", "tiny, stem mine.py:Stem bbbbbbbb", "tiny, stem conv"]
+    groups = of([*mine, made(stem="conv")])
+    names = ["tiny, Stem aaaaaaaa", "tiny, Stem bbbbbbbb", "tiny, conv"]
     assert [group.backbone for group in groups] == names
 
 
@@ -63,16 +52,16 @@ def test_marks_stand_beside_the_data_set() -> None:
         ({"origin": {"smoke": True, "dirty": True, "subset": 8}}, "(pretraining smoke, pretraining dirty, pretra"),
     ]
     for given, mark in cases:
-        assert mark in of([made(**given)]).groups[0].dataset
+        assert mark in of([made(**given)])[0].dataset
     parent = trained("sha256:a", smoke=True, subset=8)
-    (group,) = of([made(weights_id="sha256:a")], [parent]).groups
+    (group,) = of([made(weights_id="sha256:a")], [parent])
     assert "(pretraining smoke, pretraining subset 8, " in group.dataset
 
 
 def test_pretraining_is_named_with_what_differs() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", lr=0.1), trained("sha256:c", seed=5)]
     records = [made(weights_id=weights) for weights in ("sha256:a", "sha256:b", "sha256:c", "sha256:" + "d" * 64)]
-    groups = of(records, parents).groups
+    groups = of(records, parents)
     names = ["dino toy_digits, lr 0.05", "dino toy_digits, lr 0.1", "sha256:dddddddd"]
     assert [group.pretraining for group in groups] == names
     assert len(groups[0].records) == 2
@@ -81,7 +70,7 @@ def test_pretraining_is_named_with_what_differs() -> None:
 def test_the_name_of_exported_folders_gives_way_to_the_backbones_own() -> None:
     parents = [trained("sha256:a"), trained("sha256:b", seed=1)]
     records = [made(weights_id=f"sha256:{name}", backbone={"name": f"tiny_{name}"}) for name in "ab"]
-    (group,) = of(records, parents).groups
+    (group,) = of(records, parents)
     assert group.backbone == "tiny"
     assert by_export(parents).keys() == {"sha256:a", "sha256:b"}
 
@@ -93,6 +82,6 @@ def test_the_processes_are_named_only_where_their_number_differs() -> None:
     plain = made(environment=environment, **shared)
     convolutional = made(environment=environment, stem="conv", **shared)
     assert (per_process_count(plain), per_process_count(convolutional)) == (None, 1)
-    assert [group.dataset for group in of([plain, convolutional]).groups] == ["toy_market (version 1)"] * 2
+    assert [group.dataset for group in of([plain, convolutional])] == ["toy_market (version 1)"] * 2
     eight = made(environment=environment | {"world_size": 8}, **shared)
-    assert "8 processes" in of([eight, convolutional]).groups[0].dataset
+    assert "8 processes" in of([eight, convolutional])[0].dataset

@@ -3,8 +3,6 @@ from typing import Any
 
 import pytest
 
-from backbones.engine.outcome import RULE
-from tests.runs import ended
 from tests.transfer.records.recorded import ASIDE, OPTIONS, made, trained
 from transfer.records.protocol import (
     NOT_RECORDED,
@@ -26,7 +24,6 @@ CHANGES: dict[str, Any] = {
     "task_version": 2,
     "smoke": True,
     "subset": 8,
-    "outcome": ended() | {"rule": RULE + 1},
 }
 
 

@@ -40,7 +40,7 @@ def test_nothing_to_show_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main([store(tmp_path / "runs", made(smoke=True))]) == 1
     assert "no finished runs to show" in capsys.readouterr().err
     assert main([str(tmp_path / "none")]) == 1
-    assert "there is no such folder of runs" in capsys.readouterr().err
+    assert "directory not found" in capsys.readouterr().err
 
 
 def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(

@@ -9,7 +9,7 @@ from transfer.statistics.verdicts import Kind, Verdict, _with_more_seeds, broken
 
 UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, stderr=0.012, df=4, cluster_error=0.002, seed_error=0.0118,
                   seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip
-UNTOLD = "cannot tell; smallest detectable 10.0"
+UNTOLD = "inconclusive; minimum detectable difference 10.0"
 
 
 def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
@@ -34,13 +34,13 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
     [
         (Verdict(Kind.BELOW, margin=0.01), "below 0"),
         (Verdict(Kind.EQUIVALENT, margin=0.01, within=True), "equivalent within 1.0"),
-        (Verdict(Kind.INCONCLUSIVE, smallest=0.031), "cannot tell; smallest detectable 3.1"),
-        (Verdict(Kind.INCONCLUSIVE, smallest=0.1, seeds=4), f"{UNTOLD} (4 more seeds each for 1.0)"),
-        (Verdict(Kind.INCONCLUSIVE, smallest=0.1, seeds=-1), f"{UNTOLD} (more seeds will not show 1.0)"),
-        (Verdict(Kind.INCONCLUSIVE, smallest=math.inf, few=True), "cannot tell; too few clusters disagree"),
-        (Verdict(Kind.INCONCLUSIVE, equal=True), "cannot tell; no difference on any sample"),
-        (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.031), "cannot tell; smallest detectable 0.031"),
-        (broken_down(True, False), "nothing to compare: a broke down or score at chance"),
+        (Verdict(Kind.INCONCLUSIVE, smallest=0.031), "inconclusive; minimum detectable difference 3.1"),
+        (Verdict(Kind.INCONCLUSIVE, smallest=0.1, seeds=4), f"{UNTOLD} (4 more seeds per variant for 1.0)"),
+        (Verdict(Kind.INCONCLUSIVE, smallest=0.1, seeds=-1), f"{UNTOLD} (for 1.0 use more test samples, not seeds)"),
+        (Verdict(Kind.INCONCLUSIVE, smallest=math.inf, few=True), "inconclusive; too few clusters differ"),
+        (Verdict(Kind.INCONCLUSIVE, equal=True), "inconclusive; no difference on any sample"),
+        (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.031), "inconclusive; minimum detectable difference 0.031"),
+        (broken_down(True, False), "not compared: a failed"),
     ],
 )  # fmt: skip
 def test_every_kind_has_its_sentence(verdict: Verdict, said: str) -> None:
@@ -60,4 +60,4 @@ def test_equivalence_is_of_two_one_sided_tests_and_needs_a_margin() -> None:
     assert verdict_of(better, higher=False, effect=True).kind is Kind.ABOVE
     corrected = verdict_of(replace(better, stderr=0.005), p=0.2)
     assert corrected.smallest == pytest.approx(2.8 * 0.005, rel=0.01)
-    assert verdict_text(corrected) == "cannot tell among so many tests; shown by itself"
+    assert verdict_text(corrected) == "inconclusive; not significant after correction for several tests"

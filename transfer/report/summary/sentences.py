@@ -25,12 +25,13 @@ SAME = 0.005
 """Costs whose ratio is nearer to 1 than this are called the same."""
 ORDER = (
     *(Kind.A_BETTER, Kind.B_BETTER, Kind.A_FAILED, Kind.B_FAILED, Kind.BOTH_FAILED),
-    *(Kind.EQUIVALENT, Kind.INCONCLUSIVE, Kind.NO_INTERVAL),
+    *(Kind.AT_CHANCE, Kind.EQUIVALENT, Kind.INCONCLUSIVE, Kind.NO_INTERVAL),
 )
 WORDS = {
     Kind.A_BETTER: "better",
     Kind.B_BETTER: "worse",
     Kind.BOTH_FAILED: "both failed",
+    Kind.AT_CHANCE: "not above chance",
     Kind.EQUIVALENT: "equivalent",
     Kind.INCONCLUSIVE: "inconclusive",
     Kind.NO_INTERVAL: "no interval",

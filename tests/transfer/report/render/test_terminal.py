@@ -62,7 +62,7 @@ def test_a_table_that_fits_is_whole() -> None:
 
 def test_runs_are_named_in_full_below_where_their_column_is_short() -> None:
     ids = [f"reid-toy_market-tiny-{number:012x}" for number in range(2)]
-    rows = [{"stem": "conv " * 12, "mAP": 1.0, RUN: (run,)} for run in ids]
+    rows = [{"stem": f"conv {run} " * 3, "mAP": 1.0, RUN: (run,)} for run in ids]
     shown = terminal(Table.from_rows(rows))
     assert "000000000001 |" in shown
     assert f"Runs: {' '.join(ids)}" in shown

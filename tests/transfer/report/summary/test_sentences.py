@@ -16,7 +16,7 @@ from transfer.records.store import Run
 from transfer.report.summary.naming import arm_name
 from transfer.report.summary.sentences import Answer, answer, interval_text
 
-HEAD = "stem conv against stem patchify"
+HEAD = "stem conv vs. stem patchify"
 
 
 def variants(root: Path, a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], **given: Any) -> list[Run]:
@@ -42,37 +42,37 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     ),
     "equal on every sample": (
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.5)),
-        [rf"^{HEAD}: cannot tell \(", r"^Cannot tell: .* \+0\.0 \[-1\.0, 1\.0\], no difference on any sample\.$"],
+        [rf"^{HEAD}: inconclusive \(", r"^Inconclusive: .* \+0\.0 \[-1\.0, 1\.0\], no difference on any sample\.$"],
     ),
     "underpowered": (
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.52, first=10)),
-        [rf"^{HEAD}: cannot tell \(", r"^Cannot tell: .* \[-\d.*, \d.*\]\.$"],
+        [rf"^{HEAD}: inconclusive \(", r"^Inconclusive: .* \[-\d.*, \d.*\]\.$"],
     ),
     "one seed, better": (
         lambda root: variants(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True),
         [
-            rf"^Toy result of smoke runs. {HEAD}: better \(1 score of 1 task, 1 seed\)\.",
+            rf"^Smoke test, not a valid result. {HEAD}: better \(1 score of 1 task, 1 seed\)\.",
             r"^One seed: .*not of other trainings.*seeds 1 and 2\.",
         ],
     ),
     "some of b broke down": (
         lambda root: variants(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN}]),
         [
-            rf"^{HEAD}: better among those that trained \(",
-            r"with broken trainings at chance\)\.$",
+            rf"^{HEAD}: better \(completed runs only\) \(",
+            r"failed runs counted at chance level\)\.$",
             "^stem patchify failed in 1 of 3 training runs: knn on toy_market",
         ],
     ),
     "all of b broke down": (
         lambda root: variants(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
         [
-            rf"^{HEAD}: stem patchify broke down \(1 score of 1 task\)\.",
+            rf"^{HEAD}: stem patchify failed \(1 score of 1 task\)\.",
             "^stem patchify failed in 2 of 2 training runs",
         ],
     ),
     "both are at chance, and significantly different": (
         lambda root: variants(root, seeds(3, 0.05), seeds(3, 0.12), dataset=TEN_CLASSES),
-        [rf"^{HEAD}: both broke down \(1 score of 1 task\)\."],
+        [rf"^{HEAD}: not above chance \(1 score of 1 task, 3 seeds\)\."],
     ),
     "one is at chance": (
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.12), dataset=TEN_CLASSES),
@@ -82,22 +82,22 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5, outcome=ended("not_judged"))),
         [
             rf"^{HEAD}: better \(",
-            "^Whether 3 trainings of stem patchify left chance was not judged",
+            "^3 training runs of stem patchify not checked",
         ],
     ),
     "all of b were found dead by an older rule": (
         lambda root: variants(root, seeds(2, 0.8), seeds(2, 0.5, broke=True, outcome=ended("diverged") | {"rule": 1})),
-        [rf"^{HEAD}: no interval \(", "^Whether 2 trainings of stem patchify left chance was not judged"],
+        [rf"^{HEAD}: no interval \(", "^2 training runs of stem patchify not checked"],
     ),
     "one of b was found dead by an older rule": (
         lambda root: variants(
             root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN, "outcome": ended("not_judged")}]
         ),
-        [rf"^{HEAD}: better \(", "^Whether 1 training of stem patchify left chance was not judged"],
+        [rf"^{HEAD}: better \(", "^1 training run of stem patchify not checked"],
     ),
     "outcomes are gone": (
         lambda root: without_outcomes(variants(root, seeds(2, 0.8), seeds(2, 0.5))),
-        [rf"^{HEAD}: no interval \(", r"^No interval: knn top1 on toy_market \(\d+\.\d against \d+\.\d\)\.$"],
+        [rf"^{HEAD}: no interval \(", r"^No interval: knn top1 on toy_market \(\d+\.\d vs\. \d+\.\d\)\.$"],
     ),
     "cost": (
         lambda root: variants(
@@ -105,7 +105,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
             [{**one, "cost": {"gflops": 5.12, "images_per_second": 90.0}} for one in seeds(2, 0.8)],
             [{**one, "cost": {"gflops": 4.0, "images_per_second": 100.0}} for one in seeds(2, 0.5)],
         ),
-        [r"^Cost of [^:]+ beside [^:]+: \+28 % FLOPs\.$"],
+        [r"^Cost of [^:]+ vs\. [^:]+: \+28 % FLOPs\.$"],
     ),
     "better in one of two datasets": (
         lambda root: [
@@ -114,7 +114,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
                 root / "other", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}
             ),
         ],
-        [rf"^{HEAD}: better in 1, cannot tell in 1 of 2 scores of 1 task, 3 seeds\.", "^Better: ", "^Cannot tell: "],
+        [rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task, 3 seeds\.", "^Better: ", "^Inconclusive: "],
     ),
 }
 
@@ -190,7 +190,7 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     verdict = next(row.verdict for row in other.rows if row.primary)
     row.verdict, row.p = replace(verdict, breakdowns=(), alone=True), 0.2
     assert re.search(
-        r"^Cannot tell: .*, shown by itself but not among 1 tests\.$",
+        r"^Inconclusive: .*, shown by itself but not among 1 tests\.$",
         str(answer(comparison, RunSet.of([]))),
         re.MULTILINE,
     )

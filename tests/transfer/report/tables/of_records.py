@@ -60,11 +60,6 @@ def only(table: Table) -> Row:
     return row
 
 
-def letters(table: Table) -> list[str | None]:
-    """The letter of each row's comparability group."""
-    return [group and group.letter for group in table["protocol"]]
-
-
 def texts(table: Table, name: str) -> list[str]:
     """The values of a column as they are shown."""
     return [cell_text(value) for value in table[name]]

@@ -11,6 +11,7 @@ from tests.runs import ended
 from tests.transfer.records.recorded import made, trained
 from tests.transfer.records.test_store import CONTENT, record
 from tests.transfer.report.tables.of_records import each_run_of, over_datasets_of, said, summary_of, texts
+from transfer.records.comparability import Comparability
 from transfer.records.store import Record, RunKey
 from transfer.report.formats import file_content, typed_frame
 from transfer.report.page.plain_formats import as_one_table
@@ -18,10 +19,11 @@ from transfer.report.page.section_types import Section
 from transfer.report.render.run_table import run_table
 from transfer.report.render.text import markdown
 from transfer.report.tables.cell_values import DatasetMean, Endings
-from transfer.report.tables.table import Column, Comparability, Note, Table
+from transfer.report.tables.columns import protocol_tables
+from transfer.report.tables.table import Column, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
-BROKEN = "with failed runs: with trainings that broke down at chance, or at 0 where chance is not known"
+FAILED = "with failed runs: failed runs counted at chance level, or at 0 where it is not known"
 
 
 def runs() -> list[Record]:
@@ -51,15 +53,17 @@ def test_a_row_per_record_in_percent() -> None:
 
 def test_the_summary_averages_seeds_and_names_what_differs() -> None:
     rows = summary_of(runs())
-    assert rows["protocol"] == [Comparability("a", (("lr", 0.05),)), Comparability("b", (("lr", 0.1),))]
-    assert said(rows) == ["protocol a: lr 0.05", "protocol b: lr 0.1", BROKEN]
+    assert rows["protocol"] == [Comparability((("lr", 0.05),)), Comparability((("lr", 0.1),))]
+    assert said(rows) == [FAILED]
+    tables = protocol_tables(rows)
+    assert [(text, table["mAP"]) for text, table in tables.items()] == [("lr 0.05", [60.0]), ("lr 0.1", [20.0])]
     assert rows["mAP with failed runs"] == pytest.approx([60.0, 10.0])
     assert rows["seeds"] == [3, 2]
     assert rows["mAP"] == pytest.approx([60.0, 20.0])
     assert rows["mAP sd"][0] == pytest.approx(10.0)
     assert pd.isna(rows["mAP sd"][1])
-    assert rows["outcomes"][1] == Endings((("completed", 1), ("diverged", 1)))
-    assert texts(rows, "outcomes") == ["3 completed", "1 completed, 1 diverged"]
+    assert rows["statuses"][1] == Endings((("completed", 1), ("diverged", 1)))
+    assert texts(rows, "statuses") == ["3 completed", "1 completed, 1 diverged"]
 
 
 def test_seeds_of_pretraining_are_averaged_over() -> None:
@@ -130,13 +134,13 @@ def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
     ]
     rows = over_datasets_of(records, [*records, *parents])
     assert len({(row["pretraining"], row["pretraining seed"], row["protocol"]) for row in rows.rows}) == 6
-    assert said(rows) == ["protocol a: lr 1", "protocol b: lr 2", "means are over one, two"]
+    assert said(rows) == ["means are over one, two"]
     assert texts(rows, "datasets").count("mean of 2 (pretraining smoke)") == 2
 
 
 def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
-    group = Comparability("a", (("lr", 1), ("epochs", 5)))
-    notes = [Note("one seed\nonly", rows=(0,)), Note("", group=group)]
+    group = Comparability((("lr", 1), ("epochs", 5)))
+    notes = [Note("one seed\nonly", rows=(0,))]
     cells = [{"name": "data #1", "protocol": None, "score": 1.5}, {"name": "=two", "protocol": group, "score": -2.5}]
     rows = Table([Column("name"), Column("protocol"), Column("score")], cells, notes)
     others = Table([Column("name"), Column("rank1")], [{"name": "three", "rank1": 3}])
@@ -162,7 +166,7 @@ def test_classes_with_fewer_images_than_shots_are_named_in_the_table() -> None:
     few = made(
         "fewshot", dataset={"name": "toy_cub200"}, details={"support": {"classes_with_fewer": {"1": 0, "25": 7}}}
     )
-    for table in (each_run_of([made(), few]), summary_of([made(), few])):
+    for row, table in ((1, each_run_of([made(), few])), (0, summary_of([made(), few]))):
         (note,) = [note for note in table.notes if note.rows]
         assert note.text == "7 classes have fewer than 25 training images, and the probe takes all of them"
-        assert (note.about, note.rows) == ("accuracy_25shot on toy_cub200", (1,))
+        assert (note.about, note.rows) == ("accuracy_25shot on toy_cub200", (row,))

@@ -29,7 +29,7 @@ def tokens(similarity: float, pearson: float | None = None, **given: Any) -> Rec
 
 def test_layers_are_means_over_seeds_beside_the_attention_of_their_block() -> None:
     table = layer_table_of([tokens(0.1, seed=0), tokens(0.2, seed=1), tokens(0.4, stem="conv")])
-    assert table["backbone"] == ["tiny, stem patchify"] * 2 + ["tiny, stem conv"] * 2
+    assert table["backbone"] == ["tiny, patchify"] * 2 + ["tiny, conv"] * 2
     assert table["place"] == ["stem", "block 1"] * 2
     assert table["seeds"] == [2, 2, 1, 1]
     assert table["similarity"] == pytest.approx([0.15, 0.3, 0.4, 0.8])
