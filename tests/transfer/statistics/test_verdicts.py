@@ -39,7 +39,7 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
         (Verdict(Kind.INCONCLUSIVE, smallest=0.1, seeds=-1), f"{UNTOLD} (for 1.0 use more test samples, not seeds)"),
         (Verdict(Kind.INCONCLUSIVE, smallest=math.inf, few=True), "inconclusive; too few clusters differ"),
         (Verdict(Kind.INCONCLUSIVE, equal=True), "inconclusive; no difference on any sample"),
-        (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.031), "inconclusive; minimum detectable difference 0.031"),
+        (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.03), "inconclusive; minimum detectable difference 0.03"),
         (broken_down(True, False), "not compared: a failed"),
     ],
 )  # fmt: skip

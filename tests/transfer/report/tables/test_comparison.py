@@ -148,11 +148,11 @@ def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said) as refused:
         compare([*runs, made(tmp_path, "conv", lr=0.3, task_version=9)], "stem=conv", "stem=patchify")
     assert "\n" not in str(refused.value)
-    assert "in no row" not in str(refused.value)
+    assert "not in the table" not in str(refused.value)
     runs += [made(tmp_path, "patchify", lr=0.1), made(tmp_path, "conv", lr=0.3, broke=True)]
     table = compare(runs, "stem=conv", "stem=patchify")
     assert len(table) == 2
-    assert "1 run of 'stem=conv' in no row, 1 of which broke down" in notes(table)
+    assert "1 run of 'stem=conv' not in the table, 1 of which failed" in notes(table)
     # what chooses the variants may differ
     chosen = compare(runs[1:3], "lr=2e-1", "lr=0.1")
     assert row(chosen, score="top1")["verdict"] == "inconclusive; no difference on any sample"

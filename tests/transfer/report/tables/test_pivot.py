@@ -1,0 +1,68 @@
+"""The table of a paper: means by plain numpy, marks, and that it fits 100 columns and one column of a paper."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import font_manager, get_data_path
+
+from backbones.errors import UsageError
+from tests.transfer.records.recorded import broken, made
+from transfer.records.run_set import RunSet
+from transfer.report.render.latex import latex
+from transfer.report.render.terminal import terminal
+from transfer.report.tables.cell_values import MeanInterval
+from transfer.report.tables.pivot import pivot_tables
+from transfer.report.tables.table import Table, with_numbers
+
+TASKS = {"reid": "mAP", "fewshot": "accuracy_10shot", "detect": "box_AP"}
+
+
+def pivot(variants: int = 12) -> Table:
+    """Three tasks, two seeds: of the first variant one fine-tuning failed, of the last one task was not run."""
+    names = ["patchify", *(f"/a/mine.py:Stem{number}" for number in range(1, variants))]
+    runs = [broken(stem="patchify", seed=2)]
+    for place, stem in enumerate(names):
+        for task, score in TASKS.items():
+            if (place, task) != (variants - 1, "detect"):
+                given = {"dataset": {"name": "market1501"}, "primary": score} if task != "reid" else {}
+                given["metrics"] = {score: {"bounds": [0, 1]}}
+                seeds = range(1 if place == 1 else 2)
+                runs += [made(task, stem=stem, seed=s, scores={score: place / 20 + s / 10}, **given) for s in seeds]
+    (table,) = pivot_tables(RunSet.of_records(runs))
+    return table
+
+
+def test_variants_are_rows_and_tasks_columns_the_baseline_first() -> None:
+    table = pivot()
+    assert table["variant"][:3] == ["patchify", "Stem1", "Stem10"]
+    reid = table["reid toy_market mAP"]
+    assert reid[0] == MeanInterval(pytest.approx(100 * np.mean([0.0, 0.1])), mark="!")
+    assert reid[1] == MeanInterval(pytest.approx(100 / 20), mark="*")
+    assert table["detect market1501 box_AP"][table["variant"].index("Stem11")].mark == "-"
+    told = " ".join(note.text for note in table.notes)
+    assert all(text in told for text in ("* one seed", "! failed training runs excluded", "- no run"))
+    assert with_numbers(table)["reid toy_market mAP"][0] == pytest.approx(5.0)
+    with pytest.raises(UsageError, match=r"--scores must be among .*did you mean 'mAP'"):
+        pivot_tables(RunSet.of_records([made()]), ["mAp"])
+
+
+def test_twelve_variants_and_three_tasks_fit_a_screen_and_a_column_of_a_paper() -> None:
+    table = pivot()
+    for row in table.rows:
+        row |= {name: MeanInterval(40.85, 38.1, 43.6, "*") for name in table.names[1:]}
+    lines = terminal(table).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "40.9* [38.1, 43.6]" in lines[4]
+    assert r"40.9* {\scriptsize [38.1, 43.6]}" in latex(table)
+    path = Path(get_data_path()) / "fonts/ttf/cmr10.ttf"
+    font = font_manager.get_font(str(path))
+
+    def width(text: str, points: float) -> float:
+        font.set_size(points, 72)
+        font.set_text(text)
+        return float(font.get_width_height()[0] / 64)
+
+    cell = width("40.9* ", 8) + width("[38.1, 43.6]", 7)
+    total = width("patchify", 8) + 3 * max(cell, width("accuracy_10shot", 8)) + 6 * 3  # \tabcolsep of 3 pt
+    assert total * 25.4 / 72.27 <= 84
