@@ -16,7 +16,7 @@ class Value:
     printed: str
     """The number in percent as printed, or `crash`."""
     doubt: str = ""
-    """Reason why the number cannot be right, so that it is no target; empty if there is none."""
+    """Reason why the number cannot be right and is not a target; empty without one."""
     epoch: int | None = None
     """Epoch after which the score was measured; None for the end of training."""
 
@@ -27,7 +27,7 @@ class Value:
 
     @property
     def crash(self) -> bool:
-        """Whether the paper says that training broke down."""
+        """Whether the paper reports a failed training run."""
         return self.printed == CRASH
 
     @property

@@ -30,11 +30,11 @@ class PublishedKind(Enum):
     NO_INTERVAL = "no interval"
     """Outcomes are missing or damaged, or samples do not add up to the score."""
     NOT_HERE = "not here"
-    """The published run crashed, and no own run breaks down."""
-    BREAKS_DOWN_HERE_ONLY = "breaks down here only"
-    BOTH_BREAK_DOWN = "both break down"
-    BREAKS_DOWN_IN_SOME = "breaks down in some"
-    """The published run crashed, and some of the own runs break down."""
+    """The published run crashed, and no own run failed."""
+    BREAKS_DOWN_HERE_ONLY = "failed here only"
+    BOTH_BREAK_DOWN = "both failed"
+    BREAKS_DOWN_IN_SOME = "failed in some"
+    """The published run crashed, and some of the own runs failed."""
     NOT_COMPARABLE = "not comparable"
 
 
@@ -44,10 +44,10 @@ class Counts:
 
     Attributes:
         runs: number of runs of the cell.
-        broken: number of these runs that broke down.
+        broken: number of these runs that failed.
         pretrainings: number of own pretrainings that the runs start from, including lost ones.
-        lost: number of pretrainings that broke down, so that no run of the cell starts from them.
-        not_judged: number of the runs of which nothing says whether they broke down.
+        lost: number of failed pretraining runs, so that no run of the cell starts from them.
+        not_judged: number of the runs not judged for failure.
     """
 
     runs: int
@@ -87,7 +87,7 @@ class PublishedVerdict:
 
     @property
     def survivors(self) -> bool:
-        """Whether the verdict is based on the surviving runs only, because others broke down."""
+        """Whether the verdict is based on the surviving runs only, because others failed."""
         return bool(self.counts.scored and (self.counts.broken or self.counts.lost))
 
 
@@ -97,9 +97,9 @@ def judged(
     """Return the verdict on the runs of one configuration compared with a published cell.
 
     Args:
-        value: published cell, which is no reference and not in doubt.
+        value: published cell, neither a reference nor in doubt.
         counts: numbers of the runs.
-        estimate: mean score of the runs as a fraction, with its interval; None if there is no interval.
+        estimate: mean score of the runs as a fraction, with its interval; None without an interval.
         reasons: reasons why the runs cannot be compared with the cell.
         margin: margin of agreement in percentage points.
     """

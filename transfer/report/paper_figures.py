@@ -20,7 +20,7 @@ def write_figures(draw: Callable[[], Sequence[Section]], folder: Path) -> list[P
         folder: where to write.
 
     Raises:
-        UserError: there is no figure, or the folder cannot be written.
+        UserError: the runs give no figure, or the folder cannot be written.
     """
     contents: dict[str, bytes] = {}
     for columns in PAPER_INCHES:

@@ -46,7 +46,7 @@ def bundle(runs: Sequence[Run], file: Path) -> list[str]:
     """
     runs, disputes = merged(runs)
     if disputes or not runs:
-        raise UserError("\n".join(disputes) or "there are no finished runs to bundle")
+        raise UserError("\n".join(disputes) or "no finished runs to bundle")
     runs = sorted(runs, key=lambda run: run.record.run_id)
     check_writable(file.parent, "--bundle")
     try:
@@ -97,7 +97,7 @@ def import_bundle(file: Path, store: Store) -> Imported:
     """Add the runs of a bundle that a store lacks; nothing is added when anything in the bundle is wrong.
 
     Raises:
-        UserError: the file is no bundle or was changed, or the store cannot be written.
+        UserError: the file is not a bundle or was changed, or the store cannot be written.
     """
     from transfer.verify.verification import verify
 

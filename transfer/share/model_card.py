@@ -78,7 +78,7 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     for each in sorted(scored, key=lambda each: (each.task, each.dataset["name"], each.seed)):
         groups.setdefault((each.config_digest, processes(each)), []).append(each)
     marks = dict.fromkeys(mark for each in [record, *pretrainings] for mark in _marks(each))
-    unknown = f"{UNKNOWN}: no record of it is at hand. The weights are `{weights}`."
+    unknown = f"{UNKNOWN}: no record of it was found. The weights are `{weights}`."
     body = CARD.format(
         name=visible(str(record.backbone["name"])),
         marks=f"> No results, but: {'; '.join(marks)}.\n\n" * bool(marks),
@@ -109,7 +109,7 @@ def _marks(record: Record) -> list[str]:
     """Return the reasons why numbers must not be taken for results, of a run and of the trainings before it."""
     own = {"smoke": record.smoke, "dirty": record.dirty, f"subset {record.subset}": record.subset is not None}
     names = [*(name for name, applies in own.items() if applies), *record.origin_marks]
-    return [_MARKS.get(name, name) for name in names] + ["a training that broke down"] * record.training_failed
+    return [_MARKS.get(name, name) for name in names] + ["a failed training run"] * record.training_failed
 
 
 def _model(record: Record, weights: str) -> str:

@@ -77,7 +77,7 @@ def task_of(record: Record) -> "Task":
     """Return the task that made a record.
 
     Raises:
-        UserError: there is no task of that name and version here.
+        UserError: this version lacks a task of that name and version.
     """
     from backbones.pretrain.method import load_method
     from tasks.task import load_task
@@ -92,7 +92,7 @@ def task_of(record: Record) -> "Task":
         else:
             task = load_task(users_file(record, "task") or name)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"there is no task {name} here ({error})") from None
+        raise UserError(f"task {name} is not available ({error})") from None
     if task.version != record.task_version:
         raise UserError(
             f"version {record.task_version} of task {name} made the record, and here is version {task.version}"

@@ -10,7 +10,7 @@ from transfer.records.store import history
 
 
 def rejudged(folder: Path, record: Record) -> Outcome:
-    """Return the outcome of a run's training by today's rule; what is no matter of its history stays as recorded."""
+    """Return the outcome of a run's training by today's rule; what does not depend on its history stays as recorded."""
     recorded, of_rule = record.outcome, record.outcome.get("rule") == RULE
     step = int(recorded["step"])
     scored = of_rule and not recorded["signs"]  # its failure was found where it was scored

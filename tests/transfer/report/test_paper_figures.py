@@ -13,7 +13,7 @@ from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.paper_figures import write_figures
 
-NAME = "effects-of-stem-conv-against-stem-patchify"
+NAME = "conv-vs-patchify"
 
 
 def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:

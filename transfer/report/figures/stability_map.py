@@ -139,7 +139,7 @@ def _commonest_breakdown(cell: dict[str, Any]) -> str | None:
 
 
 def _band(axes: Any, corner: tuple[float, float], share: float, gid: str, ending: str) -> None:
-    """Draw a band at the bottom of a cell whose height is the share of the seeds that broke down."""
+    """Draw a band at the bottom of a cell whose height is the share of failed seeds."""
     from matplotlib.patches import Rectangle
 
     back, hatch, _ = ENDINGS[ending]

@@ -47,7 +47,7 @@ def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratio
 
     told = [answer(comparison, runs, ratios) for comparison in comparisons]
     shared = [limit for limit in (told[0].limits if told[1:] else ()) if all(limit in one.limits for one in told)]
-    yield Section(title="Summary", note="\n".join([*(one.headline for one in told), *shared]), lead=True)
+    yield Section(title="Summary", note="\n".join(one.headline for one in told), reading=" ".join(shared), lead=True)
     for number, (comparison, one) in enumerate(zip(comparisons, told, strict=True)):
         rest = [limit for limit in one.limits if limit not in shared]
         note = "\n".join(filter(None, [*one.effects, *one.rates, one.cost, *rest]))

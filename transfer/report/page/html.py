@@ -72,18 +72,9 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
 
 
 def _links(sections: Sequence[Section]) -> str:
-    """Return links to the parts; those to folded ones are folded, too."""
-    links = [
-        (section.folded, f'<li><a href="#part-{number}">{text(section.title)}</a></li>')
-        for number, section in enumerate(sections)
-    ]
-    shown, folded = (("".join(link for is_folded, link in links if is_folded is wanted)) for wanted in (False, True))
-    more = (
-        f"<details><summary>Details: tables, curves and visualizations</summary><ul>{folded}</ul></details>"
-        if folded
-        else ""
-    )
-    return f"<ul>{shown}</ul>{more}"
+    """Return links to the sections, folded so that the summary is what is read first."""
+    links = (f'<li><a href="#part-{number}">{text(one.title)}</a></li>' for number, one in enumerate(sections))
+    return f"<details><summary>Sections</summary><ul>{''.join(links)}</ul></details>"
 
 
 def text(value: object) -> str:

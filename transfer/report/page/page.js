@@ -2,6 +2,7 @@
 // Sorts and filters the tables, and shows the record behind a row. All text goes in as text, never as markup.
 
 const MOST_CHOICES = 12;
+const MOST_BARE = 8; // rows of a table that needs no search
 const EMPTY = "(empty)";
 const natural = new Intl.Collator("en", { numeric: true });
 
@@ -14,7 +15,7 @@ function element(name, properties = {}, ...children) {
 const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 const valueOf = (cell) => cell.dataset.v ?? cell.textContent;
 
-// What is searched, chosen and sorted stands in the address, so that a link shows the same rows: #TABLE.COLUMN=VALUE&...
+// The address holds searches, choices and sorting, so that a link shows the same rows: #TABLE.COLUMN=VALUE&...
 const address = {
   view: new URLSearchParams(/^#(part-|run=)/.test(location.hash) ? "" : location.hash.slice(1)),
   set(name, value) {
@@ -41,7 +42,7 @@ class Table {
     this.words = [];
     this.choices = new Map();
     this.heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => this.sort(column)));
-    if (this.rows.length > 1) room.before(this.tools());
+    if (this.rows.length > MOST_BARE) room.before(this.tools());
     this.more = element("button", { type: "button", className: "more", hidden: true });
     this.more.addEventListener("click", () => this.showAll());
     room.after(this.more);
@@ -97,7 +98,7 @@ class Table {
     return room;
   }
 
-  // A list to choose from, where a column has few values and some of them stand in several rows.
+  // A list to choose from, where a column has few values and some of them are in several rows.
   choice(head, column) {
     const values = new Set();
     for (const row of this.rows) {
@@ -243,29 +244,29 @@ class Records {
   }
 }
 
-// The parts of figures: a click opens the record of a run, and buttons hide the arms.
+// The parts of figures: a click opens the record of a run, and buttons hide the variants.
 class Chart {
   constructor(figure) {
     for (const part of figure.querySelectorAll("[data-run]")) {
       part.addEventListener("click", () => (location.hash = "#run=" + encodeURIComponent(part.dataset.run)));
     }
-    this.parts = [...figure.querySelectorAll("[data-arm]")];
-    const arms = [...new Set(this.parts.map((part) => part.dataset.arm))];
-    if (arms.length < 2) return;
-    const room = element("div", { className: "arms" });
+    this.parts = [...figure.querySelectorAll("[data-variant]")];
+    const variants = [...new Set(this.parts.map((part) => part.dataset.variant))];
+    if (variants.length < 2) return;
+    const room = element("div", { className: "variants" });
     room.setAttribute("role", "group");
-    room.setAttribute("aria-label", "Arms that are shown");
-    for (const arm of arms) room.append(this.button(arm));
+    room.setAttribute("aria-label", "Variants shown");
+    for (const variant of variants) room.append(this.button(variant));
     figure.prepend(room);
   }
 
-  button(arm) {
-    const button = element("button", { type: "button", textContent: arm });
+  button(variant) {
+    const button = element("button", { type: "button", textContent: variant });
     button.setAttribute("aria-pressed", "true");
     button.addEventListener("click", () => {
       const shown = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", String(shown));
-      for (const part of this.parts) if (part.dataset.arm === arm) part.classList.toggle("off", !shown);
+      for (const part of this.parts) if (part.dataset.variant === variant) part.classList.toggle("off", !shown);
     });
     return button;
   }

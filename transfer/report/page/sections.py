@@ -159,8 +159,8 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
 def _pivot(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
     from transfer.report.tables.pivot import pivot_tables
 
-    for table in pivot_tables(runs, request.scores):
-        yield Section(title=f"Variants on {', '.join(table.names[1:])}", table=table)
+    for number, table in enumerate(pivot_tables(runs, request.scores), 1):
+        yield Section(title=f"Scores by variant{f' ({number})' * (number > 1)}", table=table)
 
 
 def _norms(runs: RunSet) -> Iterator[Section]:

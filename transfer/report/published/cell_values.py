@@ -53,7 +53,7 @@ def _(reasons: Reasons) -> str:
 
 
 def failures_text(broken: Sequence[Record], total: int) -> str:
-    """Return the numbers of trainings that broke down, by status, out of a total: "diverged 1/3"."""
+    """Return the numbers of failed training runs, by status, out of a total: "diverged 1/3"."""
     counts = Counter(str(record.status) for record in broken)
     return ", ".join(f"{status} {count}/{total}" for status, count in sorted(counts.items()))
 

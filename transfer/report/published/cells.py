@@ -155,9 +155,9 @@ def _difference(target: float, decimals: int, estimate: Estimate) -> Row:
 
 
 def _blocked(row: PublishedRow, value: Value, inputs: OwnRunInputs, *, judge: bool) -> Row:
-    """Return the cells of a row without runs: its pretrainings that broke down, the most comparable ones.
+    """Return the cells of a row without runs: its failed pretraining runs, the most comparable ones.
 
-    There is a verdict if all pretrainings of these configurations broke down, so that no run can follow.
+    There is a verdict if all pretraining runs of these configurations failed, so that no run can follow.
 
     Args:
         judge: whether the published number is a target.
@@ -188,10 +188,10 @@ def _own_text(variant: Arm, value: Value, estimate: Estimate | None, counts: Cou
     shown = [] if mean is None else [f"{mean:.{value.decimals}f}"]
     texts = [", ".join([*shown, *([failures_text(broken, counts.runs)] if broken else [])])]
     if counts.lost:
-        texts.append(f"{counts.lost} of {counts.pretrainings} pretrainings broke down")
+        texts.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
     at_chance = _mean(variant.with_breakdowns(value.metric) if scores and variant.absent else [])
     if at_chance is not None:
-        texts.append(f"with these at chance {at_chance:.{value.decimals}f}")
+        texts.append(f"these at chance level: {at_chance:.{value.decimals}f}")
     return "; ".join(filter(None, texts))
 
 

@@ -66,7 +66,7 @@ def _shown(pair: Pair) -> Row:
     """Return the multiply-adds of an image with and without the costly part, and how many more there are."""
     with_it, without = (match.record.cost["gflops"] / 2 for match in (pair.with_it, pair.without))
     return {
-        "own GMACs": f"{with_it:.4g} against {without:.4g}",
+        "own GMACs": f"{with_it:.4g} vs. {without:.4g}",
         "own": f"{100 * (with_it / without - 1):+.1f} % MACs",
         "reading": pair.with_it.reading,
         REASONS: pair.reasons,

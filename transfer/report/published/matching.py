@@ -86,7 +86,7 @@ class Matcher:
         return [match for match in matches if match is not None]
 
     def broken_before(self, row: Row, step: Step) -> list[PublishedMatch]:
-        """Return the runs of a cell's pretraining that broke down."""
+        """Return the failed runs of a cell's pretraining."""
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             return []

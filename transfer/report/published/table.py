@@ -75,7 +75,7 @@ def _matcher(published: PublishedTable, runs: RunSet) -> Matcher:
 
 
 def _known(runs: RunSet) -> list[Record]:
-    """Return the records among which pretrainings are looked up: completed ones, and shown ones that broke down."""
+    """Return the records among which pretrainings are looked up: completed ones, and shown ones that failed."""
     shown = {record.run_id for record in runs.records}
     records = (run.record for run in runs.known)
     return [record for record in records if not record.training_failed or record.run_id in shown]

@@ -5,9 +5,14 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from tests.transfer.report.page.pages import make_run, stability_rows
 from tests.transfer.report.tables.of_records import cost_table_of
@@ -72,3 +77,24 @@ def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
     costs = replace(cost_rows(), rows=named)
     shown = RunSet.of(runs)
     return [heat_map(table), similarity_plot(shown), training_curves(shown), cost_plot(costs)]
+
+
+def overlapping(figure: Figure) -> list[tuple[str, str]]:
+    """Pairs of texts of a drawing whose boxes overlap by more than a pixel, and texts that leave it, with ""."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    hidden = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = (*axis.get_major_ticks(), *axis.get_minor_ticks())
+            hidden |= {tick.label1 for tick in ticks if not low <= tick.get_loc() <= high}
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in texts if text not in hidden]
+    page = figure.bbox.padded(1)
+    found = [(name, "") for name, box in boxes if not (page.contains(*box.min) and page.contains(*box.max))]
+    for (one, first), (two, second) in combinations(boxes, 2):
+        part = Bbox.intersection(first, second)
+        if part is not None and min(part.width, part.height) > 1:
+            found.append((one, two))
+    return found

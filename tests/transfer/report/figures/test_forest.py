@@ -18,7 +18,7 @@ def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     comparison = compared(runs, "stem=conv", "stem=patchify")
     plot = forest_plot(comparison, RunSet.of(runs))
     assert plot is not None
-    for text in ("knn top1 on toy_market", "← stem patchify better", "stem conv better →", "points of a percent"):
+    for text in ("knn top1 on toy_market", "← patchify better", "→ conv better", "percentage points"):
         assert text in plot.svg
     assert "top5" not in plot.svg
     assert COLOURS[0] in plot.svg
@@ -39,7 +39,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
     assert plot is not None
     assert UNDECIDED in plot.svg
     assert COLOURS[0] not in plot.svg
-    assert re.search(r"✗ stem patchify broke down 1/3", plot.svg)
+    assert re.search("✗ patchify failed in 1 of 3", plot.svg)
 
 
 def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_path: Path) -> None:

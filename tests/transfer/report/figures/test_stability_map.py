@@ -15,7 +15,7 @@ def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
     assert {"stem patchify", "stem conv", "lr", "warmup epochs", "0.0001", "0.001", "0.01", "0", "5"} <= {*text}
     for ending in ("diverged", "nonfinite", "at_chance", "collapsed", "score_at_chance"):
         assert ENDINGS[ending][2] in text
-    assert "score in percent (chance 9)" in text
+    assert "score in percent (chance level 9)" in text
     # patchify: rates go right, warm-ups go up
     fills = {
         "0-0-1": "diverged",
@@ -37,7 +37,7 @@ def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
     found, text = cells(plot), words(plot)
     assert found["0-0-0"] == found["1-0-0"], "equal scores, equal colors"
     assert len({found[f"1-{column}-{row}"] for column in range(3) for row in range(2)}) == 6
-    assert text.count("1 of 3 broke") == 1
+    assert text.count("1/3 failed") == 1
     assert text.count("50.0") == 1
 
 
@@ -45,7 +45,7 @@ def test_a_cell_that_some_seeds_did_not_complete_is_drawn_as_partly_broken() -> 
     whole = [made(seed=seed, scores={"mAP": 0.5}) for seed in range(4)]
     partly = [*whole[:3], broken("at_chance", seed=3)]
     drawn = heat_map(map_of(partly))
-    assert {"50.0", "1 of 4 broke", ENDINGS["at_chance"][2]} <= {*words(drawn)}
+    assert {"50.0", "1/4 failed", ENDINGS["at_chance"][2]} <= {*words(drawn)}
     assert 'band-0-0-0"' in drawn.svg
     assert ENDINGS["at_chance"][0] in drawn.svg
     assert "band-" not in heat_map(map_of(whole)).svg

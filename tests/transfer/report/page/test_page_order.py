@@ -1,15 +1,20 @@
-"""The page answers first: its parts in the order of a reader's questions, made from real comparisons."""
+"""The page begins with the summary; its sections follow a reader's questions; nothing of it overlaps or is cut."""
 
 import re
+import warnings
 from html import unescape
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.transfer.report.figures.plots import overlapping
 from tests.transfer.report.page.browser import Browser
+from tests.transfer.report.page.pages import write_history
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
+from transfer.report.figures.svg import in_columns
 from transfer.report.page.html import page
 from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.summary.sentences import answer
@@ -31,14 +36,14 @@ def titles(root: Path, **asked: object) -> list[tuple[str, bool]]:
 def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
     found = titles(tmp_path)
     assert [title for title, folded in found if not folded] == [
-        "The answer",
-        "Effects of stem conv against stem patchify",
-        "knn: score against cost",
-        "stem=conv against stem=patchify",
+        "Summary",
+        "Scores by variant",
+        "conv vs. patchify",
+        "knn: score vs. cost",
     ]
     assert [title for title, folded in found if folded][:2] == [
-        "Where variants differ most: knn top1 on toy_market, stem conv against stem patchify",
-        "knn",
+        "conv vs. patchify: all metrics",
+        "Samples with the largest differences: knn top1 on toy_market, conv vs. patchify",
     ]
 
 
@@ -52,8 +57,85 @@ def test_what_the_page_says_is_what_the_comparison_has(tmp_path: Path) -> None:
 
 def test_arms_by_name_replace_those_found(tmp_path: Path) -> None:
     named = titles(tmp_path, compare=[("stem=patchify", "stem=conv")])
-    assert "Effects of stem patchify against stem conv" in dict(named)
-    assert "Effects of stem conv against stem patchify" not in dict(named)
+    assert "patchify vs. conv" in dict(named)
+    assert "conv vs. patchify" not in dict(named)
+
+
+STEMS = ["patchify", "conv", "LapStem", "AnOverlappingStemOfThreeConvolutionsWithNormalization"]
+TASKS = {"knn": "colorectal_histology", "linear": "cifar100", "finetune": "cub200"}
+
+
+def many(root: Path, seeds: int = 1, tasks: int = 3, stems: int = 4) -> RunSet:
+    """Runs of stems, two of them custom, and three attentions on tasks; those of conv with relu failed."""
+    found = []
+    for task, dataset in list(TASKS.items())[:tasks]:
+        for number, (stem, attention) in enumerate(product(STEMS[:stems], ("softmax", "relu", "my.py:Gated"))):
+            files = {"attention": "cd" * 32} if "." in attention else {}
+            files |= {"stem": "ab" * 32} if stem[0].isupper() else {}
+            backbone = {"name": "vit_small", "stem": f"/a b/my.py:{stem}" if "stem" in files else stem, "files": files}
+            about = {"task": task, "dataset": {"name": dataset, "digest": dataset, "counts": {}}, "cost": COST}
+            about["backbone"] = backbone | {"attention": attention, "patch": 16}
+            failed = (stem, attention) == ("conv", "relu")
+            for seed in range(seeds):
+                found.append(made(root, stem, attention, seed, 0.3 + 0.05 * number, broke=failed, **about))
+                write_history(found[-1].folder, [3.0, 2.0, 1.0])
+    return RunSet.of(found)
+
+
+def test_variants_are_named_without_hash_or_path_and_each_comparison_has_a_heading(tmp_path: Path) -> None:
+    parts = sections(many(tmp_path, tasks=1), ReportRequest(everything=True))
+    shown = [part.title for part in parts if not part.folded]
+    assert shown[2:7] == [
+        "relu vs. softmax (patchify)",
+        "Gated vs. softmax (patchify)",
+        "conv vs. patchify (softmax)",
+        "conv + relu vs. patchify + softmax",
+        "conv + Gated vs. patchify + softmax",
+    ]
+    text = (
+        page("t", [part for part in parts if not part.folded], RunSet.of([]))
+        .partition("<main")[2]
+        .partition("</main>")[0]
+    )
+    assert not re.search("sha256|(ab){4}|(cd){4}|/a b/|my.py", re.sub("<[^>]*>", " ", text))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("given", [{}, {"seeds": 2, "tasks": 1}, {"tasks": 1, "stems": 1}])
+@pytest.mark.parametrize("columns", [0, 1])
+def test_labels_do_not_overlap_names_are_short_and_nothing_warns(
+    tmp_path: Path, given: dict[str, int], columns: int
+) -> None:
+    with warnings.catch_warnings(), in_columns(columns):
+        warnings.simplefilter("error")
+        parts = sections(many(tmp_path, **given), ReportRequest(everything=True))
+        plots = [part for part in parts if part.plot is not None]
+        for part in plots:
+            assert part.plot is not None
+            names = [name for name, _ in part.plot.paper_files(part.file_name)]
+            assert max(map(len, names)) < 60
+            assert overlapping(part.plot.figure) == [], part.title
+    assert len(plots) >= 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("width", [390, 1400])
+def test_nothing_is_cut_and_every_label_is_readable(browser: Browser, tmp_path: Path, width: int) -> None:
+    runs = many(tmp_path)
+    (tmp_path / "page.html").write_text(page("t", sections(runs, ReportRequest(everything=True)), runs))
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    browser.open(tmp_path / "page.html")
+    browser.js("document.querySelectorAll('details').forEach(part => part.open = true)")
+    assert browser.js("document.scrollingElement.scrollWidth") <= width
+    cut = """[...document.querySelectorAll('body *')].filter(one => {
+        const box = one.getBoundingClientRect();
+        return box.width && !one.closest('.scroll table, .skip') && (box.left < -0.5 || box.right > innerWidth + 0.5);
+    }).map(one => one.outerHTML.slice(0, 80))"""
+    assert browser.js(cut) == []
+    sizes = """[...document.querySelectorAll('figure.plot svg text')].filter(one => one.getBoundingClientRect().width)
+        .map(one => [one.getScreenCTM(), parseFloat(getComputedStyle(one).fontSize)])
+        .map(([scale, size]) => size * Math.hypot(scale.a, scale.b))"""
+    assert min(browser.js(sizes)) >= 9
 
 
 @pytest.mark.nightly

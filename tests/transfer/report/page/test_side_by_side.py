@@ -47,8 +47,8 @@ def test_lists_of_both_arms_for_the_queries_that_differ_most(runs: RunSet) -> No
     assert section.in_pairs
     assert len(shown) == 2 * len(expected)
     for query, first, second in zip(expected, shown[::2], shown[1::2], strict=True):
-        assert first.about.startswith(f"stem conv: {query} ")
-        assert second.about.startswith(f"stem patchify: {query} ")
+        assert first.about.startswith(f"conv: {query} ")
+        assert second.about.startswith(f"patchify: {query} ")
         assert [image.right for image in first.images] == [True, False]
         assert [image.right for image in second.images] == [False, True]
         assert first.images[0].about.endswith("distance 0.25")

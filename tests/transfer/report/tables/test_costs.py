@@ -2,8 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
-from transfer.report.tables.cost_fit import fit_log
 
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import cost_table_of, said
@@ -122,17 +120,3 @@ def test_a_configuration_that_never_trained_has_a_row_and_no_place_on_a_front() 
     (row,) = cost_table_of([broken(environment=CPU)]).rows
     assert math.isnan(row["score"])
     assert not any(row[f"pareto_{cost}"] for cost in COSTS)
-
-
-def test_the_fit_is_least_squares_on_the_logarithm() -> None:
-    costs = np.array([1.0, 3.0, 5.0, 10.0, 20.0, 40.0, 70.0, 100.0])
-    scores = 50 + 7 * np.log10(costs) + np.random.default_rng(1).normal(0, 1, 8)
-    fit = fit_log(list(zip(costs, scores, strict=True)))
-    assert fit is not None
-    plain = stats.linregress(np.log10(costs), scores)
-    assert fit["score"] == pytest.approx(plain.intercept + plain.slope * np.log10(fit["cost"]))
-    # at cost 1 the line is the intercept, whose own error linregress gives
-    margin = stats.t.ppf(0.975, 6) * plain.intercept_stderr
-    assert (fit["low"][0], fit["high"][0]) == pytest.approx((plain.intercept - margin, plain.intercept + margin))
-    for few in ([], list(zip(costs[:7], scores[:7], strict=True)), [(1.0, float(score)) for score in range(9)]):
-        assert fit_log(few) is None
