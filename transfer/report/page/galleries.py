@@ -123,8 +123,8 @@ def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
         return []
     lines = [
         "Queries evenly spaced over their list, with the first gallery images: ✓ shows the same identity, ✗ another. "
-        "Images of the query's identity under its own camera are excluded, as in the metric; images at equal distance keep "
-        "the gallery's order.",
+        "Images of the query's identity under its own camera are excluded, as in the metric; images at equal distance "
+        "keep the gallery's order.",
         _left_out(kept),
     ]
     if len(kept) < len(reid):

@@ -13,10 +13,10 @@ from tests.transfer.report.tables.test_comparison import both, compare, compared
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.summary.naming import arm_name
+from transfer.report.summary.naming import names_of
 from transfer.report.summary.sentences import Answer, answer, interval_text
 
-HEAD = "stem conv vs. stem patchify"
+HEAD = "conv vs. patchify"
 
 
 def variants(root: Path, a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], **given: Any) -> list[Run]:
@@ -60,14 +60,14 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         [
             rf"^{HEAD}: better \(completed runs only\) \(",
             r"failed runs counted at chance level\)\.$",
-            "^stem patchify failed in 1 of 3 training runs: knn on toy_market",
+            "^patchify failed in 1 of 3 training runs: knn on toy_market",
         ],
     ),
     "all of b broke down": (
         lambda root: variants(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
         [
-            rf"^{HEAD}: stem patchify failed \(1 score of 1 task\)\.",
-            "^stem patchify failed in 2 of 2 training runs",
+            rf"^{HEAD}: patchify failed \(1 score of 1 task\)\.",
+            "^patchify failed in 2 of 2 training runs",
         ],
     ),
     "both are at chance, and significantly different": (
@@ -82,18 +82,18 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5, outcome=ended("not_judged"))),
         [
             rf"^{HEAD}: better \(",
-            "^3 training runs of stem patchify not checked",
+            "^3 training runs of patchify not checked",
         ],
     ),
     "all of b were found dead by an older rule": (
         lambda root: variants(root, seeds(2, 0.8), seeds(2, 0.5, broke=True, outcome=ended("diverged") | {"rule": 1})),
-        [rf"^{HEAD}: no interval \(", "^2 training runs of stem patchify not checked"],
+        [rf"^{HEAD}: no interval \(", "^2 training runs of patchify not checked"],
     ),
     "one of b was found dead by an older rule": (
         lambda root: variants(
             root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN, "outcome": ended("not_judged")}]
         ),
-        [rf"^{HEAD}: better \(", "^1 training run of stem patchify not checked"],
+        [rf"^{HEAD}: better \(", "^1 training run of patchify not checked"],
     ),
     "outcomes are gone": (
         lambda root: without_outcomes(variants(root, seeds(2, 0.8), seeds(2, 0.5))),
@@ -122,7 +122,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
 def test_a_comparison_that_changes_two_things_says_so_in_its_first_sentence(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", attention, seed=0) for attention in ("relu", "softmax")]
     told = answer(compared(runs, "attention=relu", "attention=softmax"), RunSet.of(runs))
-    assert "attention softmax, which differ in 2 things (attention, qk_norm): " in told.headline
+    assert "relu vs. softmax, which differ in 2 things (attention, qk_norm): " in told.headline
     one = variants(tmp_path / "one", seeds(1, 0.8), seeds(1, 0.5))
     assert "differ in" not in str(answer(compared(one, "stem=conv", "stem=patchify"), RunSet.of(one)))
 
@@ -196,11 +196,18 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     )
 
 
-def test_arms_are_named_without_folders() -> None:
-    assert arm_name("stem=conv,lr=0.1") == "stem conv, lr 0.1"
-    assert arm_name("stem=3Conv@2,1,1,2,pretraining.lr=0.1") == "stem 3Conv@2,1,1,2, pretraining.lr 0.1"
-    assert arm_name("stem=/home/me/my_stem.py:Stem") == "stem my_stem.py:Stem"
-    assert arm_name("tiny") == "tiny"
+@pytest.mark.parametrize(
+    ("selectors", "names"),
+    [
+        (["stem=conv,lr=0.1", "stem=patchify,lr=0.1"], ["conv", "patchify"]),
+        (["stem=3Conv@2,1,1,2,pretraining.lr=0.1", "stem=conv"], ["3Conv@2,1,1,2 + pretraining.lr 0.1", "conv"]),
+        (["stem=/home/me/my_stem.py:LapStem", "tiny"], ["LapStem", "tiny"]),
+        ([f"stem=sha256:{'ab' * 32}:LapStem", "stem=conv"], ["LapStem", "conv"]),
+        ([f"stem=sha256:{two * 32}:Lap" for two in ("ab", "cd")], ["Lap (abababab)", "Lap (cdcdcdcd)"]),
+    ],
+)
+def test_variants_are_named_by_what_differs(selectors: list[str], names: list[str]) -> None:
+    assert names_of(selectors) == names
 
 
 def test_rates_at_which_arms_train_are_told_also_where_none_breaks_down(tmp_path: Path) -> None:
@@ -210,7 +217,7 @@ def test_rates_at_which_arms_train_are_told_also_where_none_breaks_down(tmp_path
 
     runs = [*at("conv", 0.1), *at("conv", 0.2), *at("patchify", 0.1), *at("patchify", 0.2, broke=True)]
     told = answer(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
-    expected = "stem conv trains at all 2 rates tried, up to 0.2; stem patchify trains up to 0.1, not at 0.2"
+    expected = "conv trains at all 2 rates tried, up to 0.2; patchify trains up to 0.1, not at 0.2"
     assert told.rates == (f"knn: {expected} (where more than half of the seeds train).",)
     assert told.rates[0] in str(told)
     fine = [*at("conv", 0.3), *at("conv", 0.4), *at("patchify", 0.3), *at("patchify", 0.4)]
