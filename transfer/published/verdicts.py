@@ -26,7 +26,7 @@ class PublishedKind(Enum):
     """Two one-sided tests show that the difference is smaller than the margin."""
     HIGHER = "higher"
     LOWER = "lower"
-    CANNOT_TELL = "cannot tell"
+    CANNOT_TELL = "inconclusive"
     NO_INTERVAL = "no interval"
     """Outcomes are missing or damaged, or samples do not add up to the score."""
     NOT_HERE = "not here"

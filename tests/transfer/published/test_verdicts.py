@@ -36,24 +36,24 @@ def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estima
         (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), PublishedKind.AGREES, "agrees within 1"),
         (
             SCORE, Counts(3), estimate(79.8, 1.1, 0.96), PublishedKind.CANNOT_TELL,
-            "cannot tell: differences up to 1.1 points not excluded",
+            "inconclusive: differences up to 1.1 percentage points not excluded",
         ),
         (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), PublishedKind.HIGHER, "higher"),
         (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), PublishedKind.LOWER, "lower, by less than 1"),
         (SCORE, Counts(3), estimate(79.3, 0.46, 0.4), PublishedKind.AGREES, "agrees within 1"),
         (
             SCORE, Counts(2), estimate(53.8, 46.0, 23.0, 2), PublishedKind.CANNOT_TELL,
-            "cannot tell: differences up to 72.0 points not excluded",
+            "inconclusive: differences up to 72.0 percentage points not excluded",
         ),
         (SCORE, Counts(3), None, PublishedKind.NO_INTERVAL, "no interval"),
-        (SCORE, Counts(3, broken=3), None, PublishedKind.BREAKS_DOWN_HERE_ONLY, "breaks down here only"),
+        (SCORE, Counts(3, broken=3), None, PublishedKind.BREAKS_DOWN_HERE_ONLY, "failed here only"),
         (
             SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2), PublishedKind.AGREES,
-            "agrees within 1 among survivors: breaks down in 1 of 3 here",
+            "agrees within 1, completed runs only: failed in 1 of 3 here",
         ),
         (
             SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2), PublishedKind.AGREES,
-            "agrees within 1 among survivors: 3 of 5 pretrainings broke down",
+            "agrees within 1, completed runs only: 3 of 5 pretraining runs failed",
         ),
         (
             SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5), PublishedKind.AGREES,
@@ -62,15 +62,15 @@ def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estima
         (SCORE, Counts(3, pretrainings=3), estimate(79.8, 0.6, 0.5), PublishedKind.AGREES, "agrees within 1"),
         (
             SCORE, Counts(0, pretrainings=2, lost=2), None, PublishedKind.BREAKS_DOWN_HERE_ONLY,
-            "breaks down here only: 2 of 2 pretrainings broke down",
+            "failed here only: 2 of 2 pretraining runs failed",
         ),
         (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), PublishedKind.NOT_HERE, "not here"),
-        (CRASH, Counts(3, not_judged=2), None, PublishedKind.CANNOT_TELL, "cannot tell: 2 of 3 not judged"),
-        (CRASH, Counts(3, broken=3), None, PublishedKind.BOTH_BREAK_DOWN, "both break down"),
-        (CRASH, Counts(3, broken=1), None, PublishedKind.BREAKS_DOWN_IN_SOME, "breaks down in 1 of 3 here"),
+        (CRASH, Counts(3, not_judged=2), None, PublishedKind.CANNOT_TELL, "inconclusive: 2 of 3 not judged"),
+        (CRASH, Counts(3, broken=3), None, PublishedKind.BOTH_BREAK_DOWN, "both failed"),
+        (CRASH, Counts(3, broken=1), None, PublishedKind.BREAKS_DOWN_IN_SOME, "failed in 1 of 3 here"),
         (
             CRASH, Counts(2, pretrainings=5, lost=3), None, PublishedKind.NOT_HERE,
-            "not here among survivors: 3 of 5 pretrainings broke down",
+            "not here, completed runs only: 3 of 5 pretraining runs failed",
         ),
     ],
 )  # fmt: skip
@@ -104,7 +104,7 @@ def test_every_comparable_configuration_has_a_row_that_says_what_tells_it_apart(
     for order in (runs, runs[::-1]):
         lines = lines_of(order, "1", BASELINE)
         found = {line["configuration"]: (line["own"], line["verdict"].partition(",")[0]) for line in lines}
-        assert found == {"precision bf16": ("70.0", "lower"), "precision fp16": ("79.8", "cannot tell")}
+        assert found == {"precision bf16": ("70.0", "lower"), "precision fp16": ("79.8", "inconclusive")}
         assert {line["others"] for line in lines} == {1}
     alone = line_of(runs[1:], "1", BASELINE)
     assert (alone["own"], alone["configuration"], alone["others"]) == ("79.8", "", 1)

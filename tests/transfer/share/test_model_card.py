@@ -60,7 +60,7 @@ def test_the_card_has_the_lineage_and_the_scores_of_all_seeds() -> None:
 
 def test_what_is_unknown_is_said_and_nothing_is_invented() -> None:
     card = model_card(run("sha256:fff", dataset={"name": "my_people"}))
-    assert "unknown: no record of it is at hand. The weights are `sha256:fff`." in card
+    assert "unknown: no record of it was found. The weights are `sha256:fff`." in card
     assert "Data `my_people`: unknown." in card
     assert "There are no weights to load." in model_card(run("random"))
     released = run("timm:vit_small_patch16_224.dino", backbone={"name": "mine", "arch": "vit_small_patch16_224"})
@@ -73,7 +73,7 @@ def test_numbers_that_are_no_results_are_marked() -> None:
     dirty = STARTED | {"dirty": True}
     broken = {"outcome": ended("diverged", 3, "loss"), "scores": {}}
     card = model_card(run("sha256:abc", smoke=True, subset=8, environment=dirty, **broken), [PRETRAINED])
-    for said in ("embedded toy data", "subset 8", "changed after its commit", "broke down"):
+    for said in ("embedded toy data", "subset 8", "changed after its commit", "failed training run"):
         assert said in card.partition("## Model")[0]
     assert "embedded toy data" in model_card(run("sha256:abc", origin={"smoke": True}))
 

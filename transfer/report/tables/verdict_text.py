@@ -84,9 +84,9 @@ def _published_head(verdict: PublishedVerdict) -> str:
     if kind in (PublishedKind.HIGHER, PublishedKind.LOWER) and verdict.within:
         head += f", by less than {verdict.margin:g}"
     if kind is PublishedKind.BREAKS_DOWN_IN_SOME:
-        head = f"breaks down in {counts.broken} of {counts.runs} here"
+        head = f"failed in {counts.broken} of {counts.runs} here"
     elif verdict.survivors:
-        head += " among survivors"
+        head += ", completed runs only"
     if verdict.seeds == 1:
         return head + ", of these models (1 seed)"
     if verdict.seeds and counts.pretrainings - counts.lost == 1:
@@ -95,14 +95,14 @@ def _published_head(verdict: PublishedVerdict) -> str:
 
 
 def _published_details(verdict: PublishedVerdict) -> list[str]:
-    """Return the differences that are not excluded, and the counts of breakdowns."""
+    """Return the differences that are not excluded, and the counts of failed runs."""
     counts, details = verdict.counts, []
     if verdict.excluded is not None:
-        details.append(f"differences up to {verdict.excluded:.1f} points not excluded")
+        details.append(f"differences up to {verdict.excluded:.1f} percentage points not excluded")
     if counts.not_judged:
         details.append(f"{counts.not_judged} of {counts.runs} not judged")
     if counts.lost:
-        details.append(f"{counts.lost} of {counts.pretrainings} pretrainings broke down")
+        details.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
     if counts.broken and counts.scored and verdict.kind is not PublishedKind.BREAKS_DOWN_IN_SOME:
-        details.append(f"breaks down in {counts.broken} of {counts.runs} here")
+        details.append(f"failed in {counts.broken} of {counts.runs} here")
     return details

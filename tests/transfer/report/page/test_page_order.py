@@ -2,18 +2,22 @@
 
 import re
 import warnings
+from html import unescape
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from tests.transfer.report.figures.plots import overlapping
 from tests.transfer.report.page.browser import Browser
-from tests.transfer.report.tables.test_comparison import made
+from tests.transfer.report.page.pages import write_history
+from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.figures.svg import in_columns
 from transfer.report.page.html import page
 from transfer.report.page.sections import ReportRequest, sections
+from transfer.report.summary.sentences import answer
 
 COST = {"gflops": 4.0, "images_per_second": 100.0, "params": 5e6, "device_hours": 0.5}
 
@@ -45,7 +49,51 @@ def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
 
 def test_what_the_page_says_is_what_the_comparison_has(tmp_path: Path) -> None:
     shown = RunSet.of(runs(tmp_path))
+    text = page("t", sections(shown, ReportRequest(everything=True)), shown)
+    said = unescape(re.sub("<[^>]*>", "\n", text))
+    for line in str(answer(compared(shown.runs, "stem=conv", "stem=patchify"), shown)).splitlines():
+        assert line in said
+
+
+def test_arms_by_name_replace_those_found(tmp_path: Path) -> None:
+    named = titles(tmp_path, compare=[("stem=patchify", "stem=conv")])
+    assert "patchify vs. conv" in dict(named)
+    assert "conv vs. patchify" not in dict(named)
+
+
+STEMS = ["patchify", "conv", "LapStem", "AnOverlappingStemOfThreeConvolutionsWithNormalization"]
+TASKS = {"knn": "colorectal_histology", "linear": "cifar100", "finetune": "cub200"}
+
+
+def many(root: Path, seeds: int = 1, tasks: int = 3, stems: int = 4) -> RunSet:
+    """Runs of stems, two of them custom, and three attentions on tasks; those of conv with relu failed."""
+    found = []
+    for task, dataset in list(TASKS.items())[:tasks]:
+        for number, (stem, attention) in enumerate(product(STEMS[:stems], ("softmax", "relu", "my.py:Gated"))):
+            files = {"attention": "cd" * 32} if "." in attention else {}
+            files |= {"stem": "ab" * 32} if stem[0].isupper() else {}
+            backbone = {"name": "vit_small", "stem": f"/a b/my.py:{stem}" if "stem" in files else stem, "files": files}
+            about = {"task": task, "dataset": {"name": dataset, "digest": dataset, "counts": {}}, "cost": COST}
+            about["backbone"] = backbone | {"attention": attention, "patch": 16}
+            failed = (stem, attention) == ("conv", "relu")
+            for seed in range(seeds):
+                found.append(made(root, stem, attention, seed, 0.3 + 0.05 * number, broke=failed, **about))
+                write_history(found[-1].folder, [3.0, 2.0, 1.0])
+    return RunSet.of(found)
+
+
+def test_variants_are_named_without_hash_or_path_and_each_comparison_has_a_heading(tmp_path: Path) -> None:
+    parts = sections(many(tmp_path, tasks=1), ReportRequest(everything=True))
+    shown = [part.title for part in parts if not part.folded]
+    assert shown[2:7] == [
+        "relu vs. softmax (patchify)",
+        "Gated vs. softmax (patchify)",
+        "conv vs. patchify (softmax)",
+        "conv + relu vs. patchify + softmax",
+        "conv + Gated vs. patchify + softmax",
+    ]
     text = page("t", [part for part in parts if not part.folded], RunSet.of([])).partition("<main")[2]
+    text = text.partition("</main>")[0]
     assert not re.search("sha256|(ab){4}|(cd){4}|/a b/", re.sub("<[^>]*>", " ", text))
 
 

@@ -31,7 +31,7 @@ def cost_of(runs: list[Run]) -> list[dict[str, Any]]:
 def test_a_pair_of_runs_stands_beside_the_published_cost_by_its_operations(tmp_path: Path) -> None:
     runs = [counted(tmp_path, 2.0), counted(tmp_path, 2.16, gate="sigmoid")]
     (line,) = cost_of(runs)
-    assert (line["published"], line["own GMACs"], line["own"]) == ("+9.3 % hours", "1.08 against 1", "+8.0 % MACs")
+    assert (line["published"], line["own GMACs"], line["own"]) == ("+9.3 % hours", "1.08 vs. 1", "+8.0 % MACs")
     assert line["not comparable because"] == ""
     assert line["reading"] == "alpha 1, printed not stated; gate sigmoid, printed not stated"
     assert line["runs"].split() == [runs[1].record.run_id, runs[0].record.run_id]

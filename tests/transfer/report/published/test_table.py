@@ -38,7 +38,7 @@ def test_without_own_runs_the_published_column_stands_alone(table: PublishedTabl
 @pytest.mark.parametrize(
     ("right", "verdict"),
     [
-        (798, "cannot tell, of these models (1 seed): differences up to 2.7 points not excluded"),
+        (798, "inconclusive, of these models (1 seed): differences up to 2.7 percentage points not excluded"),
         (700, "lower, of these models (1 seed)"),
     ],
 )
@@ -60,7 +60,7 @@ def test_breakdowns_meet_published_crashes_in_each_reading(tmp_path: Path) -> No
     twice, once = (cell_of("1", CRASH, "deit", lr=rate) for rate in (2e-3, 1e-3))
     runs = [run_of(replace(twice, seed=seed), tmp_path) for seed in range(2)] + [run_of(once, tmp_path, 798)]
     first, second = sorted(lines_of(runs, "1", CRASH), key=lambda line: str(line["reading"]), reverse=True)
-    assert (first["published"], first["own"], first["verdict"]) == ("crash", "nonfinite 2/2", "both break down")
+    assert (first["published"], first["own"], first["verdict"]) == ("crash", "nonfinite 2/2", "both failed")
     assert (first["reading"], second["reading"]) == ("lr 0.002, printed 0.001", "lr 0.001, printed 0.001")
     assert (second["own"], second["verdict"], second["difference"]) == ("79.8", "not here", "")
     assert line_of(runs, "1", BASELINE)["own"] == "79.8", "the second reading is the baseline's run"
@@ -91,7 +91,10 @@ def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Pa
     probe = run_of(linear, tmp_path, 734, weights_id="sha256:dd")
     line = line_of([trained, probe], "2", label)
     assert (line["pretraining_hours"], line["not comparable because"]) == ("2 core", "")
-    assert line["verdict"] == "cannot tell, of these models (1 seed): differences up to 2.9 points not excluded"
+    assert (
+        line["verdict"]
+        == "inconclusive, of these models (1 seed): differences up to 2.9 percentage points not excluded"
+    )
     assert line_of([trained, probe], "2", other)["own"] == ""
     assert line_of([probe], "2", label)["not comparable because"] == "unknown pretraining: weights sha256:dd"
     short = run_of(dino, tmp_path, 500, export="sha256:dd", smoke=True, changed={"epochs": 3})
@@ -101,7 +104,7 @@ def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Pa
     assert (line["own"], line["not comparable because"], line["pretraining_hours"]) == (
         "blocked: nonfinite 1/1", "", "2 core",
     )  # fmt: skip
-    assert line["verdict"] == "breaks down here only: 1 of 1 pretrainings broke down"
+    assert line["verdict"] == "failed here only: 1 of 1 pretraining runs failed"
     line = line_of([broken, trained], "2", label)
     assert (line["own"], line["verdict"]) == ("blocked: nonfinite 1/2", ""), "the other's run is still to come"
     assert line["runs"] == broken.record.run_id
@@ -118,8 +121,8 @@ def test_seeds_whose_pretraining_broke_down_are_told(tmp_path: Path) -> None:
     lost = [run_of(replace(dino, seed=seed), tmp_path) for seed in (1, 2)]
     probe = run_of(linear, tmp_path, 36700, 50000, weights_id="sha256:dd")
     line = line_of([trained, *lost, probe], "2", label)
-    assert line["own"] == "73.4; 2 of 3 pretrainings broke down; with these at chance 24.5"
-    said = "agrees within 1 among survivors, of these models (1 seed): 2 of 3 pretrainings broke down"
+    assert line["own"] == "73.4; 2 of 3 pretraining runs failed; these at chance level: 24.5"
+    said = "agrees within 1, completed runs only, of these models (1 seed): 2 of 3 pretraining runs failed"
     assert line["verdict"] == said
     hidden = line_of([trained, probe], "2", label, known=[trained, *lost, probe])
     assert hidden["own"] == "73.4", "of runs that are left out no breakdown is counted"
