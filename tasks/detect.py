@@ -213,7 +213,7 @@ def _learner(
 def _taps(backbone: Backbone, options: DetectOptions) -> tuple[int, ...]:
     depth = len(getattr(backbone.model, "blocks", ()))
     if options.out_indices and not is_plain(backbone):
-        raise UsageError(f"--out-indices: {backbone.spec.name} is no plain ViT, whose blocks could be named")
+        raise UsageError(f"--out-indices: {backbone.spec.name} is not a plain ViT; remove it to use its stages")
     if is_plain(backbone) and depth < 4:
         raise UsageError(f"--pyramid taps takes four blocks, {backbone.spec.name} has {depth}: --pyramid simple")
     return options.out_indices or quarters(backbone)

@@ -51,7 +51,7 @@ class Fewshot(FewshotFacts):
         assert dataset.val is not None
         start = time.monotonic()
         if context.seed and spec.weights != "random":
-            context.note("with given weights the seed changes nothing: the support sets are those of --draws")
+            context.note("the seed has no effect with pretrained weights: --draws sets the support sets")
         seed_torch(context.seed)
         backbone = create(spec, img_size=options.size).to(context.device).eval()
         context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
@@ -78,9 +78,9 @@ class Fewshot(FewshotFacts):
         context.details["support"] = sets.facts(data.train.labels)
         twice = context.details["support"]["duplicates"]
         if twice["test_also_in_train"]:
-            context.note(f"{data.name}: {twice['test_also_in_train']} test images are training images, too")
+            context.note(f"{data.name}: {twice['test_also_in_train']} test images are also training images")
         if twice["train_of_several_classes"]:
-            context.note(f"{data.name}: {twice['train_of_several_classes']} training images stand in several classes")
+            context.note(f"{data.name}: {twice['train_of_several_classes']} training images have several classes")
         if context.folder and context.ranks.first:
             write_atomic(context.folder / "support.csv", sets.table(data).encode())
 

@@ -31,10 +31,8 @@ class Knn(KnnFacts):
         assert dataset.train is not None
         wanted = max(options.k, *options.other_k, 1)
         if wanted > len(dataset.train):
-            raise UserError(
-                f"{dataset.name}: {len(dataset.train)} training images are fewer than the {wanted} neighbours wanted; "
-                "lower --k and --other-k"
-            )
+            wrong = f"{len(dataset.train)} training images, fewer than {wanted} neighbors"
+            raise UserError(f"{dataset.name}: {wrong}; lower --k and --other-k")
 
     def run(
         self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context

@@ -1,4 +1,4 @@
-"""Base of the tasks on labelled images: a dataset with a validation split, the scored view, top-1 and top-5.
+"""Base of the tasks on labelled images: a dataset with a validation split, the evaluation transform, top-1 and top-5.
 
 Shapes: M images, C classes.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class ViewOptions:
-    """Options of the view of an image that is scored."""
+    """Options of the evaluation transform."""
 
     size: int
     """Height and width of the centre crop in pixels."""
@@ -52,13 +52,13 @@ class FrozenOptions(ViewOptions):
 
     eval_precision: Literal["fp32", "auto", "bf16", "fp16"]
     """Precision of the network. `auto` is bf16 where the machine has it, else fp32; fp32 is without TF32. What is
-    computed from its outputs is float32 or float64 whatever stands here."""
+    computed from its outputs is always float32 or float64."""
 
 
 def check_classes(data: ClassificationData) -> None:
-    """Check that there are classes to tell apart. Raises UserError: of a single class every answer is right."""
+    """Check that there are at least two classes. Raises UserError."""
     if len(data.classes) < 2:
-        raise UserError(f"{data.name}: there is one class, {data.classes[0]!r}; a score tells two or more apart")
+        raise UserError(f"{data.name}: only one class, {data.classes[0]!r}; classification needs two or more")
 
 
 class Classification(Task):

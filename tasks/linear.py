@@ -52,9 +52,7 @@ class Linear(LinearFacts):
         if isinstance(backbone.model, VisionTransformer) and options.n_last_blocks > backbone.depth:
             raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
         if options.avgpool and not isinstance(backbone.model, VisionTransformer):
-            raise UsageError(
-                f"--avgpool: backbone {spec.name} ({spec.arch}) is no plain vision transformer; leave it out"
-            )
+            raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
         if not options.epochs:
             check_head(spec, "linear")
         elif len(dataset.train) < options.batch_size:
@@ -116,9 +114,8 @@ class Linear(LinearFacts):
         for name in ("best", "head"):  # the last validation is that of the head at the end
             state = {key: head[f"{name}.{key}"] for key in ("weight", "bias")}
             if state["weight"].shape != learner.head.weight.shape:
-                raise UserError(
-                    f"{weights}: the heads take other features; give the --n-last-blocks and --avgpool of their run"
-                )
+                fix = "use the --n-last-blocks and --avgpool of their run"
+                raise UserError(f"{weights}: the heads were trained on other features; {fix}")
             learner.head.load_state_dict(state)
             learner.to(context.device).eval()
             learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))

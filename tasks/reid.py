@@ -113,7 +113,7 @@ class Reid(ReidFacts):
         identities = len({sample.identity for sample in dataset.train})
         if not identities:
             lacks = "`split: all` has no training images" if dataset.rounds else "no training images"
-            raise UserError(f"{dataset.name}: {lacks}, so it is scored only: with --epochs 0, or as --test-dataset")
+            raise UserError(f"{dataset.name}: {lacks}; use --epochs 0, or set it as --test-dataset")
         if identities < options.num_identities:
             raise UserError(
                 f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "

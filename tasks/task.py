@@ -47,7 +47,7 @@ class Task:
 
     Attributes:
         version: rises when scores of earlier versions are no longer comparable; part of a run's identity.
-        options: a dataclass; its values stand in `configs/tasks/<name>.yaml`.
+        options: a dataclass; its values are in `configs/tasks/<name>.yaml`.
         primary: the score that tables sort by.
         from_scratch: whether a run starts from random weights by default, because it makes those that the backbone's
             configuration names.
@@ -70,7 +70,7 @@ class Task:
         """Read and check the dataset's lists, and return the `dataset` argument of `run`.
 
         It has `name` (that of tables), `version` (the release; None if there is one), `counts` (of images, classes, ...
-        by split, as read), `skipped` (images left out because they cannot be read) and `digest` (sha256 of the sorted
+        by split, as read), `skipped` (excluded corrupt images) and `digest` (sha256 of the sorted
         names, sizes and contents of the files); the rest is between the task and its reader.
         """
         raise NotImplementedError

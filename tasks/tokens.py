@@ -83,7 +83,7 @@ class Tokens(TokensFacts):
         return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """Compute the means over the images whose similarity is defined; without any there is no score."""
+        """Compute the means over the images whose similarity is defined; without any, no score."""
         means = {name: _mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
         return {name: mean for name, mean in means.items() if mean is not None}
 

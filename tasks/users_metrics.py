@@ -1,4 +1,4 @@
-"""Metrics of a user's own, by path: functions of the arrays that a run keeps of its samples (`outcomes.npz`).
+"""Custom metrics, by path: functions of the arrays that a run keeps of its samples (`outcomes.npz`).
 
 Shapes: M samples.
 """
@@ -21,13 +21,13 @@ _RESERVED = r"(box|mask|accuracy)_.*|(best_|knn_)?top\d.*|rank\d+|mAP|mINP|sampl
 
 @dataclass(frozen=True)
 class UsersMetric:
-    """A metric of a user's own.
+    """A custom metric.
 
     Attributes:
         compute: maps the arrays of a run by name to a value for each sample [M], nan where it does not count; the score
             is their mean. Or to one number, of which there are no intervals.
         metric: unit, direction and bounds of the score.
-        file: where it stands, as `path/to/file.py:NAME`; the score has this NAME.
+        file: its place, as `path/to/file.py:NAME`; the score has this NAME.
     """
 
     compute: Callable[[Mapping[str, NDArray[Any]]], Any]
@@ -85,7 +85,7 @@ def load_metrics(files: Sequence[str]) -> list[UsersMetric]:
     """Return the metrics that `path/to/file.py:NAME` name.
 
     Raises:
-        UsageError: a file or a name in it is missing, is no function, or has a name that is taken.
+        UsageError: a file or a name in it is missing, is not a function, or has a name that is taken.
         UserError: a file fails while it is imported.
     """
     metrics: dict[str, UsersMetric] = {}
@@ -97,7 +97,7 @@ def load_metrics(files: Sequence[str]) -> list[UsersMetric]:
         loaded = UsersMetric(found.compute, found.metric, file) if isinstance(found, UsersMetric) else None
         loaded = loaded or UsersMetric(found, Metric(), file)
         if re.fullmatch(_RESERVED, loaded.name) or loaded.name in metrics:
-            raise UsageError(f"{file}: a score is called {loaded.name} already; give the metric another name")
+            raise UsageError(f"{file}: the score name {loaded.name} is taken; rename the metric")
         metrics[loaded.name] = loaded
     return list(metrics.values())
 
@@ -111,7 +111,7 @@ def add_metrics(metrics: Sequence[UsersMetric], scores: Scores, outcomes: Outcom
     all_scores, all_outcomes = dict(scores), dict(outcomes)
     for own in metrics:
         if own.name in scores or own.name in outcomes:
-            raise UserError(f"{own.file}: the task has a score or an array called {own.name}; give it another name")
+            raise UserError(f"{own.file}: the task has a score or an array called {own.name}; rename the metric")
         all_scores[own.name], values = own.score(outcomes)
         if values is not None:
             all_outcomes[own.name] = values

@@ -23,7 +23,7 @@ SCHEMA, VERSION = "schema", 1
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write the state of a training, atomically; the one before it is kept as `state.previous.pt`.
+    """Write a checkpoint atomically; the previous one is kept as `state.previous.pt`.
 
     Its entry `run_key` names the run it belongs to. The file is a zip archive, which has a checksum of every tensor's
     bytes; `load_state` checks them.
@@ -34,7 +34,7 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
         except RuntimeError as error:
             if machine_error(error):  # such as a loader process that was killed: its signal comes at any line
                 raise
-            # torch's writer does not say why: a full disk is told by "unexpected pos"
+            # torch's writer does not say why: a full disk appears as "unexpected pos"
             free = shutil.disk_usage(folder).free // 2**20
             raise OSError(f"is the disk full? {free} MiB are free there") from error
 
@@ -47,7 +47,7 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
     Args:
         folder: of the run.
         run_key: key of the run that asks for it.
-        options: the options of that run; a state with other options is refused, and the error names the differences.
+        options: the options of that run; a checkpoint with other options is rejected with the differences.
 
     Raises:
         UserError: the file is damaged, of another version, or belongs to a run with other options.
@@ -62,7 +62,7 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
         if owner == run_key and state[SCHEMA] != VERSION:
             raise ValueError(f"`{SCHEMA}` is {state[SCHEMA]}, and this version of the code knows {VERSION}")
     except pickle.UnpicklingError as error:  # torch's advice is to run what it holds
-        raise UserError(f"{path}: not a training state: it holds Python objects, which are not run; {hint}") from error
+        raise UserError(f"{path}: not a checkpoint: it holds Python objects, which are not run; {hint}") from error
     except Exception as error:
         raise UserError(f"{path}: not a readable training state ({first_line(error)}); {hint}") from error
     if owner != run_key:
@@ -73,10 +73,10 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
 
 
 def _path_and_hint(folder: Path) -> tuple[Path, str]:
-    """Return the file of the state that counts, and what a user can do if it is refused."""
+    """Return the file of the current checkpoint, and the fix if it is rejected."""
     path = folder / STATE if (folder / STATE).exists() else folder / PREVIOUS
     has_previous = path.name == STATE and (folder / PREVIOUS).exists()
-    return path, "delete it to go on from the state before it" if has_previous else "delete it to train from the start"
+    return path, "delete it to resume from the previous checkpoint" if has_previous else "delete it to restart training"
 
 
 def _check_archive(path: Path) -> None:
@@ -97,7 +97,7 @@ def _check_archive(path: Path) -> None:
 
 
 FLUSH_SECONDS = 5.0
-"""Seconds after which lines are written, for those who watch a training; its state is saved more seldom."""
+"""Seconds after which lines are written, so that training can be followed; checkpoints are written less often."""
 
 
 class History:
@@ -143,7 +143,7 @@ class History:
 
 
 def _replace_not_finite(value: Any) -> Any:
-    """Return the value with None for nan and infinities, which JSON lacks; the outcome names the one that matters."""
+    """Return the value with None for nan and infinities, which JSON does not have; the outcome names the first."""
     if isinstance(value, dict):
         return {key: _replace_not_finite(item) for key, item in value.items()}
     if isinstance(value, list):

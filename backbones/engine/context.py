@@ -51,7 +51,7 @@ class Context:
     threads_why: str | None = None  # of the number that this model got
     checkpoint_seconds: float = 300.0
     max_replaced: int = 0
-    """Damaged images that a training may replace by their neighbours, on each rank."""
+    """Corrupt images that training may replace with the next readable one, on each rank."""
     replacing: SplitDataset | None = None
     """The dataset in which it does."""
     ranks: Ranks = ALONE
@@ -63,7 +63,7 @@ class Context:
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)  # of the scores, for the record
     features: Path | None = None  # folder of the feature store
-    save_weights: bool = True  # whether a training leaves what it learned, see `engine.learner_weights`
+    save_weights: bool = True  # whether trained weights are exported, see `engine.trained_weights`
     backbone: dict[str, Any] = field(default_factory=dict)
     untrained: list[str] = field(default_factory=list)
     exported: str | None = None  # weights id of what the run exported
@@ -76,7 +76,7 @@ class Context:
     training: bool = False  # `fit` is at its steps
 
     def observe(self, backbone: "Backbone", epoch: int) -> dict[str, Any]:
-        """Return what the observer reports for the history, if there is an observer; it is no score."""
+        """Return what the observer reports for the history, if there is an observer; it is not a score."""
         return self.observer(backbone, epoch) if self.observer else {}
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -252,7 +252,7 @@ class Context:
             tqdm.write(visible_lines(text), file=sys.stderr)
 
     def bar(self, items: Iterable[T], label: str, total: int | None = None, start: int = 0) -> "tqdm[T]":
-        """Return a progress bar on stderr, which prints a line every ten seconds if stderr is no terminal."""
+        """Return a progress bar on stderr, which prints a line every ten seconds if stderr is not a terminal."""
         interval = 0.2 if sys.stderr.isatty() else 10.0
         hidden = not (self.progress and self.ranks.first)
         return tqdm(

@@ -68,7 +68,7 @@ class _Progress:
 
 
 def _circumstances(context: Context) -> dict[str, str]:
-    """Return what a training's last bits depend on besides its options, in words that follow "was reached"."""
+    """Return what floating-point rounding depends on besides the options, as phrases that follow "was reached"."""
     return {
         "world": f"by {context.ranks.world} process(es)",
         "threads": f"with {torch.get_num_threads()} thread(s)",
@@ -227,7 +227,7 @@ class _Run:
     def stop(self) -> None:
         """Save the state and raise `Stopped`."""
         self.save()
-        self.context.say(f"stopped by a signal after step {self.progress.step}; the same command goes on from there")
+        self.context.say(f"stopped by a signal after step {self.progress.step}; rerun the command to resume")
         raise Stopped
 
     def _charge(self, clock: float) -> float:

@@ -24,8 +24,8 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
         if not fnmatch.filter(trained, pattern):
             parts = dict.fromkeys(re.sub(r"\.\d+\..*|\.(weight|bias)$", ".*", name) for name in trained)
             raise UsageError(
-                f"--trainable {pattern!r} matches no trainable parameter{did_you_mean(pattern, parts)}; use patterns of "
-                f"its components: {' '.join(parts)}"
+                f"--trainable {pattern!r} matches no trainable parameter{did_you_mean(pattern, trained)}; use patterns "
+                f"of its components: {' '.join(parts)}"
             )
     for name, parameter in trained.items():
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
@@ -39,7 +39,7 @@ class HasLayers(Protocol):
         """Return the number of blocks."""
 
     def layer_of(self, parameter_name: str) -> int:
-        """Return 0 for stem, positions and class token, i + 1 for block i, depth + 1 for all behind the blocks and
+        """Return 0 for stem, positions and class token, i + 1 for block i, depth + 1 for all after the blocks and
         their norm.
         """
 
@@ -53,8 +53,8 @@ def parameter_groups(
     `decay` (the factor of the weight decay).
 
     Args:
-        model: whose parameters train; those without gradient are left out.
-        backbone: what of it has layers; all else lies behind them. None: nothing has, and the decay changes nothing.
+        model: whose parameters train; those without gradient are skipped.
+        backbone: the part with layers; all else comes after them. None: layer decay has no effect.
         inside: what the names of the backbone's parameters begin with.
 
     Raises:
@@ -70,7 +70,7 @@ def parameter_groups(
         is_bias = name.rpartition(".")[2] == "bias"
         peak = options.lr * (options.bias_lr_factor if is_bias else 1.0)
         scale = _layer_scale(name, options.layer_decay, backbone, inside)
-        # AdamW multiplies its decay by the rate.
+        # AdamW multiplies its decay by the learning rate.
         decay = 1 / peak if options.decay_scale == "schedule" else 1.0
         if _without_decay(name, parameter, options, is_norm=parameter in norms):
             decay = 0.0
@@ -81,7 +81,7 @@ def parameter_groups(
 
 
 def _layer_scale(name: str, decay: float, backbone: HasLayers | None, inside: str) -> float:
-    """Return d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all behind the backbone.
+    """Return d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all after the backbone.
 
     The final norm counts with the last block, as in timm; MAE gives it 1, ViTDet has none.
     """

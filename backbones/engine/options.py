@@ -8,7 +8,7 @@ from backbones.errors import reject
 from backbones.runtime.needs import Needs, Span
 
 TRAINING = Needs(epochs=True)
-"""The condition of what training alone reads: `--epochs 0` scores the weights as they are."""
+"""Condition of options that only training reads; `--epochs 0` evaluates the weights as they are."""
 
 
 @dataclass(kw_only=True)
@@ -28,40 +28,40 @@ class FitOptions:
     weight_decay: Annotated[float, TRAINING]
     """Coupled l2 decay for SGD, decoupled decay for AdamW."""
     weight_decay_end: Annotated[float | None, TRAINING]
-    """Weight decay at the end of a cosine; None keeps it constant. The cosine runs over the whole training, on the
-    clock of the rate."""
+    """Weight decay at the end of a cosine; None keeps it constant. It runs over all epochs, at the
+    schedule position of the learning rate."""
     decay_scale: Annotated[Literal["rate", "schedule"], Needs(optimizer="adamw")]
-    """What scales decoupled decay: the rate, or its schedule. `schedule` multiplies by the rate as a share of its peak
-    (big_vision)."""
+    """What scales decoupled decay, lr or its schedule. `schedule` multiplies by the learning rate /
+    its peak (big_vision)."""
     bias_lr_factor: Annotated[float, TRAINING]
-    """Peak rate of bias parameters as a multiple of lr."""
+    """Peak learning rate of bias parameters as a multiple of lr."""
     no_decay: Annotated[tuple[str, ...], TRAINING]
     """Name patterns of parameters without weight decay. With `norm:` before it a pattern means norm layers alone; `1d`
     stands for biases, norms and other vectors."""
     decay_norm: Annotated[bool, TRAINING]
     """Decay norm layers even where `no_decay` holds `1d`."""
     layer_decay: Annotated[float, TRAINING]
-    """Rate of each layer as a multiple of the next one's; 1 leaves all equal."""
+    """Learning rate of a layer as a multiple of the next one's. 1 is the same for all."""
     schedule: Annotated[Literal["step", "epoch"], TRAINING]
     """Move the cosine with every step, or hold it per epoch."""
     schedule_offset: Annotated[int, Needs(schedule="epoch")]
-    """Epochs added to the clock of `schedule: epoch`. With 1 the rate of an epoch is that of its end."""
+    """Epochs added to the position of `schedule: epoch`. With 1 an epoch has the learning rate of its end."""
     warmup_epochs: Annotated[float, TRAINING, Span()]
-    """Epochs of linear warm-up; the cosine's clock runs from the first epoch."""
+    """Epochs of linear warm-up. The cosine starts at the first epoch."""
     warmup_prefix: Annotated[bool, Needs(warmup_epochs=True)]
-    """Start the cosine's clock after the warm-up."""
+    """Start the cosine after the warm-up."""
     warmup_lr: Annotated[float | None, Needs(warmup_epochs=True)]
-    """Rate at the start of the warm-up; None takes warmup_lr_factor times lr."""
+    """Learning rate at the start of warm-up. None: warmup_lr_factor times lr."""
     warmup_lr_factor: Annotated[float, Needs(warmup_lr=None)]
     """The same as a multiple of lr, used if `warmup_lr` is None."""
     warmup_inclusive: Annotated[bool, Needs(warmup_epochs=True)]
-    """Reach the peak rate in the warm-up's last step. Otherwise the step after it is the first with the peak rate."""
+    """Reach the peak learning rate in the last warm-up step. Otherwise the next step is the first with it."""
     min_lr: Annotated[float | None, Needs(milestones=None)]
-    """Rate at the end of the cosine; None takes min_lr_factor times lr."""
+    """Learning rate at the end of the cosine. None: min_lr_factor times lr."""
     min_lr_factor: Annotated[float, Needs(min_lr=None)]
     """The same as a multiple of lr, used if `min_lr` is None."""
     cooldown_epochs: Annotated[float, TRAINING, Span()]
-    """Last epochs, which keep the cosine's final values. These are the rate and the weight decay."""
+    """Last epochs, at the final learning rate and weight decay."""
     milestones: Annotated[tuple[float, ...] | None, TRAINING, Span()]
     """Epochs at which lr is multiplied by 0.1 (empty: constant). They may be fractional. With None the learning rate
     follows a cosine."""
@@ -87,46 +87,45 @@ class FitOptions:
     compile: bool
     """Compile the training's forward pass by torch.compile."""
     stop_early: Annotated[bool, TRAINING]
-    """Stop a training that looks failed. It must do so at five tenths of its epochs in a row, past the warm-up."""
+    """Stop training runs that look failed. They must do so at five consecutive tenths of their epochs after warm-up."""
 
     @property
     def warmup_start(self) -> float:
-        """The rate at the start of the warm-up."""
+        """The learning rate at the start of the warm-up."""
         return self.warmup_lr_factor * self.lr if self.warmup_lr is None else self.warmup_lr
 
     @property
     def cosine_end(self) -> float:
-        """The rate at the end of the cosine."""
+        """The learning rate at the end of the cosine."""
         return self.min_lr_factor * self.lr if self.min_lr is None else self.min_lr
 
     def __post_init__(self) -> None:
-        getattr(super(), "__post_init__", lambda: None)()  # whatever options it is combined with are checked too
+        getattr(super(), "__post_init__", lambda: None)()  # checks of the classes it is combined with
         check_ranges(self, 1, None, "grad_accum_steps")
         check_ranges(self, 0, None, "epochs", "lr", "weight_decay", "weight_decay_end", "bias_lr_factor", "sam_rho")
         check_ranges(self, 0, None, "warmup_epochs", "warmup_lr", "warmup_lr_factor", "cooldown_epochs")
         check_ranges(self, 0, None, "min_lr", "min_lr_factor", "clip_grad")
         check_ranges(self, 0, 1, "momentum", "layer_decay")
         if not self.trainable:
-            reject("--trainable: name at least one pattern ('*' trains everything)")
+            reject("--trainable: set at least one pattern ('*' trains everything)")
         if self.layer_decay == 0 or self.clip_grad == 0:
             reject("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
         if self.epochs == 0:
-            return  # the weights are scored as they are, and what concerns training has no effect
+            return  # training options have no effect
         late = -min(self.schedule_offset, 0) if self.schedule == "epoch" and self.warmup_epochs else 0
         if self.warmup_epochs + max(self.cooldown_epochs, late) >= self.epochs:
             spans = {name: getattr(self, name) for name in ("warmup_epochs", "cooldown_epochs")}
             told = " and ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in spans.items() if value)
             behind = f" with --schedule-offset {self.schedule_offset}" if late else ""
-            reject(
-                f"{told}{behind}: the full rate is never reached in --epochs {self.epochs}; lower it, or raise --epochs"
-            )
+            never = f"the peak learning rate is never reached in --epochs {self.epochs}"
+            reject(f"{told}{behind}: {never}; lower it or raise --epochs")
         if self.warmup_inclusive and self.schedule != "step":
             reject("--warmup-inclusive counts steps: it needs --schedule step")
         falls = self.milestones or ()
         if list(falls) != sorted({*falls}) or any(not 0 < epoch < self.epochs for epoch in falls):
             reject(f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}")
         if self.clip_grad_per_param and self.clip_grad is None:
-            reject("--clip-grad-per-param needs a norm to clip to: give --clip-grad")
+            reject("--clip-grad-per-param needs a norm to clip to: set --clip-grad")
         self._check_rates()
         self._check_decay_and_sam()
 
@@ -135,23 +134,20 @@ class FitOptions:
         epochs.
         """
         held = self.schedule == "epoch"
+        warm_up = (
+            f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the learning rate for an epoch"
+        )
         if held and self.warmup_epochs % 1:
-            reject(
-                f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
-                "whole of an epoch would train at what a part of it is meant for; give whole epochs, or --schedule step"
-            )
+            reject(f"{warm_up}: use whole epochs or --schedule step")
         offset = self.schedule_offset if held else 0
         if self.lr and held and self.warmup_epochs and not self.warmup_start and offset <= 0:
-            reject(
-                f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch: the "
-                f"first {_epochs(1 - offset)} would train at 0; give --schedule step, --warmup-lr above 0 (DeiT's is "
-                "1e-6) or --schedule-offset 1"
-            )
+            fix = "set --schedule step, --warmup-lr above 0 (DeiT's is 1e-6) or --schedule-offset 1"
+            reject(f"{warm_up}: the first {_epochs(1 - offset)} would train at 0; {fix}")
         last = math.floor(self.cooldown_epochs + max(offset, 0))
         if self.lr and last and not self.cosine_end and self.milestones is None:
             reject(
                 f"--min-lr 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
-                f"{self.cooldown_epochs:g}, --schedule {self.schedule}); give it above 0, or neither a cool-down nor "
+                f"{self.cooldown_epochs:g}, --schedule {self.schedule}); set it above 0, or remove the cool-down and "
                 "--schedule-offset"
             )
 
@@ -163,7 +159,7 @@ class FitOptions:
         if self.sam != "none" and self.sam_rho == 0:
             reject(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
         if self.sam == "none" and self.sam_sync:
-            reject("--sam-sync: there is no perturbation without --sam sam or --sam asam")
+            reject("--sam-sync has no effect without --sam sam or --sam asam")
 
 
 def _epochs(count: int) -> str:
@@ -181,7 +177,7 @@ def check_ranges(options: object, low: float, high: float | None, *names: str) -
 
 
 def check_rising(options: object, *names: str) -> None:
-    """Raise UsageError for the first field that is no pair of positive values, the smaller first."""
+    """Raise UsageError for the first field that is not a pair of positive values, the smaller first."""
     for name in names:
         low, high = getattr(options, name)
         if not 0 < low <= high:

@@ -1,4 +1,4 @@
-"""How a training ended, by one rule from its raw statistics. A training that fails is a result, not an exception.
+"""Detect failed training from training statistics only. A failure is recorded as a status, not raised.
 
 The vocabulary is the suite's own definition of what papers call a crash: completed, nonfinite, diverged, collapsed,
 at_chance, and not_judged for what the rule cannot tell.
@@ -14,17 +14,20 @@ from backbones.engine.options import FitOptions
 
 Status = Literal["completed", "nonfinite", "diverged", "collapsed", "at_chance", "not_judged"]
 SCORED = ("completed", "not_judged")
-"""Statuses of trainings that have scores."""
+"""Statuses of training runs with scores."""
 
 RULE = 2
-"""Version of the rule; goes up with any change of what follows here."""
-# `tests/benchmarks/outcomes` has the trainings on which the constants of the rule were fixed.
+"""Version of the rule; rises with any change below."""
+# `tests/benchmarks/outcomes` has the training runs on which the constants of the rule were fixed.
 FEWEST = 20  # steps below which a training is not judged; also the smallest window
 MARGIN = 0.013  # share of a level that a mean must be away from it
 ERRORS = 3.0  # standard errors that it must be away besides
 SPREAD_SHARE, SPREAD_FLOOR = 0.01, 0.01  # collapsed features: share of the first window's spread; no more than this
 EQUAL_SPREAD = 1e-6  # spread under which a batch counts as one point
-HOPELESS, HOPELESS_STEPS = 10.0, 100  # times the start's loss, and steps in a row there, from which nothing recovers
+HOPELESS, HOPELESS_STEPS = (
+    10.0,
+    100,
+)  # times the start's loss, and steps in a row there, from which training does not recover
 BY_GUESSING = 0.001  # probability of a score by guessing, below which it is above chance
 RISEN = 1.1  # times its first value and chance, above which a loss that ends there has diverged
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
@@ -33,29 +36,29 @@ CONSTANTS = {
     "version": RULE, "fewest": FEWEST, "margin": MARGIN, "errors": ERRORS, "spread": [SPREAD_SHARE, SPREAD_FLOOR],
     "hopeless": [HOPELESS, HOPELESS_STEPS], "risen": RISEN, "skips": SCALER_SKIPS, "tenths": TENTHS,
 }  # fmt: skip
-"""The constants that belong to the protocol of a training."""
+"""The constants that are part of the protocol of a training run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signs:
-    """What in the statistics of a method tells whether its training lives: plain values, which its record keeps.
+    """Statistics of a method that show whether its training works, as plain values for the record.
 
-    `spread` (see `feature_spread`), where the statistics have it, tells of a collapse in every method.
+    `spread` (see `feature_spread`), if among the statistics, shows a collapse in every method.
     """
 
     statistic: str = "loss"
-    """Name of the statistic that falls in a training that lives."""
+    """Name of the statistic that decreases in successful training."""
     chance: float | None = None
-    """Its value under the best constant prediction, for instance ln C; None where there is no such level."""
+    """Its value under the best constant prediction, for instance ln C; None where it is undefined."""
     accuracy: float | None = None
     """Likewise of a statistic `accuracy`, which rises: the share of the commonest class."""
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Other statistics, and the values between which they lie if nothing has collapsed."""
     moving_targets: bool = False
-    """The training makes its own targets, so that the loss may rise from low early values in good health."""
+    """Training produces its own targets, so the loss may rise from low early values without failure."""
     validation: tuple[str, float, int] | None = None
     """A score that validation writes to the history, its chance level, and its number of samples, none of which is
-    among those that are scored in the end. A training whose score is above chance lives."""
+    among those that are scored in the end. Training with a score above chance has not failed."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Outcome:
 
     @property
     def training_failed(self) -> bool:
-        """Whether the training failed as a training (a process that was killed never gets an outcome)."""
+        """Whether training failed (a killed process has no outcome)."""
         return self.status not in SCORED
 
 
@@ -86,7 +89,7 @@ class _Window(NamedTuple):
 
 
 def window_steps(steps: int) -> int:
-    """Return the steps of the windows at the start and the end of a training: a tenth, 20 at least."""
+    """Return the steps of the windows at the start and the end of training: a tenth, at least 20."""
     return max(FEWEST, steps // 10) if steps >= 2 * FEWEST else steps // 2
 
 
@@ -103,7 +106,7 @@ def judge(
     *,
     errors: float = ERRORS,
 ) -> Outcome:
-    """Return how a training ended that made no number that is not finite.
+    """Return the outcome of a training run whose numbers are all finite.
 
     Args:
         columns: statistics by name, a value for each step that moved the weights.
@@ -196,7 +199,7 @@ def _start(column: Sequence[float], signs: Signs) -> float:
 
 
 def hopeless(column: Sequence[float], signs: Signs) -> bool:
-    """Return whether the statistic of `signs` has been for long where no training comes back from."""
+    """Return whether the statistic of `signs` has long been at values from which training does not recover."""
     if signs.moving_targets or len(column) < FEWEST + HOPELESS_STEPS:
         return False
     start = _start(column, signs)
@@ -204,7 +207,7 @@ def hopeless(column: Sequence[float], signs: Signs) -> bool:
 
 
 class OutcomeMonitor:
-    """Follows the statistics of a training: ends it where its failure is certain, and judges it at its end.
+    """Follows training statistics: stops training when failure is certain, and checks for failure at the end.
 
     Attributes:
         columns: the statistics that `judge` reads, a value for each step that moved the weights.
@@ -220,7 +223,7 @@ class OutcomeMonitor:
         self.time = 0.0
 
     def update(self, step: int, time: float, stats: Mapping[str, float], skipped: bool = False) -> Outcome | None:
-        """Return the outcome if the training ends with this step; None while it goes on.
+        """Return the outcome if training ends with this step; None while it continues.
 
         Args:
             time: fractional epoch after the step.
@@ -248,8 +251,8 @@ class OutcomeMonitor:
         return replace(self.final(step), status="nonfinite", reason=reason)
 
     def _early(self, step: int, before: float) -> Outcome | None:
-        """Return the outcome where the training has looked failed, all doubt in its favour, at the end of several
-        tenths past the warm-up.
+        """Return the outcome if training looked failed, without error margins, at the end of several tenths after
+        warm-up.
         """
         then, now = (int(10 * time / self.options.epochs + 1e-9) for time in (before, self.time))
         if now == then or self.time <= self.options.warmup_epochs:
@@ -264,7 +267,7 @@ class OutcomeMonitor:
         return self.columns.get("loss", [math.nan])[-1]
 
     def final(self, step: int) -> Outcome:
-        """Return the outcome of a training that ends with this step."""
+        """Return the outcome if training ends with this step."""
         return judge(self.columns, self.signs, step, self.score)
 
     def state(self) -> dict[str, Any]:

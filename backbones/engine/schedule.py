@@ -15,7 +15,7 @@ def cosine(start: float, end: float, share: float) -> float:
 
 
 class Schedule:
-    """Rate and weight decay as functions of the fractional epoch.
+    """Learning rate and weight decay as functions of the fractional epoch.
 
     warm-up, t < w:  start + (peak - start) t / w;   with `warmup_inclusive` i / (n - 1) for t / w, in step i of n
     then:            cosine(peak, end, t / T),       t and T less w with `warmup_prefix`; `end` from T on
@@ -38,7 +38,7 @@ class Schedule:
         return epoch + index / length
 
     def rate(self, time: float, peak: float, length: int | None = None) -> float:
-        """Return the rate at fractional epoch `time` of a group that peaks at `peak`.
+        """Return the learning rate at fractional epoch `time` of a group that peaks at `peak`.
 
         Args:
             length: steps of an epoch, needed with `warmup_inclusive`.
@@ -65,7 +65,7 @@ class Schedule:
         return cosine(self.options.weight_decay, end, min(time / self.total, 1.0))
 
     def apply(self, optimizer: torch.optim.Optimizer, time: float, length: int | None = None) -> float:
-        """Set every group's rate and decay, and return the rate of a group with the full peak."""
+        """Set every group's learning rate and decay, and return the learning rate of a group with the full peak."""
         for group in optimizer.param_groups:
             group["lr"] = group["scale"] * self.rate(time, group["peak"], length)
             group["weight_decay"] = group["decay"] * self.decay(time)

@@ -16,7 +16,7 @@ def share_tokens(model: nn.Module, shards: Shards) -> None:
     tokens.
 
     Raises:
-        UsageError: blocks that look at other tokens outside of this suite's attention.
+        UsageError: blocks that mix tokens outside this suite's attention.
     """
     blocks = attach_shards(model, shards)
 

@@ -22,7 +22,7 @@ from backbones.runtime import dist
 from backbones.runtime.seeding import seed_torch
 from backbones.token_shards import Shards
 
-PARAMETER_CHECK = 50  # steps between looks at the parameters themselves
+PARAMETER_CHECK = 50  # steps between checks of the parameters
 
 
 class Stepper:
@@ -146,7 +146,7 @@ class Stepper:
     def _update(self, number: int, norm: Tensor, broken: bool) -> bool:
         """Update everything, or nothing where numbers are `broken` or the scaler finds a gradient that is not finite.
 
-        The scaler looks at all gradients, those too that `after_backward` has taken away since.
+        The scaler checks all gradients, including those that `after_backward` removed.
         """
         before = self.scaler.get_scale()
         if not broken:

@@ -62,7 +62,7 @@ def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
     if head and folder is not None and (trained_on := pretraining_facts(folder).get("dataset", {}).get("name")):
         context.details["trained_on"] = trained_on
     if not head:
-        context.note(f"nothing is trained, and there is no head beside the weights {backbone.spec.weights}")
+        context.note(f"nothing is trained, and the weights {backbone.spec.weights} have no saved task head")
         return False
     wanted = _head(learner, backbone)
     other_names = sorted(wanted.keys() ^ head.keys())
@@ -76,10 +76,10 @@ def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
 
 
 def check_head(spec: BackboneSpec, task: str) -> None:
-    """Raise MissingInput if there is no head beside the weights of a backbone, which a task cannot score without."""
+    """Raise MissingInput if the weights of a backbone have no saved task head, which evaluation needs."""
     if not head_digest(spec.weights):
         raise MissingInput(
-            f"--epochs 0: there is no head beside the weights {spec.weights}; give --weights a run of {task} "
+            f"--epochs 0: the weights {spec.weights} have no saved task head; set --weights to a run of {task} "
             "(its id or its folder), or train"
         )
 

@@ -33,7 +33,7 @@ class DetectOptions(FitOptions):
     grad_checkpointing: bool
     """Recompute activations in the backward pass. It takes less memory and a third more time."""
     norm_eval: Annotated[bool, TRAINING]
-    """Keep the statistics of the backbone's batch norms. A few images a batch give poor ones."""
+    """Keep the statistics of the backbone's batch norms. Small batches give poor ones."""
     drop_path: Annotated[float, TRAINING]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     resize_mode: Literal["jitter", "resize", "scales"]
@@ -66,7 +66,7 @@ class DetectOptions(FitOptions):
         if self.out_indices is not None and (
             self.pyramid != "taps" or len(self.out_indices) != 4 or len({*self.out_indices}) != 4
         ):
-            reject(f"--out-indices {self.out_indices}: give four different blocks, with --pyramid taps")
+            reject(f"--out-indices {self.out_indices}: set four different blocks, with --pyramid taps")
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
             reject(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
 
@@ -79,6 +79,6 @@ def check_relative(spec: BackboneSpec) -> None:
     """
     if spec.attention is not None and is_user_part(spec.attention) and not has_parameter(spec.attention, "scale"):
         reject(
-            f"{spec.attention} cannot have relative positions: give --no-relative, or make it a function of "
+            f"{spec.attention} cannot have relative positions: use --no-relative, or make it a function of "
             "(q, k, v, scale=None), whose scores are scale q k^T where a scale is given, with values narrower than q"
         )

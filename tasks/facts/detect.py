@@ -33,9 +33,7 @@ class DetectFacts(TaskFacts):
         data = open_coco(spec, root, subset=subset, drop_corrupt=drop_corrupt, trained=trained)
         for split in ("train", "val") if trained else ("val",):
             if getattr(data, split) is None:
-                raise UserError(
-                    f"{data.name}: there is no {split} split, and detect needs one; name its files in a YAML"
-                )
+                raise UserError(f"{data.name}: detect needs a {split} split; set its files in the YAML of the dataset")
         return data
 
     def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
@@ -91,7 +89,7 @@ def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:
     """Return the options' detector, or by default the one for this data.
 
     Raises:
-        UserError: it is trained with masks, and the data lacks them.
+        UserError: it is trained with masks, which the data does not have.
     """
     detector = resolve_detector(options.detector or ("mask_rcnn" if data.masks else "faster_rcnn"))
     if options.epochs and detector.masks and data.unmasked == data.objects:

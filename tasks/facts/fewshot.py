@@ -25,26 +25,27 @@ class FewshotOptions(FrozenOptions):
     """How the image is resized before the centre crop. It is resized to a square (big_vision's probes), bicubic, so on
     bytes (`fast`), or by area."""
     block: int | None
-    """Features from behind this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
+    """Features after this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
     shots: tuple[int, ...]
     """Images per class of the nested support sets; each gives a score."""
     draws: int
     """Support sets of each size. The run's --seeds change random weights alone."""
     support: Literal["digest", "bigvision"]
-    """What draws the support sets. By the images' contents they are the same on every machine;
-    big_vision's generator draws in file order."""
+    """What draws the support sets. Chosen by content hash, they are the same on every machine;
+    big_vision's generator samples in file order."""
     probe: Literal["ridge", "logistic", "knn"]
     """Least squares, logistic regression, or nearest images. Logistic regression is scikit-learn's."""
     l2: Annotated[tuple[float, ...], Needs(probe="ridge")]
-    """Strength of least squares. Of several, each draw takes the best on training images outside its support sets."""
+    """Regularization strength of least squares. Of several, each draw takes the best on training images outside its
+    support sets."""
     logistic_l2: Annotated[tuple[float, ...], Needs(probe="logistic")]
-    """Strength of logistic regression (1 / C); several: as for --l2."""
+    """Regularization strength of logistic regression (1 / C). Several: as for --l2."""
     k: Annotated[tuple[int, ...], Needs(probe="knn")]
     """Neighbours (all support images where there are fewer); several: as for --l2."""
     temperature: Annotated[float, Needs(probe="knn")]
     """Temperature of the neighbours' votes."""
     val_shots: int
-    """Training images per class for choosing a strength. They lie outside the support sets."""
+    """Validation images per class for hyperparameter selection. They lie outside the support sets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,7 +55,7 @@ class FewshotOptions(FrozenOptions):
         for name in ("shots", "l2", "logistic_l2", "k"):
             values = getattr(self, name)
             if not values or len({*values}) < len(values):
-                reject(f"--{name.replace('_', '-')}: give one or more different numbers")
+                reject(f"--{name.replace('_', '-')}: set one or more different numbers")
             setattr(self, name, tuple(sorted(values)))  # their order changes nothing
         self.resize = shorter_side(self.size, self.resize)
 

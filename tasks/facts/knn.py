@@ -16,9 +16,9 @@ class KnnOptions(FrozenOptions):
     resize_mode: Literal["bicubic", "fast"]
     """How the image is resized before the centre crop. Bicubic as in DINO, or likewise on bytes (`fast`)."""
     k: int
-    """Neighbours behind top1 and top5."""
+    """Neighbors for top1 and top5."""
     other_k: tuple[int, ...]
-    """Further numbers of neighbours, as top1_k<number>."""
+    """Further numbers of neighbors, as top1_k<number>."""
     temperature: float
     """Temperature of the votes."""
 

@@ -17,9 +17,9 @@ class LinearOptions(ViewOptions, FitOptions):
     batch_size: Annotated[int, TRAINING]
     """Images per step, over all ranks and micro-batches."""
     n_last_blocks: int
-    """Last blocks whose features are joined."""
+    """Last blocks whose features are concatenated."""
     avgpool: bool
-    """Join the mean over the last block's patch tokens too."""
+    """Concatenate the mean over the last block's patch tokens."""
     crop_area: Annotated[tuple[float, float], TRAINING]
     """Share of the image that the random resized crop covers."""
     flip: Annotated[float, TRAINING]

@@ -173,8 +173,8 @@ class Entry:
 
 
 def entries(store: Path) -> list[Entry]:
-    """Return all entries of a store, by name. Raises UserError when there is no such folder."""
+    """Return all entries of a store, by name. Raises UserError if the folder is missing."""
     if not store.is_dir():
-        raise UserError(f"{FLAG} {store}: there is no such folder of features")
+        raise UserError(f"{FLAG} {store}: directory not found")
     folders = {path.parent for name in (ABOUT, SHARDS) for path in store.glob(f"*/{name}")}
     return [Entry(folder) for folder in sorted(folders)]

@@ -35,7 +35,7 @@ from tasks.probing.feature_store import Entry
 
 SHARD_ROWS = 1024
 CPU_BATCH = 16
-"""Images at a time on a CPU: activations of more leave the cache, and the allocator maps them anew in every layer."""
+"""Images at a time on a CPU: activations of more leave the cache, and the allocator maps them again in every layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +233,7 @@ class Pixels(Dataset[Tensor]):
 def encoder(backbone: Backbone, block: int | None) -> Callable[[Tensor], Tensor]:
     """Return a function from images [B, H, W, C] to features [B, F]; called in the precision of scoring.
 
-    Tokens of a block are normalised and pooled as the model does at its end; in a model that is no plain vision
+    Tokens of a block are normalised and pooled as the model does at its end; in a model that is not a plain vision
     transformer, features are the mean over the block's map.
     """
     model = backbone.model

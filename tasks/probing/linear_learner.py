@@ -97,7 +97,7 @@ def make_encoder(
     pooled features only, as in DINO's own evaluation; the record notes it.
     """
     if not isinstance(backbone.model, VisionTransformer):
-        context.note(f"{backbone.spec.arch} is no plain vision transformer: linear on its pooled features alone")
+        context.note(f"{backbone.spec.arch} is not a plain ViT: linear uses its pooled features only")
         return backbone.pooled, backbone.dim
     if backbone.spec.pool not in (None, "cls") or backbone.model.global_pool != "token":
         context.note(f"{backbone.spec.name} pools by the mean: so do the features of each block")

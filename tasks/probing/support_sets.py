@@ -144,7 +144,7 @@ def draw_support_sets(
     if select and not all(len(sets.selection(draw)) for draw in range(draws)):
         raise UserError(
             f"{data.name}: no class has more than {sets.shots[-1]} training images, so none remain to choose among "
-            "several strengths on; lower --shots, or give one value"
+            "several strengths on; lower --shots, or set a single strength"
         )
     return sets
 

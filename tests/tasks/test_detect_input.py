@@ -64,7 +64,7 @@ def test_an_attention_that_cannot_have_relative_positions_is_named_before_anythi
     words = ["--attention", f"{tmp_path}/mine.py:attend", "--relative", "--weights", "nowhere"]
     for more in ([], ["--dry-run"]):
         status, err = failing(tmp_path, capfd, *words, *more)
-        assert "mine.py:attend cannot have relative positions: give --no-relative" in err
+        assert "mine.py:attend cannot have relative positions: use --no-relative" in err
         assert status == 2
 
 
@@ -80,7 +80,7 @@ def boxes_only(split: str = "train") -> dict[str, Any]:
     [
         ("{", "", [], "instances_train2017.json: not JSON"),
         (changed("images", 0, width=41), "", [], "images are of another size (width x height) than it states"),
-        (None, "val_annotations: null", [], "tiny: there is no val split, and detect needs one"),
+        (None, "val_annotations: null", [], "tiny: detect needs a val split"),
         (boxes_only(), "", ["--detector", "mask_rcnn"], "tiny: 6 of 6 objects have no mask, but mask_rcnn needs them"),
     ],
     ids=["broken", "size", "no-val", "no-masks"],

@@ -112,7 +112,7 @@ def test_verify_runs_no_file_that_only_a_record_names(
         ("my_metrics.py:wrong", "", "there is no file {folder}/my_metrics.py; did you mean 'my_metric.py'?"),
         ("my_metric.py:wrong", "def wrang(per_sample): return 0", "there is no 'wrong' in this file; did you mean"),
         ("my_metric.py:wrong", "wrong = 3", "a metric is a function of the arrays of a run, and this is 3"),
-        ("my_metric.py:top1", "def top1(per_sample): return 0", "a score is called top1 already"),
+        ("my_metric.py:top1", "def top1(per_sample): return 0", "the score name top1 is taken"),
         ("my_metric.py:rank", "def rank(per_sample): return 0", "the task has a score or an array called rank"),
         ("my_metric.py:wrong", "def wrong(per_sample):\n    return per_sample['rnk']", "at line 2: KeyError: 'rnk'"),
         ("my_metric.py:wrong", "def wrong(per_sample): return per_sample['rank'][1:]", "wanted: a number, or one for"),

@@ -102,7 +102,7 @@ def _by_origin(layers: Sequence[Layer], base: Path | None, smoke: Path) -> tuple
 
 
 def _numbers(value: Any) -> list[float]:
-    """Return a value or those in a list; none of what is no number, which the parser will name."""
+    """Return a value or those in a list; an empty list for other values, which the parser rejects."""
     values = value if isinstance(value, list) else [value]
     return values if all(isinstance(one, int | float) for one in values) else []
 

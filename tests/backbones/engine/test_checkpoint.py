@@ -65,7 +65,7 @@ def test_a_flipped_bit_is_refused_or_was_of_no_consequence(tmp_path: Path) -> No
         state, message = loaded(tmp_path)
         if state is None:
             assert message.startswith(f"{path}: not a readable training state")
-            assert message.endswith("delete it to train from the start")
+            assert message.endswith("delete it to restart training")
             refused += 1
         else:
             assert written_out(state) == expected, bit
@@ -81,7 +81,7 @@ def test_the_state_before_is_kept_and_leads_to_the_same_end(tmp_path: Path) -> N
     middle = len(damaged) // 2
     damaged[middle : middle + 500] = bytes(500)  # single bits may lie in the padding between two tensors
     (pieces / STATE).write_bytes(damaged)
-    with pytest.raises(UserError, match=r"state\.pt: .*; delete it to go on from the state before it"):
+    with pytest.raises(UserError, match=r"state\.pt: .*; delete it to resume from the previous checkpoint"):
         fit(Classifier(), loader(), fit_options(), context(pieces))
     (pieces / STATE).unlink()
     fit(Classifier(), loader(), fit_options(), context(pieces))

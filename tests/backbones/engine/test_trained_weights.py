@@ -68,7 +68,7 @@ def test_a_head_comes_back_into_a_learner_of_its_own_kind_alone(tmp_path: Path) 
     with pytest.raises(UserError, match=r"of another task or of other options; head\.weight, head\.bias differ"):
         load_head(again, again.within["deep"], context(tmp_path))  # type: ignore[arg-type]
     assert not load_head(learner, learner.within["deep"], made := context(tmp_path))  # type: ignore[arg-type]
-    assert "there is no head beside the weights random" in made.notes[0]
+    assert "the weights random have no saved task head" in made.notes[0]
 
 
 def test_nothing_is_left_where_nothing_is_asked_for(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_set_without_training_images_is_scored_only(tmp_path, empty):
     data = open_reid(spec(root, counts={"train": {"images": 3}, "query": {"images": 2}}), None, subset=1)
     assert (data.train, len(data.query), data.notes) == ([], 1, ("no training images: it is scored only",))
     TASK.check(resolve("tiny"), data, smoke_options("reid", "--epochs", "0"), context())
-    with pytest.raises(UserError, match="tiny: no training images, so it is scored only: with --epochs 0"):
+    with pytest.raises(UserError, match="tiny: no training images; use --epochs 0"):
         TASK.check(resolve("tiny"), data, smoke_options("reid"), context())
 
 
