@@ -87,10 +87,10 @@ class Detect(DetectFacts):
                 "these are background in training" if detector.masks else f"{detector.name}, and no scores of masks"
             )
             context.note(f"{lacking_masks(dataset)}: {effect}")
-        if options.epochs and (unused := int((~dataset.train.with_objects()).sum())):
+        train = dataset.train if options.epochs else None
+        if train and (unused := int((~train.with_objects()).sum())):
             context.details["without_objects"] = unused
-            images = len(dataset.train.images)
-            context.note(f"{unused} of {images} training images have no objects and are not trained on")
+            context.note(f"{unused} of {len(train.images)} training images have no objects and are not trained on")
         shared = None if options.epochs else shared_classes(spec, dataset)
         if shared:
             context.note(str(shared))
