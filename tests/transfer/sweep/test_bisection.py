@@ -47,7 +47,7 @@ def test_a_range_without_a_limit_in_it_is_said_so() -> None:
 
 def test_what_contradicts_a_single_limit_is_reported() -> None:
     search = Search(0.01, 100, seeds=(0, 1), budget=12)
-    # seed 1 breaks down at the rate that seed 0 bore, and bears the larger one
+    # training with seed 1 fails at the rate that is stable with seed 0, and is stable at the larger one
     found = search_largest_stable(search, lambda rate, seed: rate < 1 if seed == 0 else rate >= 1)
     assert any("seed 1" in text and "is stable" in text for text in found.violations), found.probes
 

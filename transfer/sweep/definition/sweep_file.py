@@ -30,7 +30,7 @@ from transfer.published.checks import check_keys, mapping
 from transfer.published.rows import table_of
 from transfer.sweep.definition.rows import read_rows
 from transfer.sweep.definition.step import STEP_KEYS, Mistakes, Step, as_list, options_of, parse_step
-from transfer.sweep.definition.variants import PARTS
+from transfer.sweep.definition.variants import PARTS, selector
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
 KEYS = (*("about", "paper", "table", "figure", "rows", "steps"), *("tiers", "resources", "report", "search", "vary"))
@@ -81,11 +81,6 @@ class SweepFile:
         rows = tuple({**{name: {} for name in self.steps}, self.vary: {**variant, **both}} for variant in whole)
         pairs = [[selector(whole[0]), selector(other)] for other in whole[1:]]
         return replace(self, rows=rows, report={**self.report, "compare": pairs})
-
-
-def selector(parts: Mapping[str, Any]) -> str:
-    """Return parts as reports select them: `stem=conv,attention=relu`."""
-    return ",".join(f"{part}={value}" for part, value in parts.items())
 
 
 def sweep_names() -> list[str]:
@@ -146,7 +141,12 @@ def read_sweep(
         tier=tier or "full",
         about=str(content.get("about", "")),
         steps=parsed,
-        rows=tuple(_without(rows, {*_options_in_tier(overrides), *map(_option_in, settings)})),
+        rows=tuple(
+            _without(
+                rows,
+                {*_options_in_tier(overrides), *(tuple(text.partition("=")[0].split(".", 1)) for text in settings)},
+            )
+        ),
         report=_report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report"),
         search=search,
         paper=_paper(content, where),
@@ -199,19 +199,14 @@ def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
     return (str(content["paper"]), table_of(str(content["paper"]), named[0]).name) if named else None
 
 
-def _option_in(setting: str) -> tuple[str, str]:
-    step, _, option = setting.partition("=")[0].partition(".")
-    return step, option
-
-
-def _options_in_tier(overrides: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _options_in_tier(overrides: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield (step, option) of each option and axis that a tier sets."""
     for step, values in overrides.items():
         for key in ("options", "grid"):
             yield from ((step, option) for option in (values or {}).get(key) or {})
 
 
-def _without(rows: Sequence[dict[str, Any]], replaced: Collection[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+def _without(rows: Sequence[dict[str, Any]], replaced: Collection[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
     """Yield the rows without the options that a tier or a setting replaces."""
     for row in rows:
         yield {

@@ -35,6 +35,11 @@ def read_variants(asked: Mapping[str, str], against: Sequence[str]) -> list[dict
     return variants
 
 
+def selector(parts: Mapping[str, str]) -> str:
+    """Return parts as reports select them: `stem=conv,attention=relu`."""
+    return ",".join(f"{part}={value}" for part, value in parts.items())
+
+
 def _parts(text: str, asked: Sequence[str]) -> dict[str, str]:
     """Return the parts that a text of `--against` names; a bare value is one of the parts asked for."""
     if not text or re.match(f"({'|'.join(PARTS)})=", text):
