@@ -87,7 +87,7 @@ def test_the_expected_time_counts_searched_jobs_and_devices() -> None:
     [
         (
             "options: {epochs: 1e20}",
-            "error: steps.one: Error parsing --epochs",
+            "error: steps.one: --epochs must be INT",
         ),
         ("seeds: [0, 1e23]", "mine.yaml: steps.one: `seeds` is a list of different numbers"),
     ],
