@@ -1,4 +1,4 @@
-"""The folder for what can be made again: embedded datasets, stamps of datasets already checked, content digests."""
+"""The folder for what can be made again: bundled datasets, stamps of datasets already checked, content digests."""
 
 import os
 import shutil
@@ -63,4 +63,4 @@ def remember(name: str, content: bytes, *, what: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     except (OSError, UserError) as error:
-        print_safe(f"{what} is not remembered: {error}", file=sys.stderr)
+        print_safe(f"{what} is not cached: {error}", file=sys.stderr)

@@ -70,9 +70,9 @@ class ClassificationData:
     origin: str = ""
     """ID@REVISION on the hub."""
     skipped: int = 0
-    """Images left out because they cannot be decoded."""
+    """Images excluded because they cannot be decoded."""
     notes: tuple[str, ...] = ()
-    """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
+    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
 
     def needed(self, split: str, by: str) -> Split:
         """Return the split "train" or "val". Raises UserError that says what there is instead."""
@@ -81,8 +81,8 @@ class ClassificationData:
             return found
         notes = f" ({'; '.join(self.notes)})" if self.notes else ""
         raise UserError(
-            f"{self.name}: there is no {word} split{notes}, and {by} needs one; give the dataset one (a folder "
-            f"{split}/, or the key `{split}` of its YAML), or name another --dataset"
+            f"{self.name}: {by} needs a {word} split, which is missing{notes}; add it to the dataset (a folder "
+            f"{split}/, or the key `{split}` of its YAML), or set another --dataset"
         )
 
     def read_channels(self, channels: int) -> None:
@@ -110,7 +110,7 @@ def open_classification(
 ) -> ClassificationData:
     """Find, read and check a dataset.
 
-    Every image that is used is decoded once, so that a damaged one is named at the start, and the verdict remembered.
+    Every image that is used is decoded once, so that a corrupt one is named at the start, and the verdict remembered.
     Sets of more than `CHECKED_AT_ONCE` (200,000) images are spared that unless `drop_corrupt` asks for it: a damaged
     image is then named when it is met.
 
@@ -120,11 +120,11 @@ def open_classification(
         label_fraction: share of each class's training images (see `take_fraction`), at least one.
         fraction_seed: the seed of that choice.
         subset: images of each class in both splits, before the label fraction.
-        drop_corrupt: leave damaged images out instead of raising.
+        drop_corrupt: exclude corrupt images instead of raising.
         trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
-        UserError: not found, incomplete, inconsistent, or with a damaged image.
+        UserError: not found, incomplete, inconsistent, or with a corrupt image.
         UsageError: the dataset is not one for classification, or its YAML file asks for something that does not exist.
     """
     check_format(spec, READERS, "classification")
@@ -160,7 +160,7 @@ def open_classification(
 
 
 def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool, notes: list[str]) -> Split:
-    """Return the split without damaged images, and add to `notes`. Raises UserError when a class has none left."""
+    """Return the split without corrupt images, and add to `notes`. Raises UserError when a class has none left."""
     bad, said = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
     notes += [f"{split.name}: {note}" for note in said]
     if not len(bad):
@@ -169,7 +169,7 @@ def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], 
     lost = np.setdiff1d(split.labels, rest.labels)
     if len(lost):
         names = shortened([classes[label] for label in lost])
-        raise UserError(f"{spec.name}: all {split.name} images of {len(lost)} class(es) are damaged: {names}")
+        raise UserError(f"{spec.name}: all {split.name} images of {len(lost)} class(es) are corrupt: {names}")
     return rest
 
 

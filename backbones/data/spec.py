@@ -143,7 +143,7 @@ def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> Non
         return
     fitting = [name for name in dataset_names() if resolve_dataset(name).format in formats]
     raise UsageError(
-        f"{spec.name}: format {spec.format} does not serve for {purpose}\nthese do: {', '.join(fitting)}, or a YAML "
+        f"{spec.name}: format {spec.format} cannot be used for {purpose}\nusable: {', '.join(fitting)}, or a YAML "
         f"file with one of the formats {', '.join(formats)}"
     )
 
@@ -161,10 +161,10 @@ def text_option(spec: DatasetSpec, key: str) -> str | None:
 
 
 def generated_root(spec: DatasetSpec, generators: Mapping[str, Callable[[], Path]]) -> Path | None:
-    """Return the folder of an embedded set, which is written on first use; None for other sets.
+    """Return the folder of a bundled set, which is written on first use; None for other sets.
 
     Raises:
-        UsageError: there is no such generator.
+        UsageError: the generator is unknown.
     """
     name = text_option(spec, "generator")
     if name is None:
@@ -199,8 +199,8 @@ def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection
     if wrong:
         hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
         if "generator" in spec.options:
-            hint = "delete its folder in the cache folder; it is made anew"
-        raise MissingInput(f"{spec.name}: the dataset is not complete:\n" + "\n".join(wrong) + f"\n{hint}")
+            hint = "delete its folder in the cache folder to generate it again"
+        raise MissingInput(f"{spec.name}: the dataset is incomplete:\n" + "\n".join(wrong) + f"\n{hint}")
 
 
 def flat_counts(counts: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...]
 
     Args:
         spec: its facts.
-        data: the `--data` option; `$TRANSFER_DATA` stands in for None. Either the folder that holds one of the
+        data: the `--data` option; None: `$TRANSFER_DATA`. Either the folder that holds one of the
             spec's `root` folders, or the dataset's folder itself.
         trees: of the layout, see `Format`; None: those of the spec's format.
 
@@ -257,7 +257,7 @@ def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits:
     found = sorted({path.resolve() for path in under if fits(path)})
     if len(found) > 1:
         listed = "\n".join(f"  {path}" for path in found)
-        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nname one of them: `--data {found[0]}`")
+        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {found[0]}`")
     return found[0] if found else None
 
 
@@ -281,12 +281,12 @@ def _not_found_message(
     lines = [f"{spec.name}: the dataset was not found"]
     lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
     if base is None:
-        lines.append("  no data folder was named")
-    folder = next((root for root in spec.root if not Path(root).is_absolute()), "THE DATA SET")
+        lines.append("  no data folder is set")
+    folder = next((root for root in spec.root if not Path(root).is_absolute()), "DATASET")
     for tree in filter(None, trees):
         place = "expected in the data folder" if tree is trees[0] else "  or"
         lines.append(f"{place}: {folder}/ with {', '.join(tree)}")
-    lines.append("name the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
+    lines.append("set the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
     return "\n".join(lines + ([f"to get the dataset: {spec.how}"] if spec.how else []))
 
 

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 """What a program on the GPU computes: point-wise attention, forward and backward, in Triton.
 
-There is no row maximum, no sum of exponentials and no rescaling, so a block of keys just adds its share. The backward
+Without row maximum, sum of exponentials and rescaling, a block of keys just adds its share. The backward
 pass needs nothing of the forward one but its inputs. It is two kernels, one per block of keys and one per block of
 queries, and so needs no atomic additions: its results are the same bits every time.
 

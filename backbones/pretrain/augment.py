@@ -1,4 +1,4 @@
-"""Augmentation of one image for supervised training, and the view of an image that is scored.
+"""Augmentation of one image for supervised training, and the evaluation transform.
 
 Images leave as bytes [C, size, size]; they become floats in [0, 1] where the model is, which normalises them. Every
 draw comes from `random`, numpy's global generator or torch's, so that under `backbones.runtime.seeding.seeded` an
@@ -63,7 +63,7 @@ def apply_steps(steps: Sequence[Step], image: Any) -> Any:
     for step in steps:
         if isinstance(image, Tensor) and isinstance(step, _OF_PIL):
             kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
-            raise UsageError(f"{kind}; give --resize-mode fast (in training: --augment crop)")
+            raise UsageError(f"{kind}; use --resize-mode fast (in training: --augment crop)")
         image = step(image)
     return image
 
@@ -127,7 +127,7 @@ def _fast(step: Any) -> Any:
         return FastJitter(step)
     if not isinstance(step, RandAugment | AutoAugment):
         raise UsageError(
-            f"--image-ops fast: knows timm's RandAugment and AutoAugment, not its {type(step).__name__}; give `pil`"
+            f"--image-ops fast: knows timm's RandAugment and AutoAugment, not its {type(step).__name__}; use `pil`"
         )
     for op in _operations([step]):
         op.aug_fn = TIMM[op.name]
@@ -174,7 +174,7 @@ def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
 
 
 def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") -> list[Step]:
-    """Return the steps from an image to the part of it that is scored, size x size pixels.
+    """Return the steps from an image to the part of it that is evaluated, size x size pixels.
 
     Nothing is resampled where the image has the wanted size already.
 

@@ -69,7 +69,7 @@ class DinoLearner(Learner):
         student: the backbone that is trained.
         teacher: the same without stochastic depth; gets the student's weights here.
         options: the options of the run.
-        epoch_steps: steps per epoch, by which a step is placed in the schedules.
+        epoch_steps: steps per epoch, which set a step's schedule position.
     """
 
     center: Tensor
@@ -128,13 +128,13 @@ class DinoLearner(Learner):
         return [(self.teacher, self.student)]
 
     def share_tokens(self, shards: Shards) -> None:
-        """Share tokens in the blocks of student and teacher."""
+        """Shard tokens across ranks in the blocks of student and teacher."""
         for network in (self.student, self.teacher):
             share_tokens(network.backbone.model, shards)
 
     @property
     def exported(self) -> Backbone:
-        """The backbone that is scored and exported."""
+        """The backbone that is evaluated and exported."""
         return self.teacher.backbone if self.options.export == "teacher" else self.student.backbone
 
     def after_backward(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""The options of DINO; their values stand in `configs/pretrain/dino.yaml`."""
+"""The options of DINO; `configs/pretrain/dino.yaml` sets their values."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

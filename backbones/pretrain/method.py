@@ -38,8 +38,8 @@ class Method:
     """Base of pretraining methods.
 
     Attributes:
-        version: goes up when weights of earlier versions are no longer comparable; part of a run's identity.
-        options: a dataclass; its values stand in the recipes under `configs/pretrain/`.
+        version: goes up when weights of earlier versions are no longer comparable; part of the run key.
+        options: a dataclass; the recipes under `configs/pretrain/` set its values.
         metrics: names of the scores that the last validation gives.
         primary: the score that tables sort by.
         file: a user's method as `path/to/file.py:NAME`; empty for a method of the suite.
@@ -60,7 +60,7 @@ class Method:
     ) -> tuple[Scores, Outcomes]:
         """Train, validate, and leave the weights by `context.export`.
 
-        Scores and outcomes are empty when the training broke down (`context.outcome` says how; nothing is exported),
+        Scores and per-sample results are empty when training failed (`context.outcome` says how; nothing is exported),
         or when the data has no validation split.
         """
         raise NotImplementedError
@@ -87,7 +87,7 @@ class Method:
         from backbones.runtime.finite import NotFinite
 
         if data.val is None:
-            context.note(f"{data.name} has no validation split: nothing is scored")
+            context.note(f"{data.name} has no validation split: nothing is evaluated")
 
         last: Outcomes = {}
 
@@ -100,7 +100,7 @@ class Method:
                 if epoch + 1 == options.epochs:
                     last.update(outcomes)
             except NotFinite as broken:
-                context.note(f"epoch {epoch + 1} has no scores: {broken}")
+                context.note(f"epoch {epoch + 1} has no metrics: {broken}")
             return context.observe(backbone, epoch) | self.rescore(outcomes)
 
         if fit(learner, loader, options, context, scores_after).training_failed:
@@ -118,7 +118,7 @@ class Method:
         return scores, outcomes
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """Return the scores from the per-sample outcomes, equal to the bit."""
+        """Return the scores from the per-sample results, bit-exact."""
         raise NotImplementedError
 
     def prepare_training(

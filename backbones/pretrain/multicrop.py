@@ -41,7 +41,7 @@ class MultiCrop:
         blur: smallest and largest radius (standard deviation) of the blur in pixels; None for no blur. The reference's
             radii are meant for crops of 224 and 96 px and leave little of a 32 px one.
         image_ops: "fast" takes pixels [C, H, W] in place of a PIL image; see `FastCrop`.
-        colors: whether images are RGB; else there is no jitter, grey and solarisation.
+        colors: whether images are RGB; if not, jitter, grey and solarisation are off.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Supervised(SupervisedFacts):
         check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
         if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
             raise UsageError(
-                f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; take "
+                f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; use "
                 f"one of {', '.join(VOLOS)}, or --dense-weight 0"
             )
         train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -51,7 +51,7 @@ class Supervised(SupervisedFacts):
         if options.mixes and options.mixing == "timm" and share % 2:
             raise UsageError(
                 f"--batch-size {options.batch_size}: micro-batches of {share} images per rank; --mixup and --cutmix "
-                "pair the images of one: give a batch that makes this number even"
+                "pair images within one: choose a batch size that makes this number even"
             )
         split = data.needed("train", self.name)
         images = epoch_images(len(split), options)

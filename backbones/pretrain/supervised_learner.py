@@ -110,7 +110,7 @@ class SupervisedLearner(Learner):
         return [] if self.average is None else [(self.average.model, self.backbone)]
 
     def share_tokens(self, shards: Shards) -> None:
-        """Share tokens in the backbone's blocks."""
+        """Shard tokens across ranks in the backbone's blocks."""
         share_tokens(self.backbone.model, shards)
 
     def signs(self) -> Signs:
@@ -129,7 +129,7 @@ class SupervisedLearner(Learner):
 
     @property
     def scored_backbone(self) -> Backbone:
-        """The backbone that is scored and exported: as trained, or averaged."""
+        """The backbone that is evaluated and exported: as trained, or averaged."""
         if self.options.export == "raw":
             return self.backbone
         assert self.average is not None

@@ -1,4 +1,4 @@
-"""The options of supervised pretraining; their values stand in the recipes under `configs/pretrain/`."""
+"""The options of supervised pretraining; the recipes under `configs/pretrain/` set their values."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -40,13 +40,13 @@ class LabelMaps:
         classes: C.
 
     Raises:
-        UserError: maps are missing; how many, and which. Later, on access: a file is damaged or of another form.
+        UserError: maps are missing; how many, and which. Later, on access: a file is corrupt or of another form.
     """
 
     def __init__(self, folder: Path, split: Split, classes: int):
         self.classes = classes
         if not folder.is_dir():
-            raise UserError(f"--token-labels {folder}: no such folder")
+            raise UserError(f"--token-labels {folder}: directory not found")
         self.files = named_files(folder)
         rows = {name.rpartition(".")[0]: row for row, name in enumerate(self.files.names) if name.endswith(SUFFIXES)}
         stems = [str(PurePosixPath(name).with_suffix("")) for name in split.names]

@@ -35,7 +35,7 @@ class TensorBoard(Tracker):
             self.writer.close()
 
     def _writer(self, step: int) -> SummaryWriter:
-        if self.writer is None:  # only now is it known at which step a resumed run goes on
+        if self.writer is None:  # only now is it known at which step a resumed run continues
             self.writer = SummaryWriter(str(self.folder), purge_step=step or None)
         return self.writer
 

@@ -10,7 +10,7 @@ PROJECT = "vit-transfer"
 """The project or experiment that runs go to, unless a tracker's own environment variable names another."""
 
 Ending = Literal["finished", "failed", "stopped"]
-"""How a run ended: with a record, with an error, or by a signal after which it can go on."""
+"""How a run ended: with a record, with an error, or by a signal after which it can resume."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Opens the tracker of a run. A tracker that fails, at its start or later, is left out; the run goes on."""
+"""Opens the tracker of a run. A tracker that fails, at its start or later, is closed; the run continues."""
 
 import importlib
 import importlib.util
@@ -31,7 +31,7 @@ def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> I
     Args:
         name: one of `TRACKERS`, or none.
         run: None for the ranks that write nothing.
-        say: gets one line when the tracker fails, and the run goes on without it.
+        say: gets one line when the tracker fails, and the run continues without it.
 
     Raises:
         MissingInput: the package is not installed.
@@ -80,4 +80,4 @@ class _Guarded(Tracker):
         except Exception as error:
             self.tracker = Tracker()
             reason = " ".join(reason_of(error).split())
-            self.say(f"--tracker {self.name} failed ({reason}); the run goes on without it")
+            self.say(f"--tracker {self.name} failed ({reason}); the run continues without it")

@@ -11,7 +11,7 @@ from backbones.trackers.tracker import Ending, TrackedRun, Tracker, project
 
 
 class Trackio(Tracker):
-    """Logs under the run's id. A resumed run goes on in the same row."""
+    """Logs under the run's id. A resumed run continues in the same row."""
 
     def __init__(self, run: TrackedRun):
         with contextlib.redirect_stdout(sys.stderr):  # stdout has the table alone

@@ -70,11 +70,11 @@ class CocoData:
     digest: str
     """Digest of the annotations and of the name, size and content of every image used."""
     skipped: int = 0
-    """Number of images left out because they cannot be decoded."""
+    """Number of images excluded because they cannot be decoded."""
     manifests: dict[str, Manifest] = field(default_factory=dict)
     """The files of the images of each split as they were when the digest was taken."""
     notes: tuple[str, ...] = ()
-    """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
+    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
 
     def check_unchanged(self) -> None:
         """Raise Replaced for an image whose file has changed since the dataset was opened."""
@@ -134,13 +134,13 @@ def open_coco(
         spec: description of the dataset.
         data: value of the `--data` option (see `spec.find_root`).
         subset: keep this many images of each split, those with objects first, ranked by content; subsets are nested.
-        drop_corrupt: leave damaged images out, with their objects, instead of raising.
+        drop_corrupt: exclude corrupt images and their objects instead of raising.
         trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
         DatasetNotFound: the dataset, or a part of it, does not exist.
         UserError: annotations that are not in COCO's format or contradict themselves, each other or the images; a
-            missing or damaged image; nothing to train on, or nothing to score by.
+            missing or corrupt image; nothing to train on, or nothing to score by.
         UsageError: the dataset is not one for detection, or its YAML file names something that does not exist.
     """
     check_format(spec, ("coco",), "detection")
@@ -249,7 +249,7 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
     classes = dict(sorted((first | last).items()))
     labels = {name: np.searchsorted([*classes], [*own]) for name, (_, own, _) in read.items()}
     splits = {name: replace(split, label=labels[name][split.label]) for name, (split, _, _) in read.items()}
-    return splits, classes, [f"categories of one split alone (id, name): {shortened(lone)}"] * bool(lone)
+    return splits, classes, [f"categories in only one split (id, name): {shortened(lone)}"] * bool(lone)
 
 
 def _one_class_a_name(splits: Splits, classes: Classes) -> tuple[Splits, Classes, list[str]]:
@@ -265,7 +265,11 @@ def _one_class_a_name(splits: Splits, classes: Classes) -> tuple[Splits, Classes
     labels = np.array([rest.index(kept[name]) for name in classes.values()])
     splits = {name: replace(split, label=labels[split.label]) for name, split in splits.items()}
     merged = [f"{number} is {kept[name]} ({name})" for number, name in classes.items() if number != kept[name]]
-    return splits, {number: classes[number] for number in rest}, [f"categories of one name: {shortened(merged)}"]
+    return (
+        splits,
+        {number: classes[number] for number in rest},
+        [f"categories with the same name were merged: {shortened(merged)}"],
+    )
 
 
 def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
@@ -279,13 +283,13 @@ def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
 def _check_usable(splits: Splits) -> None:
     for name, split in splits.items():
         used, fault = (split.trained, "train on") if name == "train" else (~split.crowd, "score")
-        fault = f"no object to {fault}: all are crowds"
+        fault = f"no object to {fault}: all are crowd annotations"
         if name == "train":
             fault += ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
         if not len(split.ids):
             fault = f"no {'annotations of the ' if split.images else ''}{WORDS[name]} images"
         if not used.any():
-            raise UserError(f"{split.file}: {fault}; name another file in the YAML file")
+            raise UserError(f"{split.file}: {fault}; set another file in the dataset's YAML file")
 
 
 def _digest(splits: Splits, manifests: dict[str, Manifest]) -> str:

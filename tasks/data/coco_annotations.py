@@ -169,7 +169,7 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
     if unknown.any():
         raise UserError(
             f"{file}: {int(unknown.sum())} annotations have an `{name}` that `{table}` does not list: "
-            f"{shortened(np.unique(values[unknown]).tolist())}; take the annotations out, or list these in `{table}`"
+            f"{shortened(np.unique(values[unknown]).tolist())}; remove these annotations or complete `{table}`"
         )
     return np.searchsorted(ids, values)
 

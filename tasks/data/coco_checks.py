@@ -10,7 +10,7 @@ from typing import Any
 
 from backbones.errors import UserError, shortened
 
-HINT = "extract the archive again, or write the file again"
+HINT = "extract the archive again, or fix the program that wrote the file"
 Test = Callable[[Any], bool]
 
 
@@ -125,8 +125,8 @@ def check_unique(file: Path, key: str, values: Sequence[Any], name: str) -> None
     """Check that no two entries of the list `key` have the same value of `name`. Raises UserError."""
     if len(set(values)) < len(values):
         twice = sorted(value for value, count in Counter(values).items() if count > 1)
-        raise UserError(f"{file}: `{key}` has {len(twice)} values of `{name}` more than once: {shortened(twice)}; "
-                        "give every one its own")  # fmt: skip
+        raise UserError(f"{file}: `{key}` has {len(twice)} duplicate values of `{name}`: {shortened(twice)}; "
+                        "make them unique")  # fmt: skip
 
 
 def rle_fault(rle: dict[str, Any], height: int, width: int) -> str | None:

@@ -57,12 +57,12 @@ def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
     ]
     if not wrong:
         return
-    cure = "restore the images that it describes; the boxes fit no others"
+    cure = "restore the original images: the boxes refer to their pixels"
     if sizes(not split.upright) == stated:
         rule = "as stored: `exif: ignore`" if split.upright else "turned by their EXIF orientation: `exif: apply`"
         cure = f"it describes the images {rule} in the dataset's YAML file reads them so"
     raise UserError(
-        f"{split.file}: {len(wrong)} images are of another size (width x height) than it states:"
+        f"{split.file}: {len(wrong)} images do not have the size (width x height) that it states:"
         f"{''.join(wrong[:SHOWN])}\n{cure}"
     )
 
@@ -75,7 +75,7 @@ def unlisted(root: Path, splits: Splits) -> list[str]:
     shown = [(folder, name) for top in tops for folder, _, names in os.walk(top) for name in names if name[0] != "."]
     images = {f"{folder}/{name}" for folder, name in shown if is_image(name)}
     found = sorted(os.path.relpath(path, root) for path in images - listed)
-    return [f"{len(found)} images are in no file of annotations: {shortened(found, 3)}"] * bool(found)
+    return [f"{len(found)} images are not listed in any annotation file: {shortened(found, 3)}"] * bool(found)
 
 
 def choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:

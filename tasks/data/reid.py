@@ -58,11 +58,11 @@ class ReidData:
     digest: str
     """Digest of split, identity, camera, relative name, size and content of every image used."""
     skipped: int = 0
-    """Number of images left out because they cannot be decoded."""
+    """Number of images excluded because they cannot be decoded."""
     manifest: Manifest | None = None
     """The files of all images as they were when the digest was taken."""
     notes: tuple[str, ...] = ()
-    """What was chosen or passed over when it was opened, a line each: printed when a run starts, and recorded."""
+    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
 
     @property
     def tests(self) -> tuple[tuple[list[Sample], list[Sample]], ...]:
@@ -110,11 +110,11 @@ def open_reid(
         data: value of the `--data` option (see `find_root`).
         subset: keep this many training and this many test identities (see `reid_subset`).
         msmt17_val: MSMT17 trains on list_train + list_val, as TransReID does; else on list_train, as torchreid does.
-        drop_corrupt: leave damaged images out instead of raising.
+        drop_corrupt: exclude corrupt images instead of raising.
         trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
 
     Raises:
-        UserError: not found, incomplete, with a name that does not parse, with a damaged image, or without any query
+        UserError: not found, incomplete, with a name that does not parse, with a corrupt image, or without any query
             that has a match.
         UsageError: the dataset is of another kind, or its YAML file names something that does not exist.
     """
@@ -172,7 +172,7 @@ def _check_listed(spec: DatasetSpec, root: Path, splits: Splits) -> None:
     if not splits.cameras:
         splits.notes.append("no cameras: only the query image itself is left out of its ranking")
     if not splits.train:
-        splits.notes.append(f"no training images{' with `split: all`' * bool(splits.rounds)}: it is scored only")
+        splits.notes.append(f"no training images{' with `split: all`' * bool(splits.rounds)}: evaluation only")
 
 
 def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:

@@ -48,7 +48,7 @@ class Splits:
     """Number of files that are no images (Thumbs.db, hidden files and folders)."""
     version: str | None = None
     notes: list[str] = field(default_factory=list)
-    """What was chosen or passed over, a line each."""
+    """What was chosen or skipped, a line each."""
 
 
 def trees_of(spec: DatasetSpec) -> tuple[tuple[str, ...], ...] | None:
@@ -86,7 +86,7 @@ def drop_junk(splits: Splits) -> None:
     if splits.distractors is None:
         counted = any(sample.identity == DISTRACTOR for part in known for sample in part)
         splits.distractors = frozenset(() if counted else (DISTRACTOR,))
-        splits.notes += ["identities count from 0: 0 is a person among the training images or queries"] * counted
+        splits.notes += ["identities start at 0: identity 0 is a person in the training or query images"] * counted
 
 
 def splits_of(rows: dict[str, list[Row]]) -> Splits:
@@ -135,7 +135,9 @@ def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     beside = _beside([root / folder for folder in folders.values()])
     near = [path.parent for path in beside if did_you_mean(path.parent.name.lower(), LIKE_TRAIN)]
     if near and not rows["train"]:
-        raise UserError(f"{root / folders['train']}: no images; name {near[0]} with the key `train`, or move it away")
+        raise UserError(
+            f"{root / folders['train']}: no images; set the key `train` to {near[0]}, or move that folder away"
+        )
     splits = replace(splits_of(rows), version=spec.version, ignored=len(others), notes=passed_over(others))
     unused = [os.path.relpath(path, root) for path in beside]
     for names, said in ((nested, "in subfolders are taken"), (unused, "beside the folders of the set are not used")):

@@ -87,11 +87,11 @@ def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     """
     versions = [name for name, folders in MSMT17_FOLDERS.items() if all((root / folder).is_dir() for folder in folders)]
     if len(versions) != 1:
-        raise UserError(f"{root}: the image folders of V1 and of V2 lie side by side; keep each in a folder of its own")
+        raise UserError(f"{root}: the image folders of both V1 and V2 are here; move each version to its own folder")
     train, test = MSMT17_FOLDERS[versions[0]]
     val_list = root / "list_val.txt"
     if val and not val_list.is_file():
-        raise UserError(f"{val_list}: there is no such file; `--no-msmt17-val` trains on list_train.txt alone")
+        raise UserError(f"{val_list}: file not found; use `--no-msmt17-val` to train on list_train.txt alone")
     folders = {"train": train, "query": test, "gallery": test} | ({"val": train} if val_list.is_file() else {})
     rows = {
         part: list(_rows(root / f"list_{part}.txt", root, f"{folder}/{{}}", ["image", "identity"], MSMT17_CAMERA))

@@ -16,7 +16,7 @@ from backbones.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Segmentations:
-    """Segmentations as they stand in COCO's files: lists of polygons [x, y, x, y, ...] in pixels, run-length encodings
+    """Segmentations as in COCO's files: lists of polygons [x, y, x, y, ...] in pixels, run-length encodings
     {"size", "counts"}, or None.
 
     Processes that load images are forked, and share memory until it is written to. Python writes to every object that

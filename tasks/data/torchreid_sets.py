@@ -46,7 +46,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     kind = known[name]
     folder = root / getattr(kind, "dataset_dir", "")
     if not folder.is_dir():  # some classes would download it
-        raise MissingInput(f"{spec.name}: {folder}: no such folder; name the folder above it with `--data FOLDER`")
+        raise MissingInput(f"{spec.name}: {folder}: directory not found; set `--data` to its parent folder")
     with _links(root, folder) as links, seeded(SEED):
         opened = [_open(kind, links, root, spec.name)]
         count = len(json.loads(Path(opened[0].split_path).read_bytes())) if hasattr(opened[0], "split_path") else 1
@@ -60,7 +60,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         splits.train, splits.rounds = [], _same_people([(query, gallery) for _, query, gallery in lists])
     elif {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
         splits.train = []
-        splits.notes.append("torchreid gives the test images for training images")
+        splits.notes.append("torchreid uses the test images as training images")
     labels: dict[int, int] = {}
     splits.train = [
         Sample(sample.path, labels.setdefault(sample.identity, len(labels)), sample.camera) for sample in splits.train
@@ -82,7 +82,7 @@ def _left_out(listed: list[str], folder: Path, name: str) -> list[str]:
     parents, endings = {path.parent for path in paths}, {path.suffix for path in paths}
     files = [folder / name for name in scan_images(folder).names]
     missed = [str(file) for file in files if file.suffix not in endings or not parents.isdisjoint(file.parents[1:])]
-    said = f"torchreid's class reads {len(paths)} images and leaves out {len(missed)} ({shortened(missed, 3)})"
+    said = f"torchreid's class reads {len(paths)} images and skips {len(missed)} ({shortened(missed, 3)})"
     if len(missed) > len(paths) / 100:
         own = min(parents, default=folder).parent
         raise UserError(
@@ -92,7 +92,7 @@ def _left_out(listed: list[str], folder: Path, name: str) -> list[str]:
 
 
 def _same_people(rounds: list[tuple[list[Sample], list[Sample]]]) -> list[tuple[list[Sample], list[Sample]]]:
-    """Return test splits in which a person has one number, as VIPeR's class numbers the people of each split anew."""
+    """Return test splits in which a person has one number (VIPeR's class numbers each split separately)."""
     listed = {(sample.path, sample.identity) for lists in rounds for part in lists for sample in part}
     if len(listed) == len({path for path, _ in listed}):
         return rounds

@@ -191,7 +191,7 @@ def _outline(card: _Placed) -> list[int]:
         for side in (lefts, rights)
     ]
     corners = sides[0] + sides[1][::-1]
-    # a point between two others on one vertical line is no corner
+    # a point between two others on one vertical line is not a corner
     bends = [
         corner
         for place, corner in enumerate(corners)

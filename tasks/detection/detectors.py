@@ -168,7 +168,7 @@ def _config(spec: DetectorSpec, classes: int) -> dict[str, Any]:
     config.merge_from_dict({"model": copy.deepcopy(spec.model)} if spec.model else {})
     model: dict[str, Any] = config.model.to_dict()
     if not isinstance(model.get("neck"), dict) or model.get("type") in UNSERVED:
-        raise UsageError(f"detector {spec.name}: {spec.base} is no detector of classes with a feature pyramid (FPN)")
+        raise UsageError(f"detector {spec.name}: {spec.base} is not a class detector with a feature pyramid (FPN)")
     _set(model, "num_classes", classes)
     return model
 

@@ -71,7 +71,9 @@ class VitMaps(nn.Module):
         ]
         del model.blocks[max(self.out_indices) + 1 :]
         if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
-            raise UsageError(f"{backbone.spec.name}: its blocks are not timm's plain ones: --window 0 --no-relative")
+            raise UsageError(
+                f"{backbone.spec.name}: its blocks are not timm's plain blocks; use --window 0 --no-relative"
+            )
         if options.relative:
             self._add_relative(model)
         self.channels, self.strides = [backbone.dim] * len(self.out_indices), [backbone.stride] * len(self.out_indices)
@@ -84,7 +86,9 @@ class VitMaps(nn.Module):
             UsageError: see `backbones.engine.sequence_parallel.share_tokens`; or there are relative positions.
         """
         if self.options.relative:
-            raise UsageError(f"--sequence-parallel {shards.size}: not with relative positions: --no-relative")
+            raise UsageError(
+                f"--sequence-parallel {shards.size}: not supported with relative positions; use --no-relative"
+            )
         attach_shards(self.backbone.model, shards)
         self.shards = shards
 
@@ -92,7 +96,7 @@ class VitMaps(nn.Module):
         for block, windowed in zip(model.blocks, self.windowed):
             if not isinstance(block.attn, Attention) or not takes_scale(block.attn.core):
                 raise UsageError(
-                    f"{self.backbone.spec.name}: relative positions need an attention of this suite: --no-relative"
+                    f"{self.backbone.spec.name}: relative positions need an attention of this suite; use --no-relative"
                 )
             size = (self.options.window,) * 2 if windowed else self.options.grid
             block.attn.core = RelativePositions(block.attn.core, block.attn.head_dim, size)
@@ -207,8 +211,8 @@ def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
     if is_plain(backbone):
         return VitMaps(backbone, options)
     if options.window or options.relative or options.grad_checkpointing:
-        hint = "--window 0 --no-relative --no-checkpoint"
-        raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} is no plain ViT: {hint}")
+        hint = "--window 0 --no-relative --no-grad-checkpointing"
+        raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} is not a plain ViT; use {hint}")
     return StageMaps(backbone)
 
 
@@ -253,5 +257,5 @@ def _side_by_side(tensors: list[Tensor], dim: int) -> Tensor:
 
 def _index(number: int, depth: int, option: str) -> int:
     if not -depth <= number < depth:
-        raise UsageError(f"{option}: there is no block {number}; the backbone has {depth}, counted from 0")
+        raise UsageError(f"{option}: block {number} does not exist; the backbone has {depth} blocks, counted from 0")
     return number % depth

@@ -48,9 +48,9 @@ def _missing(name: str) -> Callable[..., NoReturn]:
     def call(*_: object, **__: object) -> NoReturn:
         caller = sys._getframe(1)
         raise MissingOp(
-            f"{caller.f_globals.get('__name__')}.{caller.f_code.co_qualname} asks for mmcv's operator {name!r}, which "
+            f"{caller.f_globals.get('__name__')}.{caller.f_code.co_qualname} calls mmcv's operator {name!r}, which "
             f"needs a compiled mmcv: pip install a build of onedl-mmcv with its operators for torch "
-            f"{torch.__version__}, or choose a model without it"
+            f"{torch.__version__}, or choose a model without this operator"
         )
 
     return call

@@ -1,4 +1,4 @@
-"""The first gallery images of every query, saved with a run, and drawn as pictures with marks for matches.
+"""The first gallery images of every query, saved with a run and visualized with marks for matches.
 
 Shapes: Q queries, U gallery images in any of the lists, k places of a list.
 """
@@ -77,13 +77,13 @@ class RankedLists:
 
     @classmethod
     def load(cls, path: Path) -> "RankedLists":
-        """Read a file written by `save`. Raises UserError if it is missing or damaged."""
+        """Read a file written by `save`. Raises UserError if it is missing or corrupt."""
         arrays = read_arrays(path)
         return cls(**{item.name: arrays[item.name] for item in fields(cls)})
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a .npz file of a run. Raises UserError if it is missing or damaged."""
+    """Return the arrays of a .npz file of a run. Raises UserError if it is missing or corrupt."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
@@ -104,7 +104,7 @@ def save_pictures(folder: Path, root: Path, count: int) -> None:
         root: the folder of the dataset's images.
 
     Raises:
-        UserError: the lists are gone, an image cannot be read, or a picture cannot be written.
+        UserError: the lists are missing, an image cannot be read, or a picture cannot be written.
     """
     lists = RankedLists.load(folder / RANKED)
     try:

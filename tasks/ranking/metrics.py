@@ -26,7 +26,7 @@ AP_RULES = ("rectangle", "trapezoid")
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Scores of the ranked lists of Q queries, kept per query, so that any score is recomputed to the bit.
+    """Scores of the ranked lists of Q queries, kept per query, so that any score can be recomputed bit-exact.
 
     Raises:
         ValueError: if no query has a match.
@@ -99,7 +99,7 @@ class Ranking:
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], max_rank: int = 50) -> "Ranking":
-        """Rebuild a ranking from its `outcomes`; every score is the same to the bit."""
+        """Rebuild a ranking from its `outcomes`; scores are bit-exact."""
         return cls(**{name: np.asarray(outcomes[name]) for name in OUTCOMES}, max_rank=max_rank)
 
 

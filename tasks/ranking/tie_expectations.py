@@ -1,6 +1,6 @@
 """Expectations over the orders of tied gallery entries, in closed form, of the scores of one ranked list.
 
-A tie group is all entries at one distance. Letters (arrays over matches or over queries):
+A tie group is all entries at one distance. Shapes (arrays over matches or over queries):
     b  entries strictly nearer than the group (of any identity)
     n  entries of the group
     m  matches strictly nearer than the group

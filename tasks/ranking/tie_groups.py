@@ -38,7 +38,7 @@ def tie_groups(
 def _groups(below: NDArray[Any], within: NDArray[Any], keys: NDArray[Any]) -> list[NDArray[Any]]:
     """Return b, n, m, k [b, M] of each match from its nearer and equal entries that are no matches, and its distance.
 
-    The distance is -inf where there is no match.
+    The distance is -inf without a match.
     """
     keys = np.where(keys > -np.inf, keys, np.inf)
     order = np.argsort(keys, axis=1, kind="stable")

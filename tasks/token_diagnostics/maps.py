@@ -85,7 +85,7 @@ def save_maps(folder: Path, images: Sequence[int], maps: dict[str, NDArray[Any]]
 
 
 def read_maps(path: Path) -> tuple[list[int], dict[str, NDArray[Any]]]:
-    """Return what `save_maps` wrote. Raises UserError if the file is missing or damaged."""
+    """Return what `save_maps` wrote. Raises UserError if the file is missing or corrupt."""
     arrays = read_arrays(path)
     names = sorted((name for name in arrays if name.startswith("map ")), key=lambda name: int(name.split(" ")[1]))
     return arrays["images"].tolist(), {name.split(" ", 2)[2]: arrays[name] for name in names}

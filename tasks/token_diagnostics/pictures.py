@@ -22,7 +22,7 @@ def save_pictures(folder: Path, images: Dataset[tuple[Tensor, Tensor]], count: i
         count: number of images.
 
     Raises:
-        UserError: the maps are gone, or a picture cannot be written.
+        UserError: the maps are missing, or a visualization cannot be written.
     """
     places, maps = read_maps(folder / MAPS)
     try:

@@ -67,7 +67,7 @@ class Recorder:
             name += "" if calls[name] == 1 else f" (call {calls[name]})"
             shown = place.tokens(x, self.class_token)
             if shown is None:
-                kind = "may have its channels first or last" if x.ndim == 4 else "is no set of tokens"
+                kind = "may have its channels first or last" if x.ndim == 4 else "is not a set of tokens"
                 self.missing.append(f"{name}: a tensor {list(x.shape)[1:]} for each image {kind}")
                 return
             self.layers.append(
@@ -114,7 +114,7 @@ def why_no_weights(attention: Any) -> str:
     if isinstance(attention, UserAttention):
         return "a user's module does not show them"
     if not has_weights(attention):
-        return f"those of {type(attention).__name__} are not known here"
+        return f"those of {type(attention).__name__} are unknown"
     if isinstance(attention, Attention) and not sums_values(attention.core, attention):
         return "the user's function does not sum values with weights that are independent of them"
     return ""

@@ -89,7 +89,9 @@ def _last_activation(backbone: Backbone, order: Calls, place: int, missing: list
         penalty = penalty_weights(norm.weight, norm.bias)
         facts |= {"scale": _plain(norm.weight), "shift": _plain(norm.bias), "penalty": _plain(penalty)}
     else:
-        missing.append(f"stem {name}: no norm with scale and shift stands right before it, so no penalty weights")
+        missing.append(
+            f"stem {name}: no norm with scale and shift directly before it, so penalty weights are unavailable"
+        )
     readings = [*_following(backbone, behind, missing), *_attention(backbone, behind, missing)]
     facts["weights"] = [
         {"of": layer, "norm": _plain(norms)} | _compared(norms, penalty, layer, missing) for layer, norms in readings
@@ -123,7 +125,7 @@ def _attention(backbone: Backbone, behind: Calls, missing: list[str]) -> Iterabl
     """
     qkv, weights = first_qkv(backbone), [_matrix(module) for _, module in behind]
     if qkv is None or len(weights) > 1 or any(weight is None for weight in weights):
-        missing.append("stem: what stands between its last activation and the first attention is no single linear map")
+        missing.append("stem: the path from its last activation to the first attention is not a single linear map")
         return []
     norm = backbone.model.blocks[0].norm1
     scaled = qkv.double() * norm.weight.double()
@@ -137,7 +139,7 @@ def _attention(backbone: Backbone, behind: Calls, missing: list[str]) -> Iterabl
 
 
 def first_qkv(backbone: Backbone) -> Tensor | None:
-    """Return W_Q, W_K, W_V [3 D, D] of the first block, one layer in timm; None when there is no such layer."""
+    """Return W_Q, W_K, W_V [3 D, D] of the first block, one layer in timm; None without such a layer."""
     if not isinstance(backbone.model, VisionTransformer):
         return None
     block: Any = backbone.model.blocks[0]

@@ -37,7 +37,7 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
         (["--pyramid", "taps"], "--pyramid taps takes four blocks, tiny has 2: --pyramid simple"),
         (
             ["--pyramid", "taps", "--depth", "4", "--out-indices", "0", "1", "2", "9"],
-            "out_indices: there is no block 9",
+            "out_indices: block 9 does not exist",
         ),
         (["--batch-size", "500"], "--batch-size 500: toy_coco has 90 training images with objects"),
         (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
@@ -45,7 +45,7 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
             ["--backbone", "vit_tiny_patch16_224", "--weights", "random", "--relative"],
             "relative positions need an attention of this suite",
         ),
-        (["--backbone", "test_resnet", "--weights", "random", "--window", "4"], "is no plain ViT: --window 0"),
+        (["--backbone", "test_resnet", "--weights", "random", "--window", "4"], "is not a plain ViT; use --window 0"),
     ],
 )
 def test_wrong_words(words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ def boxes_only(split: str = "train") -> dict[str, Any]:
     ("train", "options", "words", "said"),
     [
         ("{", "", [], "instances_train2017.json: not JSON"),
-        (changed("images", 0, width=41), "", [], "images are of another size (width x height) than it states"),
+        (changed("images", 0, width=41), "", [], "images do not have the size (width x height) that it states"),
         (None, "val_annotations: null", [], "tiny: detect needs a val split"),
         (boxes_only(), "", ["--detector", "mask_rcnn"], "tiny: 6 of 6 objects have no mask, but mask_rcnn needs them"),
     ],
@@ -121,8 +121,8 @@ def test_a_set_where_some_masks_are_missing_says_so(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("base: mask-rcnn_r50_fpn\nmasks: false", "it predicts masks, so its file must say `masks: true`"),
-        ("base: faster-rcnn_r50-caffe-c4\nmasks: false", "is no detector of classes with a feature pyramid"),
-        ("base: rpn_r50_fpn\nmasks: false", "is no detector of classes with a feature pyramid"),
+        ("base: faster-rcnn_r50-caffe-c4\nmasks: false", "is not a class detector with a feature pyramid"),
+        ("base: rpn_r50_fpn\nmasks: false", "is not a class detector with a feature pyramid"),
         ("base: faster-rcnn_r50_fpn\nmasks: false\nmodel: {neck: {num_outs: 3}}", "mmdetection cannot build it"),
         (
             "base: faster-rcnn_r50_fpn\nmasks: false\n"

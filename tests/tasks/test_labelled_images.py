@@ -42,11 +42,11 @@ def test_the_recipe_is_complete_and_the_only_source_of_values(task: str) -> None
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_missing_split_is_named_with_its_fix(task: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no validation split \(passed over: .* more/\).*key `val`"):
+    with pytest.raises(UserError, match=r"validation split, which is missing \(skipped: .* more/\).*key `val`"):
         opened(task, one_split(tmp_path / "a", "train"))
     only_val = one_split(tmp_path / "b", "val")
     if task == "classify":
         assert len(opened(task, only_val).val) == 355
     else:
-        with pytest.raises(UserError, match=r"no training split \(.* more/\).*key `train`"):
+        with pytest.raises(UserError, match=r"training split, which is missing \(.* more/\).*key `train`"):
             opened(task, only_val)

@@ -52,7 +52,7 @@ def test_neighbours_are_found_by_the_last_channel(dataset: str, channels: int, v
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["--dataset", "my_bands.yaml"], 1, r"blue_0001\.npy: 5 channels, for a backbone of 3: give --in-chans 5"),
+        (["--dataset", "my_bands.yaml"], 1, r"blue_0001\.npy: 5 channels, for a backbone of 3: set --in-chans 5"),
         (["--dataset", "rgba.yaml", "--in-chans", "5"], 2, "image files give 1, 3 or 4 channels"),
         (["--dataset", "rgba.yaml", "--in-chans", "0"], 2, "`in_chans: 0` cannot be read"),
     ],

@@ -28,7 +28,7 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
     Raises:
         DatasetNotFound: it is not there.
-        UserError: a file is damaged, or not of the published form.
+        UserError: a file is corrupt, or not of the published form.
     """
     root = dataset_root(spec, data)
     if (root / "batches.meta").is_file():
@@ -85,5 +85,5 @@ def _unpickle(path: Path, name: str) -> Any:
     try:
         with path.open("rb") as file:
             return _Unpickler(file, encoding="latin1").load()[name]
-    except Exception as error:  # a damaged pickle leads to errors of any kind
+    except Exception as error:  # a corrupt pickle raises errors of any kind
         raise UserError(f"{path}: cannot be read as a file of CIFAR ({reason_of(error)}); {HINT}") from None

@@ -27,7 +27,7 @@ SCANNERS = 16
 LEFTOVER = re.compile(
     r"\._.*|\.DS_Store|Thumbs\.db|desktop\.ini|\.git\w*|readme.*|.*\.(txt|csv|json|xml|md)", re.IGNORECASE
 )
-"""Names of files that usually lie beside images, and are passed over without a word."""
+"""Names of files that usually lie beside images, and are skipped silently."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
     """Return all images in a folder and below it as a training split without classes. Raises UserError for none."""
     found = scan_images(folder)
     if not found.names:
-        raise MissingInput(f"{spec.name}: there is no image in {folder}")
+        raise MissingInput(f"{spec.name}: no images found in {folder}")
     train = FileSplit.unlabelled("train", folder, found.names)
     notes = [f"{len(train)} images without labels", *passed_over(found.others)]
     return FoundLayout(classes=(), train=train, val=None, ignored=len(found.others), notes=notes)
@@ -116,7 +116,7 @@ def _beside(root: Path, known: Sequence[Path]) -> list[str]:
     shown = sorted(place for place in root.iterdir() if place.name[0] != "." and place.resolve() not in taken)
     folders = [f"{place.name}/" for place in shown if holds_images(place)]
     loose = [place.name for place in shown if is_image(place.name) and place.is_file()]
-    said = f"passed over: {len(folders)} folders with images, {len(loose)} loose ones: {shortened(folders + loose, 3)}"
+    said = f"skipped: {len(folders)} folders with images, {len(loose)} loose ones: {shortened(folders + loose, 3)}"
     return [said] * (bool(folders + loose) and root not in known)
 
 
@@ -126,7 +126,7 @@ def folder_names(folder: Path) -> set[str]:
 
 
 def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
-    """Return the folder of the dataset; an embedded one is written on first use. Raises UserError, UsageError."""
+    """Return the folder of the dataset; a bundled one is written on first use. Raises UserError, UsageError."""
     return generated_root(spec, GENERATORS) or find_root(spec, data)
 
 
@@ -140,12 +140,12 @@ def class_names(folder: Path) -> tuple[str, ...]:
     stray = sorted(entry.name for entry in shown if is_image(entry.name) and not entry.is_dir())
     if stray:
         raise UserError(
-            f"{folder}: {len(stray)} image(s) beside the class folders: {shortened(stray)}; an image belongs into the "
+            f"{folder}: {len(stray)} image(s) outside the class folders: {shortened(stray)}; move each image into the "
             "folder of its class"
         )
     names = tuple(in_order([entry.name for entry in shown if entry.is_dir()]))
     if not names:
-        raise UserError(f"{folder}: there are no class folders (expected {folder.name}/CLASS/image.jpg)")
+        raise UserError(f"{folder}: no class folders found (expected {folder.name}/CLASS/image.jpg)")
     return names
 
 
@@ -181,7 +181,7 @@ def read_split(
     others = [f"{entry}/{other}" for entry, images in folders for other in images.others]
     nested, notes = [image for image in names if image.count("/") > 1], passed_over(others)
     if nested:
-        notes.append(f"{name}: {len(nested)} images lie in folders below those of their classes, as {nested[0]}")
+        notes.append(f"{name}: {len(nested)} images lie in subfolders of their class folders, e.g. {nested[0]}")
     split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
     return split, len(others), notes
 
@@ -189,7 +189,7 @@ def read_split(
 def passed_over(others: Sequence[str]) -> list[str]:
     """Return a line on files that do not usually lie beside images, if there are any."""
     strange = [name for name in others if not LEFTOVER.fullmatch(name.rpartition("/")[2])]
-    return [f"{len(strange)} files passed over: {shortened(strange, 3)}"] if strange else []
+    return [f"{len(strange)} files skipped: {shortened(strange, 3)}"] if strange else []
 
 
 def scan_images(folder: Path) -> ClassFolder:

@@ -1,6 +1,6 @@
 """Sets with a published split, in the layouts of their archives: CUB-200-2011, Stanford Cars, DTD, Oxford-IIIT Pets.
 
-What is scored (`val`) is the published test part. Images stand in the order of their lists. Shapes: C classes.
+The published test part is evaluated (`val`). Images keep the order of their lists. Shapes: C classes.
 """
 
 from pathlib import Path
@@ -50,15 +50,15 @@ def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
     Raises:
         DatasetNotFound: it is not there.
-        UserError: a MATLAB file is missing or damaged, or an image is missing.
+        UserError: a MATLAB file is missing or corrupt, or an image is missing.
     """
     root = dataset_root(spec, data)
     classes = [str(name) for name in _read_matlab(root / "devkit" / "cars_meta.mat", "class_names")]
     labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
     if labelled is None:
         raise MissingInput(
-            f"{spec.name}: {root / LABELLED}: there is no such file (nor in devkit/), and cars_test_annos.mat has no "
-            "labels; it is a file of its own beside the archive of the devkit"
+            f"{spec.name}: {root / LABELLED}: file not found (nor in devkit/), and cars_test_annos.mat has no "
+            "labels; download it separately from the devkit archive"
         )
     train = _read_cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat")
     return layout_from_lists(spec, classes, train, _read_cars(root / "cars_test", labelled))
@@ -79,7 +79,7 @@ def _read_matlab(path: Path, name: str, field: str = "") -> NDArray[Any]:
     try:
         entries = np.atleast_1d(loadmat(path, squeeze_me=True)[name])
         return entries[field] if field else entries
-    except Exception as error:  # a damaged file leads scipy to errors of many kinds
+    except Exception as error:  # a corrupt file makes scipy raise errors of many kinds
         reason = f"it has no variable {name!r}" if isinstance(error, KeyError) else error
         raise UserError(f"{path}: cannot be read as a MATLAB file ({reason}); extract the archive again") from None
 

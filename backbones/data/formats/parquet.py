@@ -30,7 +30,7 @@ def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     folder), `image`, `label` (columns).
 
     Raises:
-        UserError: a file is missing or damaged, or its columns or labels do not serve.
+        UserError: a file is missing or corrupt, or its columns or labels do not serve.
     """
     root = find_root(spec, data)
     return layout_from_rows(
@@ -53,7 +53,7 @@ def read_files(paths: Sequence[Path]) -> Rows:
     """Return the rows of Parquet files, one after the other, or those that a `state.json` belongs to.
 
     Raises:
-        UserError: a file is damaged, or there are no rows.
+        UserError: a file is corrupt, or there are no rows.
     """
     import pyarrow
     from datasets import Dataset

@@ -44,7 +44,9 @@ class Rows:
             return str(fitting[0])
         kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in features.items())
         found = f"no column {named!r}" if named else f"{len(fitting) or 'no'} columns of type {kind}"
-        raise UserError(f"{self.source.files[0]}: {found}: name one by the key `{key}`; columns: {', '.join(kinds)}")
+        raise UserError(
+            f"{self.source.files[0]}: {found}: set the key `{key}` to one of the columns: {', '.join(kinds)}"
+        )
 
     def check_values(self, values: Any, column: str) -> None:
         """Raise UserError that names the first row without a value."""
@@ -94,7 +96,9 @@ def read_labels(rows: Rows, named: str | None) -> RowLabels:
         return RowLabels(words, None, f"no labels ({words[0] or 'empty texts'})" * ({*words} <= {"", "-1"}))
     found = values.to_numpy()
     if len(odd := np.flatnonzero(found != found.astype(np.int64))):
-        raise UserError(f"{rows.source.place(int(odd[0]))}: label {found[odd[0]]} in column {column!r} is not whole")
+        raise UserError(
+            f"{rows.source.place(int(odd[0]))}: label {found[odd[0]]} in column {column!r} is not an integer"
+        )
     names = getattr(rows.table.features[column], "names", None)
     return RowLabels(found.astype(np.int64), names, "no labels (-1)" * bool((found == -1).all()))
 
@@ -122,7 +126,7 @@ def shared_classes(
         lowest, highest = (edge(edge(part.values) for part in labels.values()) for edge in (min, max))
         classes = [str(number) for number in range(int(lowest > 0), highest + 1)]
     if unknown := sorted({text for part in texts.values() for text in part}.difference(classes)):
-        raise UserError(f"{name}: {len(unknown)} label(s) are no classes of {next(iter(texts))}: {shortened(unknown)}")
+        raise UserError(f"{name}: {len(unknown)} label(s) are not classes of {next(iter(texts))}: {shortened(unknown)}")
     label_of = {text: label for label, text in enumerate(classes)}
     numbers = {split: np.array([label_of[text] for text in part]) for split, part in texts.items()}
     note = f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}"

@@ -33,7 +33,7 @@ def choose_splits(
         form: how a name is written in notes.
 
     Raises:
-        MissingInput: there is no part, or none of the name that a key gives.
+        MissingInput: no part was found, or the one that a key names is missing.
     """
     chosen: dict[str, Part] = {}
     notes: list[str] = []
@@ -41,7 +41,7 @@ def choose_splits(
         named = text_option(spec, key)
         found = {name: part for name in ([named] if named else usual) if (part := find(name)) is not None}
         if named and not found:
-            raise MissingInput(f"{spec.name}: {place}: there is no {form.format(named)} (key `{key}`)")
+            raise MissingInput(f"{spec.name}: {place}: {form.format(named)} not found (key `{key}`)")
         while key == "val" and found and (reason := unlabelled(found[next(iter(found))], chosen.get("train"))):
             notes.append(f"{form.format(next(iter(found)))} has {reason}")
             del found[next(iter(found))]
@@ -50,12 +50,12 @@ def choose_splits(
             chosen[key] = found[name]
             if key == "val" and not named and "generator" not in spec.options:
                 left = f", not {', '.join(map(form.format, others))}" if others else ""
-                notes.append(f"scored: {form.format(name)}{left}")
+                notes.append(f"evaluated on {form.format(name)}{left}")
     if not chosen:
         names = [form.format(name) for usual in SPLITS.values() for name in usual]
         reason = f" ({'; '.join(notes)})" if notes else ""
         raise MissingInput(
-            f"{spec.name}: {place} has none of {', '.join(names)}{reason}; the keys `train` and `val` name others"
+            f"{spec.name}: {place} has none of {', '.join(names)}{reason}; set the keys `train` and `val`"
         )
     return chosen, notes
 

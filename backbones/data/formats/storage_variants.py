@@ -27,7 +27,7 @@ def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
     cache.
 
     The first form that is found is used, and no other when it turns out to be damaged; a folder that lacks a part of
-    the published layout does not count as found. Without `hub` in the YAML file, or for an embedded set, there is only
+    the published layout does not count as found. Without `hub` in the YAML file, or for a bundled set, there is only
     the published layout.
 
     Args:
@@ -104,7 +104,7 @@ def _read_hub_cache(spec: DatasetSpec, hub: dict[str, str | None]) -> FoundLayou
         raise UserError(
             f"{spec.name}: {cache_of(name)} has {shortened(there)}, but {pinned or 'no revision'} is pinned: "
             f"fetch it where there is a network:\n  `{_download(hub)}`\n"
-            "or pin one by `revision` in a YAML file of your own"
+            "or set `revision` in your own YAML file"
         )
     if not pinned:
         print_safe(
@@ -136,7 +136,7 @@ def _not_found_message(hub: dict[str, str | None], absent: str, key: KeyRule | N
     """Return the message that lists the three places in the order in which they were searched."""
     files = [form.format(name) for name in _names(hub, key) for form in _forms(hub)]
     return (
-        f"{absent}\nother forms serve, too:\n"
+        f"{absent}\nother accepted forms:\n"
         f"  Parquet files in one of these folders: looked for {', '.join(files)}\n"
         f"  the cache of the Hugging Face hub: {cache_of(str(hub['id']))} does not hold it;\n"
         f"    where there is a network, fetch it with `{_download(hub)}`"

@@ -89,7 +89,7 @@ def tissue_key(class_name: str, file_name: str) -> str:
     tissue = re.sub(r"^\d+_", "", class_name).lower()
     if tissue not in tissues:
         raise UserError(
-            f"class {class_name!r} is none of {', '.join(tissues)}, by which the training images are chosen"
+            f"class {class_name!r} must be one of {', '.join(tissues)}: the choice of training images depends on it"
         )
     return f"{tissue}/{file_name}"
 

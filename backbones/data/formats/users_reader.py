@@ -32,7 +32,7 @@ def read_by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Any]:
         data: the `--data` option.
 
     Raises:
-        DatasetNotFound: there is no such folder.
+        DatasetNotFound: the folder is missing.
         UsageError: the function does not take the keys of the YAML.
     """
     root, function = find_root(spec, data), load(spec.reader)

@@ -29,7 +29,7 @@ def read_pixels(content: bytes, *, name: str, mode: str = "RGB") -> Tensor:
     `read_image`. Both decode by libjpeg-turbo, in full size, and without the rotation that EXIF may ask for.
 
     Raises:
-        UserError: it is damaged.
+        UserError: it is corrupt.
     """
     if content.startswith(b"\xff\xd8"):
         try:

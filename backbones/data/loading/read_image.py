@@ -17,7 +17,7 @@ from backbones.errors import UsageError, UserError
 NO_PICTURES = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 """Formats whose files PIL opens but which are drawings for other programs, films, scientific arrays or metadata."""
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error)
-LEAVE_OUT = "; `--drop-corrupt` leaves it out"
+LEAVE_OUT = "; `--drop-corrupt` excludes it"
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's name of the channels of an image, by their number."""
@@ -57,7 +57,7 @@ def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[I
     """Open an image, of which only the header is read yet.
 
     Raises:
-        UserError: it is missing, damaged or too large, also where that shows only within the context.
+        UserError: it is missing, corrupt or too large, also where that shows only within the context.
     """
     try:
         with Image.open(source) as file:
@@ -95,7 +95,7 @@ def read_image(
         upright: turn it by its EXIF orientation; else it comes as it is stored.
 
     Raises:
-        UserError: it is missing, damaged, too large, or has pixels whose range is not known.
+        UserError: it is missing, corrupt, too large, or has pixels whose range is not known.
     """
     with open_image(source, name=name) as file:
         if mode == "RGBA" and getattr(file, "tag_v2", {}).get(SAMPLES, 1) > (read := len(file.getbands())):

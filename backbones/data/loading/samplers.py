@@ -67,7 +67,7 @@ def shuffled_batches(n: int, batch: int, *, seed: int, epoch: int, drop_last: bo
 
 
 def repeated_batches(n: int, batch: int, *, repeats: int, seed: int, epoch: int) -> list[list[int]]:
-    """Return batches with several copies of each image, each augmented anew (repeated augmentation, arXiv 1902.05509).
+    """Return batches for repeated augmentation (arXiv 1902.05509): several copies of each image, augmented separately.
 
     The epoch of DeiT (arXiv 2012.12877, section 6; `RASampler`): 0..n-1 in random order, each `repeats` times in a row.
     Of these the epoch takes the first n, rounded down to a multiple of 256 (all n below 256), so about n / `repeats`

@@ -49,7 +49,7 @@ class ArraySplit(FileSplit):
         pixels = to_pixels(self.decoded(index))
         if (count := len(pixels)) != self.channels:
             raise UserError(
-                f"{self.path(index)}: {count} channels, for a backbone of {self.channels}: give --in-chans {count}"
+                f"{self.path(index)}: {count} channels, for a backbone of {self.channels}: set --in-chans {count}"
             )
         return pixels
 

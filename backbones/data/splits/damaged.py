@@ -1,4 +1,4 @@
-"""Damaged images that a training met and replaced, shared by the loader's processes."""
+"""Corrupt images that a training run met and replaced, shared by the loader's processes."""
 
 import multiprocessing
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from backbones.errors import UserError
 
 
 class DamagedImages:
-    """The indices of at most `limit` damaged images; loader processes that are started later share it.
+    """The indices of at most `limit` corrupt images; loader processes that are started later share it.
 
     Args:
         limit: images that may be replaced.
@@ -23,15 +23,13 @@ class DamagedImages:
         self._lock = multiprocessing.Lock()
 
     def add(self, index: int, error: UserError) -> None:
-        """Note a damaged image. Raises UserError when there are more than the limit."""
+        """Note a corrupt image. Raises UserError when there are more than the limit."""
         with self._lock:
             if index in self.indices():
                 return
             free = (self._found < 0).nonzero()
             if not len(free):
-                raise UserError(
-                    f"{error}; {len(self._found)} others were replaced, and --max-replaced allows {self._limit}"
-                )
+                raise UserError(f"{error}; {len(self._found)} corrupt images were replaced, as --max-replaced allows")
             self._found[free[0]] = index
 
     def indices(self) -> list[int]:

@@ -25,7 +25,7 @@ def takes_pixels(transform: object) -> bool:
 class SplitDataset(Dataset[tuple[Any, ...]]):
     """A torch dataset of the images of a split with their labels.
 
-    A key is an index, for images that are scored, or (epoch, index, repeat), for training: then the transform runs
+    A key is an index, for evaluation images, or (epoch, index, repeat), for training: then the transform runs
     under `seeded(seed, epoch, index, repeat)`. `repeat` tells apart the draws of one image within an epoch.
 
     Args:
@@ -71,7 +71,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         return (*item, self.extra(index)) if self.extra else item
 
     def replace_damaged(self, limit: int, known: Sequence[int] = ()) -> None:
-        """Give the next readable image in place of a damaged one, for at most `limit` different ones, with those that
+        """Give the next readable image in place of a corrupt one, for at most `limit` different ones, with those that
         are known already.
         """
         self.damaged = DamagedImages(limit, known)
@@ -81,7 +81,7 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         return [] if self.damaged is None else self.damaged.indices()
 
     def _readable(self, index: int) -> tuple[Any, int]:
-        """Return an image and its index: the wanted one's or, where damaged images are replaced, the next readable."""
+        """Return an image and its index: the wanted one's or, where corrupt images are replaced, the next readable."""
         for neighbour in range(index, index + len(self)):
             place = neighbour % len(self)
             try:

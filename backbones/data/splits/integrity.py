@@ -1,4 +1,4 @@
-"""Every image of a dataset is decoded once before it is used, so that a damaged file is named at the start."""
+"""Every image of a dataset is decoded once before it is used, so that a corrupt file is reported at the start."""
 
 import hashlib
 import json
@@ -100,7 +100,7 @@ def raise_if_damaged(bad: Sequence[str], count: int, name: str, *, skip: bool) -
     if bad and not skip:
         raise UserError(
             f"{name}: {len(bad)} of {count} images cannot be read{_list_some(bad)}\n"
-            "restore or convert them, or leave them out with `--drop-corrupt`"
+            "restore or convert them, or exclude them with `--drop-corrupt`"
         )
 
 

@@ -46,7 +46,7 @@ def overlap_notes(
         note = f"{len(pairs)} of {len(names)} {split} images are also training images{of_set}: {examples}"
         if len(pairs) >= LIMIT * len(names) and not allowed:
             raise UserError(
-                f"{name}: {note}; scores on them would be no test. Remove them from one of the splits, or correct its "
+                f"{name}: {note}; use a disjoint test split: remove them from one of the splits, or correct its "
                 "folder or list (`overlap: allow` in a YAML file of the dataset permits it for a self-test)"
             )
         notes.append(note)

@@ -55,7 +55,7 @@ class Pixels:
 
 
 def _decoded_bytes(read: Callable[[int], Image.Image], index: int) -> int:
-    """Return the size of an image; 0 for a damaged one, which is named, or replaced, in training."""
+    """Return the size of an image; 0 for a corrupt one, which is named, or replaced, in training."""
     try:
         image = read(index)
     except UserError:

@@ -74,7 +74,7 @@ class Split(ABC):
         return self.read_pixels if pixels or self.gives_arrays else self.read
 
     def read(self, index: int) -> Image.Image:
-        """Return the image. Raises UserError that names it when it is missing or damaged."""
+        """Return the image. Raises UserError that names it when it is missing or corrupt."""
         return self.pixels[index] if self.pixels else self.decoded(index)
 
     def decoded(self, index: int) -> Image.Image:
@@ -93,7 +93,7 @@ class Split(ABC):
         """Return the sha256 (hex) of the image, equal for equal images however they are stored; see `image_digest`.
 
         Raises:
-            UserError: it cannot be read, or is damaged.
+            UserError: it cannot be read, or is corrupt.
         """
         mode = "RGBA" if self.channels == 4 else "RGB"
         return image_digest(self.encoded(index), name=self.place(index), mode=mode)

@@ -27,7 +27,7 @@ def take_fraction(split: Split, share: float, *, seed: int = 0, drop_corrupt: bo
 
     Raises:
         UsageError: the share is not in (0, 1].
-        UserError: an image cannot be read, or is damaged and `drop_corrupt` is off.
+        UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
     """
     if not 0 < share <= 1:
         raise UsageError(f"label fraction {share}: it must be above 0 and at most 1")
@@ -42,7 +42,7 @@ def take_per_class(split: Split, n: int, *, drop_corrupt: bool = False) -> Split
 
     Raises:
         UsageError: N is below 1.
-        UserError: an image cannot be read, or is damaged and `drop_corrupt` is off.
+        UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
     """
     if n < 1:
         raise UsageError(f"subset {n}: it must be at least 1 image per class")
@@ -77,10 +77,10 @@ def content_digests(split: Split, indices: NDArray[Any], *, skip: bool = False) 
     """Return the content digests of these images: sha256 of the pixels, of a JPEG or WEBP of the encoded bytes.
 
     They are kept in the cache folder under a key of path, size and time of them all, so that each state of a class is
-    read once. With `skip` a damaged image, which is left out later, is given the digest of its bytes.
+    read once. With `skip` a corrupt image, which is left out later, is given the digest of its bytes.
 
     Raises:
-        UserError: an image cannot be read, or is damaged.
+        UserError: an image cannot be read, or is corrupt.
     """
     places = indices.tolist()
     listing = [RULE + " with alpha" * (split.channels == 4), *split.stamps(indices)]

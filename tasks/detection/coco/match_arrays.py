@@ -53,7 +53,7 @@ class Matches:
 
     @classmethod
     def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Matches":
-        """Restore the matches from their `outcomes`; every score is the same to the bit."""
+        """Restore the matches from their `outcomes`; scores are bit-exact."""
         names = {name: f"{PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
         return cls(kind=kind, **{name: np.asarray(outcomes[saved]) for name, saved in names.items()})
 

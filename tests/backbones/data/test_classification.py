@@ -23,7 +23,7 @@ def damage(root, *names):
 
 
 def test_another_kind_of_data_set_is_refused():
-    with pytest.raises(UsageError, match=r"market1501 does not serve for classification\nthese do: .*toy_digits"):
+    with pytest.raises(UsageError, match=r"market1501 cannot be used for classification\nusable: .*toy_digits"):
         open_classification(resolve_dataset("market1501"), None)
 
 
@@ -49,7 +49,7 @@ def test_damaged_images_are_left_out_on_demand(root):
 
 def test_a_class_of_damaged_images_is_named(root):
     damage(root, *(f"train/cat/{number}.jpg" for number in range(5)))
-    with pytest.raises(UserError, match=r"all train images of 1 class\(es\) are damaged: cat"):
+    with pytest.raises(UserError, match=r"all train images of 1 class\(es\) are corrupt: cat"):
         opened(root, drop_corrupt=True)
 
 

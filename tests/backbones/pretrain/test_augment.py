@@ -159,9 +159,9 @@ def test_evaluation_view(resize):
         ({"flip": 1.5}, "--flip 1.5: must be between 0 and 1"),
         ({"erase": float("nan")}, "--erase nan"),
         ({"crop_area": (0.5, 0.1)}, "--crop-area 0.5 0.1: .* the smaller value first"),
-        ({"pad": 4}, "--pad: --augment timm has none; give `--pad 0`"),
-        ({"randaug": (2, 10)}, "--randaug: --augment timm has none; give `--randaug None`"),
-        ({"augment": "crop", "auto_augment": DEIT}, "--auto-augment: --augment crop has none"),
+        ({"pad": 4}, "--pad: --augment timm does not use it; set `--pad 0`"),
+        ({"randaug": (2, 10)}, "--randaug: --augment timm does not use it; set `--randaug None`"),
+        ({"augment": "crop", "auto_augment": DEIT}, "--auto-augment: --augment crop does not use it"),
         ({"augment": "bigvision", "interpolation": "bilinear", "erase": 0.1}, "--erase: --augment bigvision"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_run_outlives_its_tracker(failing: str, tmp_path: Path, monkeypatch: p
         for step in range(1, 5):
             tracker.log(step, {"loss": 1.0})
         tracker.attach(tmp_path / "record.json", {}, "completed")
-    assert said == ["--tracker tensorboard failed (OSError: no connection with details); the run goes on without it"]
+    assert said == ["--tracker tensorboard failed (OSError: no connection with details); the run continues without it"]
 
 
 @pytest.mark.parametrize("name", INSTALLED)

@@ -69,7 +69,7 @@ def test_an_export_of_roboflow(tmp_path):
             data = open_coco(described, None)
             assert data.as_coco(data.train) == plain.as_coco(plain.train)
             assert (data.val.folder, data.as_coco(data.val)) == (root / name, plain.as_coco(plain.val))
-            assert data.notes == (f"scored: {scored}",)
+            assert data.notes == (f"evaluated on {scored}",)
         shutil.rmtree(root / "valid", ignore_errors=True)
 
 
@@ -90,7 +90,7 @@ def test_categories_of_one_split_alone_are_classes(tmp_path):
     assert (data.classes, data.category_ids) == (("ant", "fly", "bee", "cow"), (2, 4, 7, 9))
     assert data.as_coco(data.train)["annotations"] == whole.as_coco(whole.train)["annotations"]
     assert [data.category_ids[label] for label in data.val.label] == [2, 7, 7]
-    assert data.notes == ("categories of one split alone (id, name): (4, 'fly'), (9, 'cow')",)
+    assert data.notes == ("categories in only one split (id, name): (4, 'fly'), (9, 'cow')",)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_categories_of_one_split_alone_are_classes(tmp_path):
     [
         ("val", lambda given: {"annotations": []}, "no annotations of the validation"),
         ("train", lambda given: {"annotations": crowds(given)}, "no object to train on"),
-        ("val", lambda given: {"annotations": crowds(given)}, "no object to score: all are crowds"),
+        ("val", lambda given: {"annotations": crowds(given)}, "no object to score: all are crowd annotations"),
         ("val", lambda given: {"annotations": [], "images": []}, "no validation images"),
     ],
 )

@@ -130,7 +130,7 @@ def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
     data, alone = form(tmp_path / "rooted", rooted), form(tmp_path / "plain")
     assert plain(data) == plain(alone)
     assert data.counts == alone.counts
-    assert data.notes == ("categories of one name: 0 is 2 (ant), 12 is 7 (bee)",)
+    assert data.notes == ("categories with the same name were merged: 0 is 2 (ant), 12 is 7 (bee)",)
     few = with_classes(data, ("ant", "bee")).val
     assert few is not None
     assert few.label.tolist() == [0, 1, 1]
@@ -147,7 +147,7 @@ def test_objects_that_nobody_trains_on_and_images_that_nobody_lists_are_noted(tm
     assert opened(root).notes == (
         "2 training objects have area 0 or a side of 0: not trained on, scored as small; without `area` it is computed",
         "2 validation objects have a side below a pixel, as if divided by the image's size; COCO's boxes are in pixels",
-        "4 images are in no file of annotations: val2017/a.webp, val2017/b.PNG, val2017/more/e.tif and 1 more",
+        "4 images are not listed in any annotation file: val2017/a.webp, val2017/b.PNG, val2017/more/e.tif and 1 more",
     )
 
 

@@ -74,7 +74,7 @@ def test_names_and_folders_of_other_sets(tmp_path, options, train, query, galler
     assert (found, len(data.train), data.counts["distractors"]) == (people[1:], 1, 0)
     assert data.notes == (
         ("1 images in subfolders are taken (bounding_box_test/sub/0003_c2_27.png)",) if "/" in gallery else ()
-    ) + (("identities count from 0: 0 is a person among the training images or queries",) * (people[1][0] == 0))
+    ) + (("identities start at 0: identity 0 is a person in the training or query images",) * (people[1][0] == 0))
 
 
 def test_what_is_passed_over_is_counted_and_named(tmp_path):
@@ -86,11 +86,11 @@ def test_what_is_passed_over_is_counted_and_named(tmp_path):
     data = open_reid(spec(root), None)
     assert data.counts["ignored"] == 8
     assert data.notes == (
-        "2 files passed over: query/.thumbnails/, query/0003_c9s1_1_1.heic",
+        "2 files skipped: query/.thumbnails/, query/0003_c9s1_1_1.heic",
         "1 images beside the folders of the set are not used (gallery_extra/0003_c8s1_1_1.jpg)",
     )
     (root / "bounding_box_train").rename(root / "Bounding_box_trian")
-    with pytest.raises(UserError, match=r"box_train: no images; name .*/Bounding_box_trian with the key"):
+    with pytest.raises(UserError, match=r"box_train: no images; set the key `train` to .*/Bounding_box_trian"):
         open_reid(spec(root), None)
     with pytest.raises(UserError, match="missing, empty or unreadable: other/"):
         open_reid(spec(root, options={"train": "other"}), None)
@@ -102,7 +102,7 @@ def test_a_set_without_training_images_is_scored_only(tmp_path, empty):
     if empty:
         (root / "bounding_box_train").mkdir()
     data = open_reid(spec(root, counts={"train": {"images": 3}, "query": {"images": 2}}), None, subset=1)
-    assert (data.train, len(data.query), data.notes) == ([], 1, ("no training images: it is scored only",))
+    assert (data.train, len(data.query), data.notes) == ([], 1, ("no training images: evaluation only",))
     TASK.check(resolve("tiny"), data, smoke_options("reid", "--epochs", "0"), context())
     with pytest.raises(UserError, match="tiny: no training images; use --epochs 0"):
         TASK.check(resolve("tiny"), data, smoke_options("reid"), context())
@@ -269,5 +269,5 @@ def test_what_cannot_be_chosen_is_refused(drawn, tmp_path):
     with pytest.raises(UserError, match="V1, but V2 was asked for"):
         open_reid(spec(root, "msmt17", version="V2"), None)
     msmt17(root, train="mask_train_v2", test="mask_test_v2")
-    with pytest.raises(UserError, match="side by side"):
+    with pytest.raises(UserError, match="both V1 and V2"):
         open_reid(spec(root, "msmt17"), None)

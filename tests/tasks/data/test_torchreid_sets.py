@@ -149,10 +149,10 @@ def test_images_that_torchreid_does_not_look_for_are_counted(tmp_path, monkeypat
     draw(folder / "0001009.webp")
     with warnings.catch_warnings(action="error", category=UserWarning):
         said = open_reid(torchreid("ilids"), root).notes[-1]
-    assert said == f"torchreid's class reads 356 images and leaves out 1 ({folder}/0001009.webp)"
+    assert said == f"torchreid's class reads 356 images and skips 1 ({folder}/0001009.webp)"
     for name in ("0001005.JPG", "0001006.png", "new/0001007.jpg"):
         draw(folder / name)
-    with pytest.raises(UserError, match=f"leaves out 4 .*`--dataset {folder.parent}` reads all"):
+    with pytest.raises(UserError, match=f"skips 4 .*`--dataset {folder.parent}` reads all"):
         open_reid(torchreid("ilids"), root)
 
 
@@ -160,7 +160,7 @@ def test_test_images_are_not_trained_on(tmp_path):
     pytest.importorskip("torchreid")
     data = open_reid(torchreid("sensereid"), drawn("sensereid", tmp_path))
     assert (data.train, len(data.query), len(data.gallery)) == ([], 4, 4)
-    assert "torchreid gives the test images for training images" in data.notes
+    assert "torchreid uses the test images as training images" in data.notes
 
 
 @pytest.mark.parametrize("name", ["market1501", "university1652", "cuhk02"])
@@ -168,7 +168,7 @@ def test_nothing_is_downloaded(tmp_path, monkeypatch, name):
     pytest.importorskip("torchreid")
     monkeypatch.setattr("socket.socket.connect", offline)
     monkeypatch.setattr("socket.getaddrinfo", offline)
-    with pytest.raises(MissingInput, match=f"{name}: no such folder; name the folder above it with `--data FOLDER`"):
+    with pytest.raises(MissingInput, match=f"{name}: directory not found; set `--data` to its parent folder"):
         open_reid(torchreid(name), tmp_path)
     assert list(tmp_path.iterdir()) == []
     if name == "university1652":

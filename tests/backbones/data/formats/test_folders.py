@@ -27,18 +27,18 @@ def test_labels_are_positions_of_sorted_folders(tmp_path):
 @pytest.mark.parametrize(
     ("there", "scored", "notes"),
     [
-        ("train val", "val", ["scored: val/"]),
-        ("train valid test", "valid", ["scored: valid/, not test/"]),
-        ("train validation test valid", "validation", ["scored: validation/, not valid/, test/"]),
-        ("train dev test", "dev", ["scored: dev/, not test/"]),
-        ("train test", "test", ["scored: test/"]),
-        ("test", "test", ["scored: test/"]),
-        ("train valid: test", "test", ["valid/ has no class folders", "scored: test/"]),
+        ("train val", "val", ["evaluated on val/"]),
+        ("train valid test", "valid", ["evaluated on valid/, not test/"]),
+        ("train validation test valid", "validation", ["evaluated on validation/, not valid/, test/"]),
+        ("train dev test", "dev", ["evaluated on dev/, not test/"]),
+        ("train test", "test", ["evaluated on test/"]),
+        ("test", "test", ["evaluated on test/"]),
+        ("train valid: test", "test", ["valid/ has no class folders", "evaluated on test/"]),
         ("train test:", None, ["test/ has no class folders"]),
         ("train test-", None, ["test/ has no images"]),
-        ("train val! test", "test", ["val/ has no class folder of those in train/", "scored: test/"]),
-        ("train val aug", "val", ["scored: val/", "passed over: 1 folders with images, 0 loose ones: aug/"]),
-        ("train eval .:", None, ["passed over: 1 folders with images, 2 loose ones: eval/, 0.jpg, 1.jpg"]),
+        ("train val! test", "test", ["val/ has no class folder of those in train/", "evaluated on test/"]),
+        ("train val aug", "val", ["evaluated on val/", "skipped: 1 folders with images, 0 loose ones: aug/"]),
+        ("train eval .:", None, ["skipped: 1 folders with images, 2 loose ones: eval/, 0.jpg, 1.jpg"]),
     ],
 )
 def test_which_split_is_scored(tmp_path, there, scored, notes):
@@ -83,8 +83,8 @@ def test_what_lies_beside_the_images_of_a_class(tmp_path):
     assert data.train.labels.tolist() == [0] * 5 + [1] * 7 + [2] * 5
     assert data.counts["ignored"] == 7
     assert data.notes[1:] == (
-        "4 files passed over: cat/.ipynb_checkpoints/, cat/images/z.eps, dog/x.heic and 1 more",
-        "train: 2 images lie in folders below those of their classes, as cat/images/0.jpg",
+        "4 files skipped: cat/.ipynb_checkpoints/, cat/images/z.eps, dog/x.heic and 1 more",
+        "train: 2 images lie in subfolders of their class folders, e.g. cat/images/0.jpg",
     )
 
 
@@ -114,7 +114,7 @@ def test_keys_name_the_folders(tmp_path):
     assert len(opened(root).val) == 6
     (root / "train").rename(root / "fit")
     assert len(opened(root, train="fit").train) == 15
-    with pytest.raises(UserError, match=r"set: there is no absent/ \(key `val`\)"):
+    with pytest.raises(UserError, match=r"set: absent/ not found \(key `val`\)"):
         opened(root, val="absent")
     with pytest.raises(UsageError, match="`train` is 3"):
         opened(root, train=3)
@@ -125,8 +125,8 @@ def test_keys_name_the_folders(tmp_path):
     [
         (lambda root: write_images(root / "val" / "cow", 1), "only in validation: cow"),
         (lambda root: (root / "train" / "ant").mkdir(), "1 class folder(s) without images: ant"),
-        (lambda root: shutil.rmtree(root / "train") or (root / "train").mkdir(), "there is no image in"),
-        (lambda root: (root / "train" / "0.jpg").touch(), "1 image(s) beside the class folders: 0.jpg"),
+        (lambda root: shutil.rmtree(root / "train") or (root / "train").mkdir(), "no images found in"),
+        (lambda root: (root / "train" / "0.jpg").touch(), "1 image(s) outside the class folders: 0.jpg"),
         (lambda root: (root / "train/cat/x.jpg").symlink_to("nowhere"), "train/cat/x.jpg: cannot be opened: No such"),
         (
             lambda root: (root / "train/cat/3.jpg").write_bytes(encoded(0)[:200]),

@@ -140,7 +140,7 @@ def test_sets_divided_by_md5(tmp_path, name, count):
         (
             "cars",
             lambda root: (root / "cars_test_annos_withlabels.mat").unlink(),
-            "cars_test_annos_withlabels.mat: there is no such file",
+            "cars_test_annos_withlabels.mat: file not found",
         ),
         (
             "cub200",

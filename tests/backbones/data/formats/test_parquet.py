@@ -64,7 +64,7 @@ def test_plain_columns_are_named(tmp_path):
         opened(tmp_path, label="class_id")
     with pytest.raises(UserError, match=r"train has no labels .*no columns of type ClassLabel.*key `label`"):
         opened(tmp_path, image="jpeg")
-    with pytest.raises(UserError, match=r"no column 'picture': name one by the key `image`; columns: jpeg"):
+    with pytest.raises(UserError, match=r"no column 'picture': set the key `image` to one of the columns: jpeg"):
         opened(tmp_path, image="picture", label="class_id")
     with pytest.raises(UserError, match="'n' holds no images"):
         opened(tmp_path, image="n", label="class_id")
@@ -114,11 +114,11 @@ def test_labels_in_other_forms(tmp_path, train, test, classes, first, note):
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        ([0.5, 1.0], "row 0: label 0.5 in column 'label' is not whole"),
+        ([0.5, 1.0], "row 0: label 0.5 in column 'label' is not an integer"),
         ([[0], [1]], r"column 'label' holds list<.*>, not classes"),
         ([-1, -1], r"train has no labels \(-1\)"),
         ([0, 2], r"1 class\(es\) without training images: 1"),
-        ([-1, 0], r"1 label\(s\) are no classes of train: -1"),
+        ([-1, 0], r"1 label\(s\) are not classes of train: -1"),
     ],
 )
 def test_labels_that_are_none(tmp_path, labels, said):
@@ -160,7 +160,9 @@ def test_folders_that_datasets_saved(tmp_path, form):
     assert [data.classes[label] for label in data.train.labels] == [
         ("bird", "cat", "dog")[label] for _, label in rows()[::-1]
     ]
-    assert data.notes == (("scored: valid", "val: no image of 2 of 3 classes: bird, dog") if form == "dict" else ())
+    assert data.notes == (
+        ("evaluated on valid", "val: no image of 2 of 3 classes: bird, dog") if form == "dict" else ()
+    )
     assert data.val is None or data.val.labels.tolist() == [label for _, label in rows(2)[:2]]
 
 
@@ -205,7 +207,7 @@ def test_what_is_wrong_with_files_is_named(root, tmp_path):
     (root / "train.parquet").write_text("image,label\n")
     with pytest.raises(UserError, match=r"train\.parquet: cannot be read as Parquet"):
         opened(root)
-    with pytest.raises(UserError, match=r"there is no absent\.parquet \(key `train`\)"):
+    with pytest.raises(UserError, match=r"absent\.parquet not found \(key `train`\)"):
         opened(root, train="absent.parquet")
     with pytest.raises(UserError, match=r"\(Parquet files\) has none of train, val, validation"):
         opened(tmp_path)
@@ -242,7 +244,7 @@ def test_what_the_hub_lacks_is_named():
     other = "f" * 40
     with pytest.raises(UserError, match=f"hf download --repo-type dataset lab/animals --revision {other}"):
         hub_opened(revision=other)
-    with pytest.raises(UserError, match=r"there is no dev \(key `val`\)"):
+    with pytest.raises(UserError, match=r"dev not found \(key `val`\)"):
         hub_opened(val="dev")
     for keys, part in (
         ({"revision": "main"}, "`revision` 'main'"),

@@ -86,11 +86,11 @@ def test_what_cannot_be_read(split: FileSplit, tmp_path: Path) -> None:
         split.read(0)
     arrays = ArraySplit.of(split, lambda path: np.zeros((8, 8, 5), np.uint8), "")
     arrays.read_channels(4)
-    with pytest.raises(UserError, match=r"a\.png: 5 channels, for a backbone of 4: give --in-chans 5"):
+    with pytest.raises(UserError, match=r"a\.png: 5 channels, for a backbone of 4: set --in-chans 5"):
         arrays.read_pixels(0)
     arrays.read_channels(5)
     with pytest.raises(
-        UsageError, match="SquashCrop is of PIL images, not of arrays of 5 channels; give --resize-mode fast"
+        UsageError, match="SquashCrop is of PIL images, not of arrays of 5 channels; use --resize-mode fast"
     ):
         SplitDataset(arrays, eval_transform(4, 4, view="squash"))[0]
     for wrong in (np.zeros((8, 8), np.uint8), np.zeros((8, 8, 5)), None):

@@ -58,7 +58,7 @@ def test_a_damaged_image_is_replaced_by_the_next_readable_one(
 def test_one_more_than_the_limit_is_an_error(dataset: Callable[[int], SplitDataset]) -> None:
     data = dataset(2)
     assert int(data[2][1]) == int(data[3][1]) == int(data[2][1]) == 4
-    with pytest.raises(UserError, match=r"11\.png.*2 others were replaced, and --max-replaced allows 2"):
+    with pytest.raises(UserError, match=r"11\.png.*2 corrupt images were replaced, as --max-replaced allows"):
         data[11]
     with pytest.raises(UserError, match=r"02\.png: cannot be read"):
         dataset(0)[2]

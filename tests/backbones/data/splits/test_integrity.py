@@ -78,7 +78,7 @@ def test_an_unwritable_cache_is_said_and_gone_without(split, tmp_path, monkeypat
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert check_split(split, name="set")[0].tolist() == []
-    assert "not remembered" in capsys.readouterr().err
+    assert "not cached" in capsys.readouterr().err
 
 
 def test_missing_files_are_named(split):

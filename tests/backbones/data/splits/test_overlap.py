@@ -54,14 +54,14 @@ def test_from_one_percent_on_it_is_refused_and_below_noted(
     assert not [note for note in opened(tmp_path / "none", 0).notes if "training" in note]
     *_, note = opened(tmp_path / "few", 1).notes
     assert note.startswith(f"1 of 150 {split} images are also training images: ")
-    with pytest.raises(UserError, match=rf"2 of 150 {split} images are also training images: .* = .*, .* = .* Remove"):
+    with pytest.raises(UserError, match=rf"2 of 150 {split} images are also training images: .* = .*, .* = .*remove"):
         opened(tmp_path / "many", 2)
 
 
 def test_detection_is_refused_unless_the_set_is_stated_to_be_a_self_test(tmp_path: Path) -> None:
     root = coco_tree.written(tmp_path)
     shutil.copy(root / "train2017" / "train3.jpg", root / "val2017" / "val1.jpg")
-    with pytest.raises(UserError, match=r"1 of 4 val images are also training images: val1\.jpg = train3\.jpg; scores"):
+    with pytest.raises(UserError, match=r"1 of 4 val images are also training images: val1\.jpg = train3\.jpg;"):
         coco_tree.opened(root)
     data = open_coco(coco_tree.spec(root, overlap="allow"), None)
     assert data.notes == ("1 of 4 val images are also training images: val1.jpg = train3.jpg",)
