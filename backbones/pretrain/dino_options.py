@@ -77,7 +77,7 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
         if self.resize is not None and self.resize < self.size:
             reject(f"--resize {self.resize}: must be at least --size {self.size}")
         if self.local_size == self.size and self.local_crops and not self.local_bn:
-            reject("--no-local-bn: crops of one size share a pass, give --local-size other than --size")
+            reject("--no-local-bn: crops of equal size share one pass; set --local-size different from --size")
 
 
 class DinoFacts(MethodFacts):

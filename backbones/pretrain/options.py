@@ -67,9 +67,9 @@ class AugmentOptions(ImageOpsOptions):
             if getattr(self, name) and name not in FIELDS_USED[self.augment]:
                 off = "None" if name in ("auto_augment", "randaug") else "0"
                 flag = name.replace("_", "-")
-                reject(f"--{flag}: --augment {self.augment} has none; give `--{flag} {off}`")
+                reject(f"--{flag}: --augment {self.augment} does not use it; set `--{flag} {off}`")
         if self.image_ops == "fast" and self.augment not in ("timm", "crop"):
-            reject(f"--image-ops fast: has a resized crop, --augment {self.augment} has none; give `pil`")
+            reject(f"--image-ops fast needs a resized crop, which --augment {self.augment} lacks; use `pil`")
         if self.interpolation == "random" and self.augment != "timm":
             reject(f"--interpolation random: only --augment timm draws it, not {self.augment}")
         if self.interpolation != "bilinear" and self.augment == "bigvision":
@@ -86,7 +86,7 @@ class MixOptions:
     """How the images of a batch are mixed, and what their targets are."""
 
     mixing: Annotated[Literal["timm", "bigvision"], Needs(mix_prob=True)]
-    """How mixup and cutmix pair images. `timm` pairs with the reversed batch, drawn anew by every process; `bigvision`
+    """How mixup and cutmix pair images. `timm` pairs with the reversed batch, drawn per process; `bigvision`
     moves the batch on by one, with one share per step for all processes."""
     mixup: Annotated[float, Needs(mix_prob=True)]
     """Both parameters of mixup's Beta distribution; 0 is off."""
@@ -104,7 +104,7 @@ class MixOptions:
         check_ranges(self, 0, None, "mixup", "cutmix")
         check_ranges(self, 0, 1, "mix_prob", "switch_prob", "smoothing")
         if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):
-            reject("--mixing bigvision: has mixup alone, in every step; give `--cutmix 0 --mix-prob 1`")
+            reject("--mixing bigvision: has mixup alone, in every step; set `--cutmix 0 --mix-prob 1`")
 
     @property
     def mixes(self) -> bool:

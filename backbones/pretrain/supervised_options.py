@@ -50,22 +50,22 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
         if self.drop_path == 1 or self.ema == 1:
             reject("--drop-path and --ema must be below 1")
         if self.export == "ema" and self.ema is None:
-            reject("--export ema: there is no average; give --ema its decay, for instance 0.9999")
+            reject("--export ema needs an average of the weights; set its decay, e.g. --ema 0.9999")
         if self.resize is not None and self.resize < self.size:
             reject(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
         self._check_tokens()
 
     def _check_tokens(self) -> None:
         if self.token_labels is not None and not self.dense_weight:
-            reject("--token-labels are for the tokens' own loss: give --dense-weight, 0.5 as in VOLO")
+            reject("--token-labels need a token loss; set --dense-weight, e.g. 0.5 as in VOLO")
         if self.token_labels is not None and self.augment not in ("timm", "crop"):
             reject(f"--token-labels: maps follow a resized crop; --augment {self.augment} has none")
         if self.token_labels is not None and self.image_ops == "fast":
-            reject("--image-ops fast: --token-labels reads crops by PIL; give `--image-ops pil`")
+            reject("--image-ops fast: --token-labels reads crops by PIL; use `--image-ops pil`")
         if self.dense_weight and self.mixes:
-            reject("--dense-weight mixes tokens of two images; give --mixup 0 --cutmix 0 beside it")
+            reject("--dense-weight mixes tokens of two images; set --mixup 0 --cutmix 0")
         if self.dense_weight and self.loss == "sigmoid":
-            reject("--dense-weight: the tokens' loss is a cross-entropy; give --loss softmax")
+            reject("--dense-weight: the tokens' loss is a cross-entropy; use --loss softmax")
 
 
 class SupervisedFacts(MethodFacts):
