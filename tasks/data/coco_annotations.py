@@ -97,7 +97,9 @@ def _parse(file: Path, content: bytes) -> Index:
     images = sorted((CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in tables["images"]), key=_id)
     classes = {entry["id"]: entry["name"] for entry in sorted(tables["categories"], key=lambda entry: entry["id"])}
     image_ids, objects = [image.id for image in images], tables["annotations"]
-    columns = {name: [entry.get(name, OPTIONAL.get(name)) for entry in objects] for name in FIELDS["annotations"]}
+    columns: dict[str, Any] = {
+        name: [entry.get(name, OPTIONAL.get(name)) for entry in objects] for name in FIELDS["annotations"]
+    }
     image = _places(file, columns["image_id"], image_ids, "image_id", "images")
     label = _places(file, columns["category_id"], list(classes), "category_id", "categories")
     short, bare = _remove_short(columns["segmentation"])

@@ -10,7 +10,7 @@ from backbones.data.loading.read_image import read_image
 from backbones.runtime.files import write_error
 
 Item = dict[str, Any]
-COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
+COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 OBJECT = "#555555"
 SHOWN, ALWAYS = 0.3, 3
 """Lowest score of a drawn box, and number of best boxes drawn always: early in a training no score is above."""
@@ -36,7 +36,7 @@ def draw_detections(
     shown = [result for place, result in enumerate(ranked) if place < ALWAYS or result["score"] >= SHOWN]
     for result in reversed(shown):  # the best on top
         label = f"{names[result['category_id']]} {result['score']:.2f}"
-        _box(pen, result["bbox"], label, COLOURS[result["category_id"] % len(COLOURS)])
+        _box(pen, result["bbox"], label, COLORS[result["category_id"] % len(COLORS)])
     return image
 
 
