@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from backbones import user_code
 from backbones.attention_functions import linear_is_cheaper, normalised_pointwise, pointwise, softmax, without_autocast
-from backbones.errors import UsageError
-from backbones.initialisation import make_users
+from backbones.errors import UsageError, UserError
+from backbones.initialisation import check_signature, contract, described, keeps_shape, make_users
 
 if TYPE_CHECKING:
     from backbones.token_shards import Shards
@@ -182,11 +182,14 @@ def core_operations(core: Callable[..., Tensor], pairs: int, tokens: int, width:
 class UserFunction:
     """A user's function (q, k, v), which may take `scale` too: that of the scores, in place of 1 / sqrt(d)."""
 
-    def __init__(self, body: Callable[..., Tensor], takes_scale: bool) -> None:
-        self.body, self.takes_scale = body, takes_scale
+    def __init__(self, name: str, body: Callable[..., Tensor], takes_scale: bool) -> None:
+        self.name, self.body, self.takes_scale = name, body, takes_scale
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, **_: Any) -> Tensor:
-        return self.body(q, k, v) if scale is None else self.body(q, k, v, scale=scale)
+        made = self.body(q, k, v) if scale is None else self.body(q, k, v, scale=scale)
+        if getattr(made, "shape", None) != v.shape:
+            raise UserError(f"{contract('attention function', self.name)}; got {described(made)} for {described(v)}")
+        return made
 
 
 def takes_scale(core: Callable[..., Tensor]) -> bool:
@@ -227,7 +230,10 @@ def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0,
         return Attention(dim, heads, ATTENTIONS[name], alpha=alpha, **options)
     part = user_code.load(name)
     if not isinstance(part, type):
-        return Attention(dim, heads, UserFunction(part, user_code.has_parameter(name, "scale")), **options)
+        check_signature("attention function", name, part)
+        return Attention(dim, heads, UserFunction(name, part, user_code.has_parameter(name, "scale")), **options)
     if options.get("gate", "off") != "off" or options.get("qk_norm"):
         raise UsageError(f"{name} is a module of its own: `gate` and `qk_norm` do not reach into it")
-    return UserAttention(make_users(name, "an attention Name(dim, heads)", dim, heads))
+    made = make_users("attention", name, dim, heads)
+    made.register_forward_hook(partial(keeps_shape, "attention", name))
+    return UserAttention(made)

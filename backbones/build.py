@@ -139,7 +139,7 @@ def describe_divisor(spec: BackboneSpec) -> str:
 
 
 def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    model: Any = make_users(spec.arch, "a model Name()", in_chans=spec.in_chans)
+    model: Any = make_users("arch", spec.arch, in_chans=spec.in_chans)
     if hasattr(model, "reset_classifier"):
         model.reset_classifier(0)
     if not hasattr(model, "num_features"):

@@ -10,7 +10,7 @@ from timm.layers import GELUTanh, Mlp
 from torch import Tensor, nn
 
 from backbones import user_code
-from backbones.initialisation import make_users
+from backbones.initialisation import keeps_shape, make_users
 
 
 class ConvFFN(nn.Module):
@@ -54,4 +54,6 @@ def make_ffn(name: str, dim: int, hidden: int) -> nn.Module:
     user_code.check_name("ffn", name)
     if not user_code.is_user_part(name):
         return FFNS[name](dim, hidden)
-    return make_users(name, "an FFN Name(dim, hidden)", dim, hidden)
+    made = make_users("ffn", name, dim, hidden)
+    made.register_forward_hook(partial(keeps_shape, "ffn", name))
+    return made

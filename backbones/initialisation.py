@@ -10,7 +10,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones import user_code
-from backbones.errors import UserError
+from backbones.errors import UsageError, UserError
 
 _TRUNCATED = 0.87962566103423978
 "standard deviation of the normal distribution cut off at 2 of its own"
@@ -29,21 +29,67 @@ def make_on(device: Any, dtype: torch.dtype | None, make: Callable[[], Part]) ->
     return part.to(device=device, dtype=dtype)
 
 
-def make_users(text: str, form: str, *arguments: Any, in_chans: int = 3) -> nn.Module:
+CONTRACTS = {
+    "stem": (("dim", "patch"), "images [B, 3, H, W] to maps [B, dim, H / patch, W / patch]"),
+    "attention": (("dim", "heads"), "tokens [B, N, dim] to tokens [B, N, dim]"),
+    "attention function": (("q", "k", "v"), "q, k, v [B, heads, N, head_dim] to [B, heads, N, head_dim]"),
+    "ffn": (("dim", "hidden"), "tokens [B, N, dim] to tokens [B, N, dim]"),
+    "arch": ((), "images [B, 3, H, W] to features [B, D]"),
+}
+"""What each kind of user's part is called with, and what it maps to what; docs/adding-a-part.md shows an example of
+each."""
+
+
+def contract(part: str, text: str) -> str:
+    """Return what a user's part `text` must accept and compute, for an error; `part` is a key of `CONTRACTS`."""
+    names, maps = CONTRACTS[part]
+    return f"{text}: must accept ({', '.join(names)}) and map {maps}"
+
+
+def check_signature(part: str, text: str, source: Any) -> None:
+    """Raise UsageError unless a user's class or function can be called as the contract of the part says."""
+    try:
+        signature = inspect.signature(source)
+    except (TypeError, ValueError):  # something compiled has no signature
+        return
+    try:
+        signature.bind(*CONTRACTS[part][0])
+    except TypeError:
+        names = ", ".join(signature.parameters)
+        other = " (a class; a function takes q, k, v)" if part == "attention" else ""
+        other = " (a function; a class takes dim, heads)" if part == "attention function" else other
+        raise UsageError(f"{contract(part, text)}{other}; got ({names})") from None
+
+
+def keeps_shape(part: str, text: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    """Raise UserError unless a user's part returned as many tokens as it got: a forward hook of the part's module."""
+    if getattr(output, "shape", None) != inputs[0].shape:
+        raise UserError(f"{contract(part, text)}; got {described(output)} for {described(inputs[0])}")
+
+
+def described(value: Any) -> str:
+    """Return the shape of a tensor, or the type of anything else."""
+    return str(list(value.shape)) if isinstance(value, Tensor) else type(value).__name__
+
+
+def make_users(part: str, text: str, *arguments: Any, in_chans: int = 3) -> nn.Module:
     """Return what a user's class or function `file.py:Name` makes of these arguments.
 
     Args:
-        form: what it has to be, for the error.
+        part: a key of `CONTRACTS`.
+        text: the located class or function.
         in_chans: given on where it is not 3 and is taken; else the module's own channels must be these.
 
     Raises:
-        UserError: it is no module.
+        UsageError: it does not take these arguments.
+        UserError: it returns no module.
     """
     source = user_code.load(text)
+    check_signature(part, text, source)
     taken = in_chans != 3 and "in_chans" in inspect.signature(source).parameters
     made = source(*arguments, in_chans=in_chans) if taken else source(*arguments)
     if not isinstance(made, nn.Module):
-        raise UserError(f"{text}: {form} is an nn.Module class; this returned {type(made).__name__}")
+        raise UserError(f"{text}: must return an nn.Module, got {described(made)}")
     return made
 
 

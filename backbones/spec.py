@@ -3,6 +3,7 @@
 Imports neither torch nor timm, so that names can be checked before anything heavy is loaded.
 """
 
+import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -100,7 +101,7 @@ class BackboneSpec:
         Raises:
             UserError: a part is of a file that the user has not named before; see `user_code.is_allowed`.
         """
-        for part in spec_values.USER_PARTS:
+        for part in user_code.USER_PARTS:
             user_code.check_allowed(str(values.get(part)))
         known: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
@@ -148,7 +149,7 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     """
     title, values, folder, where = _read_source(name)
     given, given_files = _check_fields(overrides, f"backbone {title}", None)
-    replaced = given.keys() & {*spec_values.USER_PARTS}
+    replaced = given.keys() & {*user_code.USER_PARTS}
     values, files = _check_fields({key: values[key] for key in values if key not in replaced}, where, folder)
     files |= given_files
     chosen = values | given
@@ -202,9 +203,10 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return name.rpartition("/")[2], _fields_over_recipe(config.parent) | {"weights": name}, None, str(config)
     if path.suffix in (".yaml", ".yml"):
         return path.stem, _choose_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
-    if (path / exports.CONFIG).is_file():
-        title = path.resolve().parent.name if path.name == exports.EXPORT else path.resolve().name
-        return title, _fields_over_recipe(path), None, str(path / exports.CONFIG)
+    if ((first := Path([*exports.seed_exports(str(path)), str(path)][0])) / exports.CONFIG).is_file():
+        place = path.resolve()
+        title = place.parent.name if re.fullmatch(rf"{exports.EXPORT}|seed\d+", place.name) else place.name
+        return title, _fields_over_recipe(first) | {"weights": str(path)}, None, str(first / exports.CONFIG)
     if name.split(".")[0] in timm_names():
         return name, _choose_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
     known = [*backbone_names(), *ARCHS, *timm_names()]
@@ -227,7 +229,7 @@ def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) ->
         return values | {"weights": exported}
     if (named == "random" and asked) or not str(named).startswith(("timm", "hf-hub:", "random")):
         return values
-    facts = exports.pretraining_facts(Path(exported))
+    facts = exports.pretraining_facts(Path([*exports.seed_exports(exported), exported][0]))
     real = facts and not facts.get("smoke") and facts.get("subset") is None
     return values | {"weights": exported} if real else values
 
@@ -246,7 +248,7 @@ def _exported_fields(folder: Path) -> dict[str, Any]:
     if config["architecture"] in ARCHS:
         arguments = config.get("model_args", {})
         arguments = {"patch" if key == "patch_size" else key: value for key, value in arguments.items()}
-        values |= {key: value for key, value in arguments.items() if key in FIELDS}
+        values |= {key: value for key, value in arguments.items() if key in FIELDS} | exports.users_parts(folder)
     elif channels := config.get("model_args", {}).get("in_chans"):
         values["in_chans"] = channels
     return values | exports.mean_and_std(config)
@@ -290,7 +292,7 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
             continue
         try:
             checked[key] = spec_values.parse_field(key, value)
-            if key in spec_values.USER_PARTS and user_code.is_user_part(value):
+            if key in user_code.USER_PARTS and user_code.is_user_part(value):
                 if Path(where).name == exports.CONFIG and user_code.is_in_file(value):
                     exports.check_named_part(Path(where).parent, key, value)
                 checked[key] = user_code.locate(value, folder)

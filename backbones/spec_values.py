@@ -8,8 +8,6 @@ from backbones.archs import ARCHS, timm_names
 from backbones.errors import UsageError, did_you_mean
 from backbones.stems import find_stem
 
-USER_PARTS = ("arch", "stem", "attention", "ffn")
-"fields that can be a user's own part"
 _CHOICES = {
     "pool": ("cls", "gap", "mean"),
     "pos": ("learned", "sincos2d"),
@@ -31,7 +29,7 @@ def parse_field(key: str, value: Any) -> Any:
     """
     if key in _CHOICES and value not in _CHOICES[key]:
         raise UsageError(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
-    if key in (*USER_PARTS, "weights"):
+    if key in (*user_code.USER_PARTS, "weights"):
         if not isinstance(value, str):
             raise ValueError
         if not user_code.is_user_part(value):

@@ -12,8 +12,9 @@ from timm.layers.format import nchw_to
 from torch import Tensor, nn
 
 from backbones import user_code
+from backbones.checkpoints.exports import with_copies
 from backbones.errors import UserError
-from backbones.initialisation import make_on, make_users
+from backbones.initialisation import contract, described, make_on, make_users
 from backbones.stems import ConvLayer, find_stem
 
 
@@ -89,7 +90,7 @@ class StemEmbed(PatchEmbed):
             self.conv = make_on(
                 device,
                 dtype,
-                lambda: make_users(stem, "a stem Name(dim, patch)", embed_dim, patch_size, in_chans=in_chans),
+                lambda: make_users("stem", stem, embed_dim, patch_size, in_chans=in_chans),
             )
             self.proj = nn.Identity()
             return
@@ -103,21 +104,23 @@ class StemEmbed(PatchEmbed):
         if not self.user and len(self.conv):
             x = x.contiguous(memory_format=torch.channels_last)  # convolutions are up to a third faster so
         maps = self.post(self.proj(self.conv(x)))
-        if self.user and maps.shape[1:] != (self.embed_dim, height // rows, width // columns):
-            raise UserError(
-                f"{self.user}: the stem returned {tuple(maps.shape)} for images {tuple(images.shape)}; expected "
-                f"[B, {self.embed_dim}, {height // rows}, {width // columns}]"
-            )
+        expected = [len(images), self.embed_dim, height // rows, width // columns]
+        if self.user and list(getattr(maps, "shape", ())) != expected:
+            fault = f"got {described(maps)} instead of {expected} for {described(images)}"
+            raise UserError(f"{contract('stem', self.user)}; {fault}")
         tokens = maps.flatten(2).transpose(1, 2) if self.flatten else nchw_to(maps, self.output_fmt)
         normed: Tensor = self.norm(tokens)
         return normed
 
 
-def configured(stem: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of a timm model whose configuration names the first convolution of this stem.
+def configured(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a timm model whose configuration names the first convolution of its stem; user's parts
+    are those of the export that it is built from, see `with_copies`.
 
     timm adapts the pretrained weights of that layer to images of other than 3 channels. A user's stem names none.
     """
+    options = with_copies(options)
+    stem = options.get("stem", "patchify")
     if user_code.is_user_part(stem):
         return options
     layer = "conv.0" if len(find_stem(stem).norms) > 1 else "proj"

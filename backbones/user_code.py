@@ -21,9 +21,20 @@ from typing import Any, TypeVar
 
 from backbones.errors import Replaced, UsageError, UserError, did_you_mean
 from backbones.runtime import live_modules
-from backbones.runtime.user_modules import MODULES, execute, file_shas, forget_changed, is_known, joint_digest, remember
+from backbones.runtime.user_modules import (
+    MODULES,
+    contents,
+    execute,
+    file_shas,
+    forget_changed,
+    is_known,
+    joint_digest,
+    remember,
+)
 
 T = TypeVar("T")
+USER_PARTS = ("arch", "stem", "attention", "ffn")
+"""Fields of a backbone that can be a user's own part."""
 _loaded: dict[str, str] = {}
 """The digest of what was last imported of each user's file."""
 _ROOM = Path(__file__).resolve().parent
@@ -97,25 +108,32 @@ def file_digest(path: Path) -> str:
     return joint_digest(file_shas(path))
 
 
+def sources(text: str) -> dict[Path, bytes]:
+    """Return the file of a located `file.py:Name`, first, and those that it imports: their contents when they were last
+    imported, by relative path. A copy of them in another folder has the same digest.
+    """
+    return contents(Path(text.rpartition(":")[0]), loaded_digest(text))
+
+
 def allow(text: str) -> None:
-    """Let exports and records have this located `file.py:Name` imported, as long as it stays as it is."""
-    remember(Path(text.rpartition(":")[0]), digest(text))
+    """Let exports and records import this located `file.py:Name`, and any file of the same content."""
+    remember(digest(text))
 
 
 def is_allowed(text: str) -> bool:
-    """Return whether an export or a record may have a located `file.py:Name` imported that only it names.
+    """Return whether a located `file.py:Name` that only an export or a record names may be imported.
 
-    It may if the user has had this very file imported before, or has allowed it: nothing else tells a user's own file
-    from one that a stranger sent along. Live modules are there already.
+    It may if the user has imported or allowed a file of this content before: nothing else distinguishes the user's own
+    file from an untrusted one. Live modules have been imported already.
     """
-    return live_modules.is_live(text) or is_known(Path(text.rpartition(":")[0]), digest(text))
+    return live_modules.is_live(text) or is_known(digest(text))
 
 
 def check_allowed(text: str) -> None:
     """Raise UserError unless a record may have a part imported; see `is_allowed`."""
     if is_user_part(text) and not is_allowed(located := locate(text)):
         raise UserError(
-            f"{located}: named by the record alone, and no file runs that you have not named; read it, then give "
+            f"{located}: only the record names this file, and code runs only if you name it; read it, then use "
             f"`python -m transfer.verify RUN --trust-code {located}`"
         )
 
@@ -223,7 +241,7 @@ def _import_file(path: str) -> ModuleType:
         reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
         raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
     _loaded[path] = content
-    remember(Path(path), content)
+    remember(content)
     return module
 
 

@@ -6,19 +6,21 @@ Shapes: B images, H x W pixels, N tokens (class token included), D channels, h x
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models import build_model_with_cfg, generate_default_cfgs, load_state_dict, register_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 import backbones.volo  # noqa: F401  (registers it too, so that one import is enough to rebuild any export)
 from backbones.archs import VITS
 from backbones.attention import make_attention
-from backbones.checkpoints.exports import export, image_size
+from backbones.checkpoints.classifier import SEPARATE_HEAD
+from backbones.checkpoints.exports import WEIGHTS, export, image_size, with_copies
 from backbones.ffn import WITHOUT_NORM, make_ffn
-from backbones.initialisation import big_vision, make_on, reset_parts
+from backbones.initialisation import big_vision, make_on, make_users, reset_parts
 from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d, source_grid
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed, configured
@@ -208,7 +210,7 @@ def _register(name: str) -> Callable[..., nn.Module]:
             pretrained,
             pretrained_filter_fn=_filter_state,
             feature_cfg={"out_indices": indices, "feature_cls": "getter"},
-            **(sizes | configured(options.get("stem", "patchify"), options)),
+            **(sizes | configured(options)),
         )
 
     entry.__name__ = entry.__qualname__ = name
@@ -217,3 +219,21 @@ def _register(name: str) -> Callable[..., nn.Module]:
 
 for _name in VITS:
     globals()[_name] = _register(_name)
+
+
+@register_model
+def users_model(pretrained: bool = False, **options: Any) -> nn.Module:
+    """Return a user's whole model without a classifier, from the file that an export of it names and has a copy of.
+
+    Args:
+        pretrained: load the weights of the export.
+        options: `arch`, as `path/to/file.py:Name`, and `in_chans`; timm adds the place of the export.
+    """
+    options = with_copies(options)
+    model: Any = make_users("arch", options["arch"], in_chans=options.get("in_chans", 3))
+    if hasattr(model, "reset_classifier"):
+        model.reset_classifier(0)
+    if pretrained:
+        state = load_state_dict(str(Path(options["pretrained_cfg"]["file"], WEIGHTS)))
+        model.load_state_dict({name: state[name] for name in state if not name.startswith(f"{SEPARATE_HEAD}.")})
+    return model

@@ -246,7 +246,7 @@ def _register(name: str) -> Callable[..., nn.Module]:
             pretrained,
             pretrained_filter_fn=_filter_state,
             feature_cfg={"out_indices": indices, "feature_cls": "getter"},
-            **(sizes | configured(options.get("stem", "patchify"), options)),
+            **(sizes | configured(options)),
         )
 
     entry.__name__ = entry.__qualname__ = name

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones import archs
+from backbones import archs, user_code
 from backbones.checkpoints import exports, hub
 from backbones.checkpoints.fitting import PLAIN, check_partial, modules
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
@@ -74,6 +74,7 @@ def find_weights(spec: BackboneSpec) -> Located:
         if file is None:
             raise MissingInput(
                 f"backbone {spec.name}: the folder {path} holds none of {', '.join(exports.WEIGHT_FILES)}"
+                + "".join(f"; use one of {', '.join(seeds)}" for seeds in [exports.seed_exports(str(path))] if seeds)
             )
         return _locate_file(file, spec)
     if not path.suffix and len(path.parts) == 1:
@@ -260,13 +261,16 @@ def _new_parts(spec: BackboneSpec) -> tuple[str, str]:
 
 
 def _exported(spec: BackboneSpec) -> BackboneSpec | None:
-    """Return the backbone of ours that the weights of a backbone of ours are an export of; None for other weights."""
-    folder = exports.export_folder(spec.weights) if spec.kind == "ours" else None
+    """Return the backbone that the weights of one of ours, or of a user's whole model, are an export of; None for other
+    weights.
+    """
+    folder = None if spec.kind == "timm" or live_modules.is_live(spec.arch) else exports.export_folder(spec.weights)
     if folder is None:
         return None
-    same = {part: getattr(spec, part) for part in exports.same_sources(folder, spec.files)}
+    copies = {part: copy for part, copy in exports.users_parts(folder).items() if part in spec.files}
+    same = {part: getattr(spec, part) for part, copy in copies.items() if user_code.digest(copy) == spec.files[part]}
     exported = resolve(f"local-dir:{folder}", **same)
-    return exported if exported.kind == "ours" else None
+    return exported if exported.kind == spec.kind else None
 
 
 def changed_parts(spec: BackboneSpec) -> list[str]:
@@ -274,10 +278,12 @@ def changed_parts(spec: BackboneSpec) -> list[str]:
 
     Names and shapes do not tell: softmax and ReLU attention, say, have the same tensors.
     """
-    folder = exports.export_folder(spec.weights)
-    ours, theirs = spec.identity(), (_exported(spec) or spec).identity()
-    return (exports.changed_sources(folder, spec.files) if folder else []) + [
-        f"{key} {theirs[key]} there, {ours[key]} here"
+    exported = _exported(spec) or spec
+    ours, theirs = spec.identity(), exported.identity()
+    return [
+        f"the file of {key} has changed since they were trained (as it was then: {getattr(exported, key)})"
+        if key in spec.files and key in exported.files
+        else f"{key} {theirs[key]} there, {ours[key]} here"
         for key in ("arch", *archs.ARCHITECTURE_FIELDS)
         if ours[key] != theirs[key] and archs.changes_tensors(key, ours[key], theirs[key])
     ]

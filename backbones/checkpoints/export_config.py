@@ -5,11 +5,13 @@ Importing this imports no torch.
 """
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.archs import ARCHS, VITS
 from backbones.stems import find_stem
+from backbones.user_code import is_in_file
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,39 +20,46 @@ SUITE = "suite"
 """The entry with architecture and arguments by our names, where timm's own stand before it."""
 IMPORT, REGISTRATION = "requires_import", "backbones.vit"
 """The entry that names the module to import before timm knows the architecture, and its value for ours."""
+USERS_MODEL = "users_model"
+"""The architecture, after that import, of a user's whole model, which the argument `arch` names."""
+_OF_RELEASE = ("tag", "description", "origin_url", "paper_name", "paper_ids", "notes", "license")
+"""Entries of timm that describe the weights released for an architecture."""
 _TIMM_NAMES = {"vit_ti": "tiny", "vit_s": "small", "vit_b": "base", "vit_l": "large"}
 _PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False, "pre_logits": False}
 """Fields of a plain ViT in which ours is what timm builds."""
 _POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
 
 
-def write_config(model: "nn.Module", spec: Any, path: Path, classes: int | None) -> None:
-    """Write the `config.json` of a model.
+def described(model: "nn.Module", spec: Any, classes: int | None) -> dict[str, Any]:
+    """Return the content of the `config.json` of a model.
 
     Args:
         spec: that of a `Backbone`; None for a model that timm made.
         classes: outputs of the classifier beside a user's whole model.
     """
-    described: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
-    if not hasattr(model, "pretrained_cfg"):  # a user's whole model, which timm cannot build
+    images: dict[str, Any] = {"mean": spec.mean, "std": spec.std} if spec is not None else {}
+    if not hasattr(model, "pretrained_cfg"):  # a user's whole model, which timm cannot build by itself
         name = spec.arch if spec is not None else type(model).__name__
-        config = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": described}
-        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        return
+        own = {"architecture": name, "num_classes": classes or 0, "pretrained_cfg": images}
+        if not is_in_file(name):
+            return own
+        arguments = {"arch": name, "in_chans": spec.in_chans}
+        return own | {"architecture": USERS_MODEL, "model_args": arguments, IMPORT: REGISTRATION}
     from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
 
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if size is not None:
-        described["input_size"] = (getattr(model, "in_chans", 3), *size)
-    save_config_for_hf(model, str(path), data_config=described)
-    config = json.loads(path.read_text(encoding="utf-8"))
+        images["input_size"] = (getattr(model, "in_chans", 3), *size)
+    with tempfile.TemporaryDirectory() as folder:
+        save_config_for_hf(model, f"{folder}/config.json", data_config=images)
+        config: dict[str, Any] = json.loads(Path(folder, "config.json").read_bytes())
+    for name in _OF_RELEASE if spec is not None and spec.weights == "random" else ("tag",):
+        config["pretrained_cfg"].pop(name, None)
     if config["architecture"] in ARCHS:
         ours = {name: config.get(name) for name in ("architecture", "model_args")}
-        if spec is not None and (theirs := timm_arguments(spec, config)):
-            config |= theirs | {SUITE: ours}
-        else:
-            config[IMPORT] = REGISTRATION
-        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        theirs = timm_arguments(spec, config) if spec is not None else {}
+        config |= theirs | {SUITE: ours} if theirs else {IMPORT: REGISTRATION}
+    return config
 
 
 def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
@@ -95,13 +104,13 @@ def loading_card(config: dict[str, Any], *, with_head: bool) -> str:
     if with_head:
         lines.append("`head.safetensors` holds what was trained on top of it, and `export.json` the run behind both.")
     code = ["import timm", "", 'model = timm.create_model("local-dir:FOLDER", pretrained=True)']
-    if ".py:" in name or name.startswith("live:"):
-        text = "The class of this model is not part of timm; make a model of it, and load the tensors into that:"
+    if name.startswith("live:"):
+        text = "The class of this model is not part of timm. Create a model of it, and load the tensors into that:"
         load = 'model.load_state_dict(load_file("FOLDER/model.safetensors"))'
         code = ["from safetensors.torch import load_file", "", load]
     elif needed:
         text = f"""timm knows this architecture after `import {needed}` (package vit-transfer). Without that import it
-raises `RuntimeError: Unknown model`; nothing is loaded wrongly."""
+raises `RuntimeError: Unknown model`."""
         code.insert(1, f"import {needed}")
     else:
         text = "timm builds this architecture itself; nothing else is to be imported."

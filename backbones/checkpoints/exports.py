@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.checkpoints import hub
-from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, loading_card, write_config
+from backbones.checkpoints.export_config import IMPORT, REGISTRATION, SUITE, USERS_MODEL, described, loading_card
 from backbones.errors import UsageError, UserError, reason_of
 from backbones.runtime.files import file_sha256, parse_json, replace_folder, with_home
-from backbones.runtime.user_imports import imported_files
-from backbones.user_code import file_digest, is_allowed, locate
+from backbones.user_code import USER_PARTS, is_allowed, is_in_file, sources
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,8 +22,8 @@ EXPORT = "export"
 EXPORT_FACTS, HEAD = "export.json", "head.safetensors"
 """Beside the weights that a task trained: where they come from, and what was trained on top of the backbone."""
 CHECKED = (WEIGHTS, HEAD, CONFIG)
-SUMS, SOURCES = "files", "sources"
-"""Entry of these facts with the sha256 of each of `CHECKED`, and the one with the user's files behind the parts."""
+SUMS = "files"
+"""Entry of these facts with the sha256 of each of `CHECKED`."""
 SCHEMA, VERSION = "schema", 1
 """Entry with the version of these facts, and that version; written facts always have `SUMS` beside it."""
 CARD = "README.md"
@@ -43,15 +42,15 @@ def export(
     """Write a model so that the folder is either complete or absent.
 
     `timm.create_model("local-dir:FOLDER", pretrained=True)` rebuilds it, also with another `img_size`. The card in the
-    folder says what is to be imported before that.
+    folder says what is to be imported before that. The user's files behind the model are copied into the folder,
+    and the configuration names these copies.
 
     A classifier is part of it; one that stands beside a user's whole model has names of its own in the file.
 
     Args:
         model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
         folder: replaced if it exists.
-        extra: further JSON files, by name. That with the facts of a run gets the sha256 of the other files, and the
-            user's files behind the model's parts, which are copied into the folder.
+        extra: further JSON files, by name. That with the facts of a run gets the sha256 of the other files.
         tensors: the model's tensors, by default its state dict.
         head: tensors for a file `head.safetensors` beside them.
     """
@@ -66,13 +65,15 @@ def export(
         write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / WEIGHTS)
         if head is not None:
             write_tensors(head, new / HEAD)
-        write_config(inner, spec, new / CONFIG, getattr(model, "classes", None))
-        card = loading_card(json.loads((new / CONFIG).read_bytes()), with_head=head is not None)
+        config = described(inner, spec, getattr(model, "classes", None))
+        _copy_sources(config.get("model_args", {}), new)
+        (new / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        card = loading_card(config, with_head=head is not None)
         (new / CARD).write_text(card, encoding="utf-8")
         sums = {name: file_sha256(new / name) for name in CHECKED if (new / name).is_file()}
         for name, content in (extra or {}).items():
             if name in (PRETRAIN, EXPORT_FACTS):
-                content = content | {SCHEMA: VERSION, SUMS: sums} | _copied_sources(spec, new)
+                content = content | {SCHEMA: VERSION, SUMS: sums}
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / CONFIG, file)  # the format's writer keeps all others out
@@ -80,52 +81,67 @@ def export(
     return folder
 
 
-def _copied_sources(spec: Any, folder: Path) -> dict[str, Any]:
-    """Copy the user's files behind a model's parts; return for each part the copy's name and sha256."""
-    copied: dict[str, dict[str, str]] = {}
-    for part, sha in getattr(spec, "files", {}).items():
-        path = Path(getattr(spec, part).rpartition(":")[0]).resolve()
-        if path.is_file() and file_digest(path) == sha:
-            taken = any(copy["file"] == path.name and copy["sha256"] != sha for copy in copied.values())
-            name = f"{part}_{path.name}" if taken else path.name
-            shutil.copyfile(path, folder / name)
-            for imported in imported_files(path):  # beside the file, as it finds them
-                beside = imported.relative_to(path.parent) if path.parent in imported.parents else imported.name
-                if not (folder / beside).exists():
-                    (folder / beside).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(imported, folder / beside)
-            copied[part] = {"file": name, "sha256": sha}
-    return {SOURCES: copied} if copied else {}
+def _copy_sources(arguments: dict[str, Any], folder: Path) -> None:
+    """Copy the user's files behind a model's parts into a folder, as they were imported, and let the arguments of the
+    model name the copies: `my_stem.py:Stem`.
+    """
+    for part in USER_PARTS:
+        if not is_in_file(text := str(arguments.get(part))):
+            continue
+        files = sources(text)
+        present = {file: folder / file for file in files if (folder / file).exists()}
+        taken = any(copy.read_bytes() != files[file] for file, copy in present.items())
+        below = folder / part if taken else folder
+        for file, content in files.items():
+            (below / file).parent.mkdir(parents=True, exist_ok=True)
+            (below / file).write_bytes(content)
+        copy = (below / next(iter(files))).relative_to(folder).as_posix()
+        arguments[part] = f"{copy}:{text.rpartition(':')[2]}"
 
 
-def check_named_part(folder: Path, part: str, value: str) -> None:
-    """Check that a user's part may be taken because an export names it: the user has named this very file before.
+def users_parts(folder: Path) -> dict[str, str]:
+    """Return the user's parts that an export names, each as the copy `path/to/file.py:Name` in its folder."""
+    arguments = read_config(folder).get("model_args", {})
+    named = {part: str(arguments.get(part)) for part in USER_PARTS}
+    return {part: str(folder.resolve() / text) for part, text in named.items() if is_in_file(text)}
 
-    An export of a stranger must not have code run that came with it; the user can name the file after reading it.
+
+def check_named_part(folder: Path, part: str, copy: str) -> None:
+    """Check that a user's part may be imported because an export names it: the user has named a file of this content
+    before.
+
+    An untrusted export must not have code run that came with it; the user can name the file after reading it.
 
     Args:
-        folder: of the export.
-        part: "stem", "attention", "ffn" or "arch".
-        value: `path/to/file.py:Name`, as the export names it.
+        folder: the export.
+        part: one of `USER_PARTS`.
+        copy: what `users_parts` returned for it.
 
     Raises:
         UsageError: it may not; the message says how to name it.
     """
-    path, _, name = value.rpartition(":")
-    file = Path(path).resolve()
-    if file.is_file() and is_allowed(locate(value)):
-        return
-    source = _sources(folder).get(part, {})
-    copy = folder / Path(source.get("file", file.name)).name
-    if file.is_file() and source.get("sha256") in (None, file_digest(file)):
-        why, copy = "is named by the export alone", file
-    else:
-        why = "has changed since they were trained" if file.is_file() else "is not there any more"
-    named = f"{copy if copy.is_file() else 'FILE.py'}:{name}"
-    flag = f"--backbone {named} --weights {folder}" if part == "arch" else f"--{part} {named}"
-    raise UsageError(
-        f"the file of {part}, {path}, {why}, and no file runs that you have not named; read it, then give {flag}"
-    )
+    file = copy.rpartition(":")[0]
+    if not Path(file).is_file():
+        raise UsageError(f"{folder / CONFIG}: {part} is in {file}, which is missing; copy the complete folder again")
+    if not is_allowed(copy):
+        flag = f"--backbone {copy} --weights {folder}" if part == "arch" else f"--{part} {copy}"
+        raise UsageError(
+            f"{file}: the code of {part} came with the weights, and code runs only if you name it; read it, then use "
+            f"{flag} (in Python {part}={copy!r})"
+        )
+
+
+def with_copies(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a model that timm builds from an exported folder, in which the user's parts that its
+    configuration names are the copies in that folder. Raises the errors of `check_named_part`.
+    """
+    named = options.get("pretrained_model_args") or {}
+    parts = [part for part in USER_PARTS if is_in_file(str(named.get(part))) and options.get(part) == named[part]]
+    folder = Path(options["pretrained_cfg"].get("file", "")) if parts else Path()
+    copies = users_parts(folder) if parts else {}
+    for part in parts:
+        check_named_part(folder, part, copies[part])
+    return options | {part: copies[part] for part in parts}
 
 
 def modified_files(folder: Path, loaded: str = WEIGHTS) -> list[str]:
@@ -143,30 +159,6 @@ def modified_files(folder: Path, loaded: str = WEIGHTS) -> list[str]:
     known = [name for name in CHECKED if name in sums and (name == CONFIG or (folder / name).is_file())]
     present = {name: file_sha256(folder / name) for name in {loaded, *known} if (folder / name).is_file()}
     return [name for name in dict.fromkeys([loaded, *known]) if present.get(name) != sums.get(name)]
-
-
-def _sources(folder: Path) -> dict[str, dict[str, str]]:
-    sources: dict[str, dict[str, str]] = pretraining_facts(folder).get(SOURCES, {})
-    return sources
-
-
-def same_sources(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Return the user's parts whose file is that with which the weights were trained; see `changed_sources`."""
-    sources = _sources(folder)
-    return [part for part in files if part in sources and sources[part]["sha256"] == files[part]]
-
-
-def changed_sources(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Return in words the user's parts whose file is another than that the weights were trained with.
-
-    Args:
-        files: sha256 of the user's file behind each part, as `BackboneSpec.files`.
-    """
-    return [
-        f"the file of {part} has changed since they were trained (as it was then: {folder / Path(source['file']).name})"
-        for part, source in _sources(folder).items()
-        if part in files and files[part] != source["sha256"]
-    ]
 
 
 def write_tensors(tensors: "Mapping[str, Tensor]", path: Path) -> None:
@@ -207,6 +199,12 @@ def export_folder(weights: str) -> Path | None:
     folder = path if path.is_dir() else path.parent
     inside = path.is_dir() or (path.is_file() and path.name in WEIGHT_FILES)
     return folder if inside and is_export(folder) else None
+
+
+def seed_exports(folder: str) -> list[str]:
+    """Return the exports `seed0`, `seed1`, ... in a folder that is not one itself, in this order."""
+    found = [] if (Path(folder) / CONFIG).exists() else Path(folder).glob(f"seed[0-9]*/{CONFIG}")
+    return [str(file.parent) for file in sorted(found, key=lambda file: (len(file.parent.name), file.parent.name))]
 
 
 def inside_run(path: Path) -> Path:
@@ -251,6 +249,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         config: dict[str, Any] = dict(parse_json(read))
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
+        if config["architecture"] == USERS_MODEL:
+            config["architecture"] = str(folder.resolve() / config["model_args"]["arch"])
         if not isinstance(config["architecture"], str):
             raise ValueError("`architecture` is no text")
     except (OSError, ValueError, KeyError, TypeError) as error:

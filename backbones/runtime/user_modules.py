@@ -21,6 +21,8 @@ _imported: dict[Path, str] = {}
 """The sha256 (hex) of what was imported last of each file that a user's file imports."""
 _known: set[str] = set()
 """What `remember` was given in this process."""
+_contents: dict[str, dict[Path, bytes]] = {}
+"""What `contents` returned for each joint digest that was imported in this process."""
 
 
 def file_shas(path: Path) -> dict[Path, str]:
@@ -35,8 +37,20 @@ def joint_digest(shas: Mapping[Path, str]) -> str:
     return hashlib.sha256("\n".join([own[1], *named]).encode()).hexdigest() if named else own[1]
 
 
+def contents(path: Path, digest: str = "") -> dict[Path, bytes]:
+    """Return the content of a user's file, first, and of those that it imports, by paths relative to the folder that
+    they are imported from; as they were when this joint digest was imported, if it was.
+    """
+    return _contents.get(digest) or {_relative(file, path): file.read_bytes() for file in file_shas(path)}
+
+
+def _relative(file: Path, first: Path) -> Path:
+    folders = (first.resolve().parent, Path.cwd())
+    return next((file.relative_to(folder) for folder in folders if folder in file.parents), Path(file.name))
+
+
 def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
-    """Import a file as a module of this name.
+    """Import a file as a module of this name. Its own folder is searched first for what it imports.
 
     Args:
         shas: what `file_shas` returned for it.
@@ -46,10 +60,14 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
         Exception: whatever its code raises.
     """
     forget_changed(shas)
+    _forget_namesakes(path, shas)
+    _contents[joint_digest(shas)] = contents(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look a class's module up by name
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
     try:
         exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
         if file_shas(path) != shas:
@@ -57,11 +75,23 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        with suppress(ValueError):  # the file may have removed it
+            sys.path.remove(folder)
     return module
 
 
+def _forget_namesakes(path: Path, shas: Mapping[Path, str]) -> None:
+    """Forget modules of other folders that have the names of files that a user's file imports."""
+    for file in [file for file in shas if file != path]:
+        name = ".".join(_relative(file, path).with_suffix("").parts).removesuffix(".__init__")
+        known = getattr(sys.modules.get(name), "__file__", None)
+        if known and Path(known).resolve() not in shas:
+            del sys.modules[name]
+
+
 def forget_changed(shas: Mapping[Path, str]) -> None:
-    """Let the files be imported anew if one of them has changed since it was imported; they may import each other."""
+    """Let the files be imported again if one of them has changed since it was imported; they may import each other."""
     modules: dict[str, Path] = {}
     names = {file.name for file in shas}
     for name, module in list(sys.modules.items()):
@@ -78,32 +108,26 @@ def forget_changed(shas: Mapping[Path, str]) -> None:
     _imported.update(shas)
 
 
-def remember(path: Path, digest: str) -> None:
-    """Keep that the user has named a file, with what it and its imports hold, for code to run; see `is_known`.
+def remember(digest: str) -> None:
+    """Record that the user has named a file with this joint digest, wherever it is, for code to run; see `is_known`.
 
     Where it cannot be written, it is kept for this process alone.
     """
-    key = _key(path, digest)
-    _known.add(key)
+    _known.add(digest)
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
         folder = _named_code()
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / key).touch()
+        (folder / digest).touch()
 
 
-def is_known(path: Path, digest: str) -> bool:
-    """Return whether the user has named this file, with this joint digest, before, in any process."""
-    key = _key(path, digest)
+def is_known(digest: str) -> bool:
+    """Return whether the user has named a file with this joint digest before, in any process."""
     with suppress(OSError, RuntimeError):
-        return key in _known or (_named_code() / key).exists()
+        return digest in _known or (_named_code() / digest).exists()
     return False
 
 
-def _key(path: Path, digest: str) -> str:
-    return hashlib.sha256(f"{path.resolve()} {digest}".encode()).hexdigest()
-
-
 def _named_code() -> Path:
-    """Return the folder with an empty file for each file of code that the user has named; no cache of others'."""
+    """Return the folder with an empty file for each digest of code that the user has named."""
     named = os.environ.get("XDG_STATE_HOME")
     return (Path(named) if named else Path.home() / ".local" / "state") / "vit-transfer" / "named-code"

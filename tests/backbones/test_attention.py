@@ -198,7 +198,7 @@ def test_a_users_attention(tmp_path):
     torch.testing.assert_close(function(x), identity(x) * 2)  # sqrt(d) = 2
     module = make_attention(f"{tmp_path}/mine.py:Mean", 8, 2)
     torch.testing.assert_close(module(x, attn_mask=None), module.body(x))
-    with pytest.raises(UserError, match=r"Name\(dim, heads\)"):
+    with pytest.raises(UserError, match=r"must return an nn\.Module"):
         make_attention(f"{tmp_path}/mine.py:NoModule", 8, 2)
     with pytest.raises(UsageError, match=r"`alpha: 0\.5` has no effect"):
         make_attention(f"{tmp_path}/mine.py:linear", 8, 2, alpha=0.5)

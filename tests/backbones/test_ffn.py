@@ -57,5 +57,5 @@ def test_a_users_ffn(tmp_path):
         "    return None\n"
     )
     assert make_ffn(f"{tmp_path}/mine.py:Wide", 4, 8)[0].out_features == 16
-    with pytest.raises(UserError, match="returned NoneType"):
+    with pytest.raises(UserError, match="got NoneType"):
         make_ffn(f"{tmp_path}/mine.py:wrong", 4, 8)

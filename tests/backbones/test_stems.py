@@ -205,7 +205,7 @@ def test_a_users_stem(tmp_path):
     good = StemEmbed(f"{tmp_path}/mine.py:Good", patch_size=16, embed_dim=8, img_size=None)
     torch.testing.assert_close(good(images), good.conv(images).flatten(2).transpose(1, 2))
     odd = StemEmbed(f"{tmp_path}/mine.py:Odd", patch_size=16, embed_dim=8, img_size=None)
-    with pytest.raises(UserError, match=r"\(1, 8, 1, 1\).*expected \[B, 8, 2, 1\]"):
+    with pytest.raises(UserError, match=r"must accept \(dim, patch\) .*got \[1, 8, 1, 1\] instead of \[1, 8, 2, 1\]"):
         odd(images)
-    with pytest.raises(UserError, match="returned int"):
+    with pytest.raises(UserError, match="got int"):
         StemEmbed(f"{tmp_path}/mine.py:nothing", patch_size=16, embed_dim=8)

@@ -58,14 +58,17 @@ def test_errors(content, kind, said, tmp_path):
 
 def test_a_record_has_no_file_imported_that_the_user_has_not_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("X = int")
+    file.write_text(f"X = int  # {tmp_path}")
     recorded = {"name": "tiny", "arch": "vit_tiny", "stem": f"{file}:X"}
-    with pytest.raises(UserError, match=rf"{file}:X: named by the record alone, .* read it, then give"):
+    with pytest.raises(UserError, match=rf"{file}:X: only the record names this file, .* read it, then use"):
         BackboneSpec.from_dict(recorded)
     user_code.load(f"{file}:X")
     assert BackboneSpec.from_dict(recorded).stem == f"{file}:X"
-    file.write_text("X = float")
-    with pytest.raises(UserError, match="named by the record alone"):
+    file = file.rename(tmp_path / "moved.py")  # known by its content
+    recorded["stem"] = f"{file}:X"
+    assert BackboneSpec.from_dict(recorded).stem == f"{file}:X"
+    file.write_text("X = float  # changed")
+    with pytest.raises(UserError, match="only the record names"):
         BackboneSpec.from_dict(recorded)
     user_code.allow(f"{file}:X")
     assert BackboneSpec.from_dict(recorded).stem == f"{file}:X"

@@ -166,51 +166,71 @@ def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) ->
     file.write_text(STEM.format(after=".tanh()"))
     with pytest.raises(UserError, match=r"my_stem\.py: the file of stem has changed since this command began"):
         create(spec)
-    for other in ({"stem": f"{file}:Stem"}, {}):  # named, and as the export names it
-        with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
-            create("tiny", weights=str(folder), **other)
+    with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
+        create("tiny", weights=str(folder), stem=f"{file}:Stem")
+    create("tiny", weights=str(folder))  # by the copy
     loose = resolve("tiny", stem=f"{file}:Stem", weights=str(folder), load="partial")
-    assert any("file of stem has changed" in text for text in changed_parts(loose))
+    assert [text.partition(" (")[0] for text in changed_parts(loose)] == [
+        "the file of stem has changed since they were trained"
+    ]
 
 
-def test_an_export_has_copies_of_the_users_files(tmp_path: Path) -> None:
-    """They are taken where the user names them, after reading them."""
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 16, 16)
+
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+"""
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["parts", "model"])
+def test_an_export_names_its_copies_of_the_users_files(whole: bool, tmp_path: Path) -> None:
+    """It can be moved, and loads when the files are gone, in timm too."""
     places = [tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"]  # of one name
-    for place, content in zip(places, (STEM.format(after=".relu()"), FFN), strict=True):
+    for place, content in zip(places, (NET if whole else STEM.format(after=".relu()"), FFN), strict=True):
         place.parent.mkdir()
         place.write_text(content)
-    spec = resolve("tiny", stem=f"{places[0]}:Stem", ffn=f"{places[1]}:FFN")
+    parts = {} if whole else {"stem": f"{places[0]}:Stem", "ffn": f"{places[1]}:FFN"}
+    spec = resolve(f"{places[0]}:Net" if whole else "tiny", weights="random", **parts)
     trained = create(spec)
-    folder = export(trained, tmp_path / "out", {PRETRAIN: {"run": "a"}})
+    folder = export(trained, tmp_path / "out", {PRETRAIN: {"run": "a"}}).rename(tmp_path / "moved")
     image = torch.rand(1, 3, 64, 64)
     expected = trained.eval()(image)
     for place in places:
         place.unlink()
-    parts = {"stem": f"{folder}/mine.py:Stem", "ffn": f"{folder}/ffn_mine.py:FFN"}
-    with pytest.raises(UsageError, match=r"a/mine.py, is not there any more, .*; read it, then give .*out/mine\.py"):
-        resolve(str(folder))
-    with pytest.raises(UsageError, match=rf"b/mine.py, is not .* give --ffn {folder}/ffn_mine\.py:FFN"):
-        resolve("tiny", weights=str(folder), stem=parts["stem"])
-    for given in (("tiny", {"weights": str(folder)}), (str(folder), {})):
-        model = create(given[0], **given[1], **parts)
+    assert str(tmp_path) not in (folder / "config.json").read_text()
+    for name, weights in ((str(folder), {}), *([] if whole else [("tiny", {"weights": str(folder)})])):
+        model = create(name, **weights)
         assert model.untrained == []
-        assert model.spec.identity() | {"name": "tiny"} == spec.identity()
+        assert model.spec.files == spec.files
         assert torch.equal(model.eval()(image), expected)
+    inside = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0).eval()
+    assert torch.equal(inside(trained.normalised(image)), expected)
 
 
-@pytest.mark.parametrize("place", ["out/mine.py", "code/mine.py"])
-def test_an_export_cannot_have_code_run_that_the_user_has_not_named(place: str, tmp_path: Path) -> None:
+def test_an_export_cannot_have_code_run_that_the_user_has_not_named(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(STEM.format(after=".relu()"))
     folder = export(create("tiny", stem=f"{mine}:Stem"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
-    (tmp_path / "code").mkdir()
-    (tmp_path / place).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + mine.read_text())
-    config = folder / "config.json"
-    config.write_text(config.read_text().replace(str(mine), str(tmp_path / place)))
-    facts = folder / PRETRAIN
-    for content in (facts.read_text(), json.dumps({"run": "a"})):
-        facts.write_text(content)
-        for given in ((str(folder), {}), ("tiny", {"weights": str(folder)})):
-            with pytest.raises(UsageError, match=r"has changed since they were trained|named by the export alone"):
-                create(given[0], **given[1])
+    copy = folder / "mine.py"
+    copy.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + copy.read_text())
+    refused = pytest.raises(UsageError, match=rf"code runs only if you name it; read it, then use --stem {copy}:Stem")
+    for name, given in ((str(folder), {}), ("tiny", {"weights": str(folder)})):
+        with refused:
+            create(name, **given)
+    with refused:
+        timm.create_model(f"local-dir:{folder}", pretrained=True)
     assert not (tmp_path / "ran").exists()
+    timm.create_model(f"local-dir:{folder}", pretrained=True, stem=f"{copy}:Stem")
+    assert (tmp_path / "ran").exists()
+
+
+def test_weights_trained_from_scratch_have_no_tag_of_a_release(tmp_path: Path) -> None:
+    folder = export(create("vit_tiny_patch16_224", weights="random"), tmp_path / "out")
+    assert timm.create_model(f"local-dir:{folder}").pretrained_cfg.get("tag") is None
+    assert "augreg" not in (folder / "config.json").read_text()

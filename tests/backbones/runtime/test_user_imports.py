@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import PRETRAIN, changed_sources, export
+from backbones.checkpoints.exports import PRETRAIN, export
+from backbones.errors import UserError
 from backbones.runtime.user_imports import imported_files
 from backbones.user_code import file_digest
 
@@ -53,12 +55,13 @@ def test_those_beside_it_and_in_the_working_directory(tmp_path: Path, monkeypatc
     assert found == [*inside, "work/mine_too.py", "work/one.py"]
 
 
-def test_an_export_has_their_copies_and_says_when_one_has_changed(stem: Path, tmp_path: Path) -> None:
-    model = create("tiny", stem=f"{stem}:Stem", weights="random")
-    folder = export(model, tmp_path / "weights", {PRETRAIN: {"run": "a"}})
-    assert (folder / "helper.py").read_text() == (tmp_path / "helper.py").read_text()
-    assert file_digest(folder / "my_stem.py") == model.spec.files["stem"]
-    assert changed_sources(folder, model.spec.files) == []
+def test_an_export_has_their_copies_and_prefers_them(stem: Path, tmp_path: Path) -> None:
+    model = create("tiny", stem=f"{stem}:Stem", weights="random").eval()
     (tmp_path / "helper.py").write_text("from torch.nn.functional import gelu as act\n")
-    (changed,) = changed_sources(folder, {"stem": file_digest(stem)})
-    assert "the file of stem has changed since they were trained" in changed
+    folder = export(model, tmp_path / "weights", {PRETRAIN: {"run": "a"}})  # as they were imported
+    assert file_digest(folder / "my_stem.py") == model.spec.files["stem"] != file_digest(stem)
+    create("tiny", stem=f"{stem}:Stem", weights="random")  # another module `helper` is imported now
+    images = torch.rand(1, 3, 32, 32)
+    assert torch.equal(create(str(folder)).eval()(images), model(images))
+    with pytest.raises(UserError, match="the file of stem has changed since they were trained"):
+        create("tiny", stem=f"{stem}:Stem", weights=str(folder))
