@@ -57,14 +57,14 @@ def _main(argv: list[str]) -> int:
         method = load_facts(name)
         command = read_command(recipe, method.options, arguments, PretrainRunOptions)
         pretraining = PretrainingRun.of(command, method, recipe.name)
-        inputs = checked_inputs(command, pretraining.task)
+        commands = checked_inputs(command, pretraining.task)
     if command.submitted:
         from backbones.user_code import is_in_file
         from transfer.launch.single_job import launch
 
         named = recipe.name if is_in_file(recipe.name) else str(recipe.path)
         return launch("transfer.pretrain", [named, *arguments], command)
-    status, records = execute(command, pretraining.task, inputs, pretraining.check_target)
+    status, records = execute(commands, pretraining.task, pretraining.check_target)
     for record in records:
         if folder := pretraining.publish(record):
             print_safe(f"weights: {folder}", file=sys.stderr)

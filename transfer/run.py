@@ -46,12 +46,12 @@ def _main(argv: list[str]) -> int:
 
         task = load_facts(recipe.name)
         command = read_command(recipe, task.options, arguments)
-        inputs = checked_inputs(command, task)
+        commands = checked_inputs(command, task)
     if command.submitted:
         from transfer.launch.single_job import launch
 
         return launch("transfer.run", [recipe.name, *arguments], command)
-    status, records = execute(command, task, inputs)
+    status, records = execute(commands, task)
     command_result.write(command.run.result_file, records, status)
     return status
 

@@ -133,7 +133,7 @@ def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd
     ("words", "said"),
     [
         (["deit", "--backbone", "tiny", "--dataset", "market1501"], "classification"),
-        (["deit", "--backbone", "tiny", "--smoke", "--seeds", "0", "1"], "--name"),
+        (["deit", "--backbone", "tiny", "--smoke", "--weights", "a", "b"], "takes one value, got 2"),
         (["deit", "--backbone", "tiny", "--smoke", "--method", "dino"], "another recipe"),
         (["--backbone", "tiny"], "recipe comes first"),
     ],

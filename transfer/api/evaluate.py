@@ -66,7 +66,7 @@ def pretrain(
         recipe: a name of `configs/pretrain`, a YAML file, or a method of your own, as "my_method.py:METHOD".
         backbone: see `evaluate`.
         name: what the weights are called, by default as the backbone; they go to `EXPORT_DIR/NAME` (`export_dir=`).
-        progress, options: see `evaluate`. `seeds` takes one.
+        progress, options: see `evaluate`.
 
     Raises:
         As `evaluate`.
@@ -102,14 +102,14 @@ def _execute(
     command: Command, task: "Task", progress: bool, check_run: "Callable[[PlannedRun], None] | None" = None
 ) -> RunSet:
     from backbones.errors import Stopped
-    from transfer.evaluation.cross_set import evaluate_across
+    from transfer.evaluation.cross_set import evaluate_each
     from transfer.evaluation.execute import checked_inputs
 
     if command.launch.launcher != "local":
         raise UsageError(f"launcher={command.launch.launcher!r}: Python runs here; the command line submits jobs")
-    inputs = checked_inputs(command, task, say=progress)
+    commands = checked_inputs(command, task, say=progress)
     try:
-        evaluation = evaluate_across(command, task, inputs, check_run, progress=progress)
+        evaluation = evaluate_each(commands, task, check_run, progress=progress)
     except Stopped:
         raise KeyboardInterrupt("stopped by a signal; the state is saved, and the same call goes on from it") from None
     runs = runs_of(evaluation.records, command.run.out)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from backbones.checkpoints.exports import EXPORT, export_folder
+from backbones.checkpoints.exports import EXPORT, export_folder, users_parts
 from backbones.errors import MissingInput, UserError
 from transfer.records import store
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
@@ -83,6 +83,7 @@ class Run(store.Run):
         given = self.record.backbone
         if export_folder(str(self.folder / EXPORT)) is not None:
             given = given | {"weights": str(self.weights), "load": "strict", "weights_key": None, "weights_size": None}
+            given |= users_parts(self.weights)
         elif self.record.cost.get("images_per_second"):
             raise MissingInput(self._without_weights)
         return create(BackboneSpec.from_dict(given), **overrides)

@@ -114,7 +114,7 @@ class Command:
             default = f"as --attention {spec.attention} has it by default"
             lines.append(f"qk_norm: on, {default}; --qk-norm False for the other")
         others = self.resolved(from_scratch=False).weights if from_scratch else ""
-        if others and self.backbone.weights == "config" and Path(others).exists():
+        if others and self.backbone.weights == ("config",) and Path(others).exists():
             lines.append(f"pretraining starts from random weights; --weights {others} starts from those of {spec.name}")
         return lines
 

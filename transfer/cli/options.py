@@ -111,8 +111,6 @@ class PretrainRunOptions(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.seeds) > 1:
-            reject("--seeds: pretraining takes one; give each seed's weights a --name of their own")
         if self.name is not None and (not self.name.strip(".") or "/" in self.name):
             reject(f"--name {self.name}: a plain name, without folders (--export-dir names the folder)")
 
@@ -171,7 +169,7 @@ RESOURCES = tuple(item.name for item in fields(LaunchOptions) if item.name != "l
 class BackboneOptions:
     """Parts of the backbone that override those of its configuration."""
 
-    weights: str = "config"
+    weights: tuple[str, ...] = ("config",)
     """Weights to start from: config (those of the backbone's YAML), random, timm, timm:NAME, hf-hub:NAME, a run, a
     folder or a file."""
     weights_key: str | None = None
@@ -225,4 +223,5 @@ class BackboneOptions:
 
     def overrides(self) -> dict[str, Any]:
         """Return the arguments of `backbones.resolve` besides the name."""
-        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
+        given = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
+        return given | {"weights": self.weights[0]}

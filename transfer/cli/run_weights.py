@@ -1,4 +1,4 @@
-"""Finds the weights that a run left, where `--weights` names the run by its id or its folder. Imports no torch."""
+"""Finds the weights that a run saved, where `--weights` names the run by its id or its folder. Imports no torch."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def weights_of_run(weights: str, out: Path) -> str:
         out: the folder of runs, in which an id is looked for.
 
     Raises:
-        MissingInput: the run is unfinished, its training broke down, or it left no weights.
+        MissingInput: the run is unfinished, its training failed, or it saved no weights.
         UserError: its record cannot be read.
     """
     folders = [Path(weights)] if "/" in weights or Path(weights).is_dir() else [out / weights]
@@ -26,7 +26,7 @@ def weights_of_run(weights: str, out: Path) -> str:
     if run is None:
         return weights
     if not (run / RECORD).is_file():
-        raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; give its command again to finish it")
+        raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")
     try:
         record = parse_json((run / RECORD).read_bytes())
         status = record["outcome"]["status"]
@@ -35,7 +35,7 @@ def weights_of_run(weights: str, out: Path) -> str:
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
     if status not in SCORED:
-        reason = f"its training ended as {status}, so it left no weights"
+        reason = f"its training ended as {status}, so it saved no weights"
     else:
-        reason = "it left no weights: its task trains no backbone, or it was made with --save-weights none"
+        reason = "it saved no weights: its task trains no backbone, or the run used --save-weights none"
     raise MissingInput(f"--weights {weights}: the run in {run}: {reason}")

@@ -19,13 +19,28 @@ from transfer.evaluation.results import Evaluation
 from transfer.records.record import Record
 
 
-def evaluate_across(
-    command: Command,
+def evaluate_each(
+    commands: list[tuple[Command, ResolvedInputs]],
     task: Task,
-    inputs: ResolvedInputs,
     check_run: Callable[[PlannedRun], None] | None = None,
     *,
     progress: bool = True,
+) -> Evaluation:
+    """Evaluate commands, one after the other, as one; see `evaluate_across`."""
+    first, *others = [evaluate_across(*of, check_run, task=task, progress=progress) for of in commands]
+    for other in others:
+        first.records += other.records
+        first.failures += other.failures
+    return first
+
+
+def evaluate_across(
+    command: Command,
+    inputs: ResolvedInputs,
+    check_run: Callable[[PlannedRun], None] | None,
+    *,
+    task: Task,
+    progress: bool,
 ) -> Evaluation:
     """Evaluate a command, and then what each run trained on the datasets of `--test-dataset`, without training.
 
@@ -69,7 +84,7 @@ def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[
 def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Command:
     """Return the command that scores what a run trained on the test sets."""
     run = replace(command.run, dataset=names, seeds=(record.seed,))
-    backbone = replace(command.backbone, weights=str(command.run.out / record.run_id / EXPORT))
+    backbone = replace(command.backbone, weights=(str(command.run.out / record.run_id / EXPORT),))
     options = replace(command.options, epochs=0, test_dataset=())
     if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
         options = replace(options, detector=record.details["detector"])

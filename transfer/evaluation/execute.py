@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from transfer.records.store import Record
 
 
-def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "ResolvedInputs":
-    """Return what a command needs besides its data, after all checks that need neither torch nor the content of data.
+def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "list[tuple[Command, ResolvedInputs]]":
+    """Return the command for each of its weights, with what it needs besides its data, after all checks that need
+    neither torch nor the content of data.
 
     A job checks weights and data where it runs, and a dry run after it has printed what it would do.
 
@@ -28,6 +29,18 @@ def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "Re
         UserError: flags without effect, options that the task or the backbone cannot have, or missing inputs; one error
             names all of them.
     """
+    from transfer.evaluation.each_weights import each_weights, pairing
+
+    commands = each_weights(command, task.from_scratch)
+    inputs = [_checked_inputs(one, task) for one in commands]
+    if say and ranks_from_environment().first:
+        lines = commands[0].choices(inputs[0].spec, task.from_scratch)
+        for line in [*lines, *([pairing(commands)] if len(commands) > 1 else [])]:
+            print_safe(line, file=sys.stderr)
+    return list(zip(commands, inputs, strict=True))
+
+
+def _checked_inputs(command: "Command", task: "Task") -> "ResolvedInputs":
     from transfer.evaluation.inputs import ResolvedInputs
     from transfer.evaluation.preflight import find_inputs
 
@@ -37,38 +50,34 @@ def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "Re
         command.fit_backbone(spec, task)
         with kept():
             task.check_words(spec, command.options)
-        inputs = ResolvedInputs(spec) if command.submitted or command.run.dry_run else find_inputs(command, task, spec)
-    for line in command.choices(spec, task.from_scratch) if say and ranks_from_environment().first else ():
-        print_safe(line, file=sys.stderr)
-    return inputs
+        return ResolvedInputs(spec) if command.submitted or command.run.dry_run else find_inputs(command, task, spec)
 
 
 def execute(
-    command: "Command",
+    commands: "list[tuple[Command, ResolvedInputs]]",
     task: "Task",
-    inputs: "ResolvedInputs",
     check_run: "Callable[[PlannedRun], None] | None" = None,
 ) -> "tuple[int, list[Record]]":
-    """Execute a parsed command and print the table of its records, or with `--dry-run` how it differs from the recipe.
+    """Execute the commands of `checked_inputs` and print the table of its records, or with `--dry-run` how it differs from the recipe.
 
     Args:
-        inputs: of `checked_inputs`.
         check_run: see `transfer.evaluation.evaluate.evaluate`.
 
     Returns:
         The exit status, and the records, which only the first rank has.
     """
+    command = commands[0][0]
     if command.run.dry_run:
         from transfer.evaluation.preflight import find_inputs
 
         print_safe("\n".join(command.differences() or ["no option differs from the recipe"]))
-        inputs = find_inputs(command, task, inputs.spec)
+        commands = [(one, find_inputs(one, task, found.spec)) for one, found in commands]
     from backbones.errors import Stopped
-    from transfer.evaluation.cross_set import evaluate_across
+    from transfer.evaluation.cross_set import evaluate_each
     from transfer.report.render.run_table import run_table
 
     try:
-        evaluation = evaluate_across(command, task, inputs, check_run)
+        evaluation = evaluate_each(commands, task, check_run)
     except Stopped:
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:

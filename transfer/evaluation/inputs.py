@@ -57,7 +57,7 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
     with kept():
         inputs.spec, inputs.weights_id, inputs.origin = _weights(inputs.spec, command, inputs.messages)
         _note_changed_parts(inputs.spec, command, inputs.messages)
-        if command.backbone.weights == "config" and not task.from_scratch:
+        if command.backbone.weights == ("config",) and not task.from_scratch:
             _note_ignored_export(inputs.spec, inputs.messages)
     return inputs
 
@@ -110,7 +110,7 @@ def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[
         return spec, located.weights_id, _note_origin(located, messages)
     except (MissingInput, UsageError):
         # weights that are here and cannot be used, as damaged ones, are not missing
-        if not command.run.smoke or command.backbone.weights != "config" or export_folder(spec.weights):
+        if not command.run.smoke or command.backbone.weights != ("config",) or export_folder(spec.weights):
             raise
         own_weights = Path("weights") / spec.name
         if spec.weights != str(own_weights) and pretraining_facts(own_weights):

@@ -139,7 +139,7 @@ class PlannedRun:
         options |= {"backbone": _absolute_path(command.run.backbone)}
         options |= {part: getattr(self.inputs.spec, part) for part in self.inputs.spec.files if options.get(part)}
         options["pos_embed_interp"] = self.inputs.spec.pos_embed_interp  # whether the spec or the command set it
-        options["weights"] = _absolute_path(options["weights"])
+        options["weights"] = _absolute_path(command.backbone.weights[0])
         if self.task.file and "method" in options:
             options["method"] = self.task.file
         options["metric"] = [own.file for own in self.metrics]

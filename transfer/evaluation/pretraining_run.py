@@ -38,8 +38,9 @@ class PretrainingRun:
             raise UsageError(
                 f"--method {options.method}: the recipe {recipe} is for {method.name}; choose another recipe"
             )
-        if len(options.dataset) > 1:
-            raise UsageError("--dataset: pretraining takes one")
+        for flag, values in (("--dataset", options.dataset), ("--weights", command.backbone.weights)):
+            if len(values) > 1:
+                raise UsageError(f"{flag}: pretraining takes one value, got {len(values)}")
         check_epochs(options.tokens_at, command.options.epochs)
         return cls(command, options, Pretraining(method, options.tokens_at))
 

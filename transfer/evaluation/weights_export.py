@@ -22,7 +22,7 @@ LOCK_FILE = ".lock"
 
 def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None:
     """Raise UserError when the weights of a planned pretraining are not in WEIGHTS/NAME and could not get there."""
-    target = _target(run, planned.inputs.spec.name)
+    target = target_of(run, planned.inputs.spec.name, planned.seed)
     if (target / WEIGHTS).is_file() and pretraining_facts(target).get("identity") == planned.run_key.digest:
         return
     check_writable(run.export_dir, "--export-dir")
@@ -34,16 +34,16 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
     """Copy a run's export to WEIGHTS/NAME unless it is there, and return that folder.
 
     Raises:
-        UserError: the export is gone, or WEIGHTS/NAME holds weights of another run by now.
+        UserError: the export is missing, or WEIGHTS/NAME holds weights of another run by now.
     """
     from backbones.weights import sha256
 
-    target, source = _target(run, record.backbone["name"]), run.out / record.run_id / EXPORT
+    target, source = target_of(run, record.backbone["name"], record.seed), run.out / record.run_id / EXPORT
     weights = target / WEIGHTS
     same = weights.is_file() and f"sha256:{sha256(weights)}" == record.export
     if not same or pretraining_facts(target).get("identity") != record.run_key:
         if not source.is_dir():
-            raise UserError(f"{source}: the run's export is gone; delete {source.parent} to train it again")
+            raise UserError(f"{source}: the run's export is missing; delete {source.parent} to train it again")
         check_writable(target.parent, "--export-dir")
         with (target.parent / LOCK_FILE).open("a") as file:  # another run may end at the same moment
             lock(file, target.parent / LOCK_FILE, flag="--export-dir", wait=True)
@@ -53,8 +53,14 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
     return target
 
 
-def _target(run: PretrainRunOptions, backbone: str) -> Path:
-    return run.export_dir / (run.name or backbone)
+def target_of(run: PretrainRunOptions, backbone: str, seed: int) -> Path:
+    """Return WEIGHTS/NAME, or WEIGHTS/NAME/seedN where the command has several seeds."""
+    folder = run.export_dir / (run.name or backbone)
+    if len(run.seeds) == 1:
+        return folder
+    if (folder / WEIGHTS).exists():
+        raise UserError(f"{folder}: holds the weights of one seed; use another --name for those of several")
+    return folder / f"seed{seed}"
 
 
 def check_target(target: Path, run_key: str, options: dict[str, Any]) -> None:

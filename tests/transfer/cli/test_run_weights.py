@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import MissingInput, UserError
+from tasks.task import load_facts
+from transfer.cli.command import read_command, task_recipe
 from transfer.cli.run_weights import weights_of_run
+from transfer.evaluation.each_weights import each_weights
 
 
 def run_folder(out: Path, status: str = "completed", *files: str) -> Path:
@@ -38,5 +41,28 @@ def test_an_unfinished_run_and_a_broken_record_are_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a readable record"):
         weights_of_run(folder.name, tmp_path)
     (folder / "record.json").rename(folder / "options.yaml")
-    with pytest.raises(MissingInput, match="is unfinished; give its command again"):
+    with pytest.raises(MissingInput, match="is unfinished; rerun its command"):
         weights_of_run(folder.name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--backbone tiny --weights a b --seeds 3 4", [("a", (3,)), ("b", (4,))]),
+        ("--backbone tiny --weights a b --seeds 3", [("a", (3,)), ("b", (3,))]),
+        ("--backbone tiny --weights a --seeds 3 4", [("a", (3, 4))]),
+        ("--backbone vit_tiny --seeds 0 1 2", [(f"weights/vit_tiny/seed{n}", (s,)) for s, n in enumerate((0, 2, 10))]),
+        ("--backbone weights/vit_tiny", [(f"weights/vit_tiny/seed{n}", (0,)) for n in (0, 2, 10)]),
+    ],
+)
+def test_several_weights(
+    words: str, expected: list[tuple[str, tuple[int, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (0, 2, 10):
+        (tmp_path / f"weights/vit_tiny/seed{seed}").mkdir(parents=True)
+        (tmp_path / f"weights/vit_tiny/seed{seed}/config.json").write_text('{"architecture": "vit_tiny"}')
+    recipe = task_recipe("knn")
+    command = read_command(recipe, load_facts("knn").options, ["--dataset", "toy_digits", *words.split()])
+    commands = each_weights(command, from_scratch=False)
+    assert [(*one.backbone.weights, one.run.seeds) for one in commands] == expected

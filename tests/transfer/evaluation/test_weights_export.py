@@ -7,7 +7,8 @@ import pytest
 
 from backbones.errors import UserError
 from tests.backbones.runtime.test_files import files_of_at_most
-from transfer.evaluation.weights_export import check_target, publish
+from transfer.cli.options import PretrainRunOptions
+from transfer.evaluation.weights_export import check_target, publish, target_of
 
 
 def exported(folder: Path, run_key: str, weights: bytes = b"weights", **about: object) -> Path:
@@ -16,6 +17,17 @@ def exported(folder: Path, run_key: str, weights: bytes = b"weights", **about: o
     content = {"run": "pretrain-x", "identity": run_key, "options": {"lr": 0.1, "epochs": 2}, **about}
     (folder / "pretrain.json").write_text(json.dumps(content))
     return folder
+
+
+def test_several_seeds_go_to_folders_of_their_own(tmp_path: Path) -> None:
+    run = PretrainRunOptions(seeds=(0, 1), name="mine", export_dir=tmp_path)
+    assert [target_of(run, "tiny", seed) for seed in run.seeds] == [
+        tmp_path / "mine" / f"seed{seed}" for seed in (0, 1)
+    ]
+    assert target_of(PretrainRunOptions(seeds=(1,), export_dir=tmp_path), "tiny", 1) == tmp_path / "tiny"
+    exported(tmp_path / "mine", "one seed")
+    with pytest.raises(UserError, match="holds the weights of one seed; use another --name"):
+        target_of(run, "tiny", 0)
 
 
 def test_publishing_replaces_the_whole_folder(tmp_path: Path) -> None:

@@ -64,15 +64,6 @@ class RandomInEval(SoundStem):
         return tokens + 0.01 * torch.randn_like(tokens)
 
 
-class Float64Leak(SoundStem):
-    """Computes in float64 and casts back at the end, so that features are float32."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        scale = torch.ones(8, 1, 1, dtype=torch.float64)
-        return self.proj((self.features(images) * scale).float())
-
-
 class WritesIntoInput(SoundStem):
     """Centres the images in place."""
 

@@ -25,7 +25,6 @@ STEMS = {
     "ViewOfNonContiguous": ({"memory_formats"}, "view size is not compatible"),
     "BatchNormInEval": ({"batch_independence"}, "each alone"),
     "RandomInEval": ({"eval_is_deterministic"}, "twice in evaluation mode"),
-    "Float64Leak": ({"stays_float32"}, "Float64Leak"),
     "WritesIntoInput": ({"input_is_kept"}, "written to"),
     "TransposedGrid": ({"token_grid"}, "changes most around"),
     "SharedParameters": ({"own_parameters"}, "conv.bias"),
@@ -135,6 +134,31 @@ def test_wrong_names_are_told_before_anything_is_built() -> None:
         check_backbone(faulty.SoundStem)
     with pytest.raises(UsageError, match=r"SoundStem needs dim, patch.*--stem"):
         check_backbone(f"{FILE}:SoundStem")
+
+
+@pytest.mark.parametrize(
+    ("part", "code", "said"),
+    [
+        (
+            "stem",
+            "def Part(dim): ...",
+            "(dim, patch) and map images [B, 3, H, W] to maps [B, dim, H / patch, W / patch]; got (dim)",
+        ),
+        ("attention", "class Part:\n    def __init__(self, dim): ...", "(dim, heads) and map tokens"),
+        ("attention", "def Part(q, k): ...", "(q, k, v) and map q, k, v [B, heads, N, head_dim]"),
+        ("attention", "def Part(q, k, v): return v[..., :1]", "got [2, 2, 17, 1] for [2, 2, 17, 32]"),
+        (
+            "ffn",
+            "from torch import nn\ndef Part(dim, hidden): return nn.Linear(dim, 1)",
+            "got [2, 17, 1] for [2, 17, 64]",
+        ),
+    ],
+)
+def test_a_part_that_does_not_fit_its_contract(part: str, code: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(code)
+    (result,) = check_backbone("tiny", only=["builds"], **{part: f"{tmp_path}/mine.py:Part"})
+    assert result.reason.startswith(f"{tmp_path}/mine.py:Part: must accept ")
+    assert said in result.reason
 
 
 def test_importing_it_loads_no_torch() -> None:
