@@ -1,7 +1,7 @@
 """Attention as functions of queries, keys and values: softmax, and the point-wise family of arXiv 2309.08586.
 
 Shapes: B images, N query tokens, L key tokens, d = head_dim; q, k, v are [B, heads, N or L, d]. Everywhere `key_mask`
-[B, L] is True for the keys that count: padding is no token, and changes nothing.
+[B, L] is True for the keys that count: padding is not a token and has no effect.
 """
 
 import math
@@ -31,7 +31,7 @@ SCORE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 _MAY_BE_NEGATIVE = ("gelu", "gelu_tanh", "identity")
 # Bytes of scores up to which a CPU is faster with torch's own operations; for training, where they keep the scores for
-# the backward pass, by what it costs to compute h anew.
+# the backward pass, by what it costs to compute h again.
 _FEW_SCORE_BYTES = 3e6
 _FEW_SCORE_BYTES_IN_TRAINING = dict.fromkeys(SCORE_FUNCTIONS, 16e6) | {"relu": 3e6, "relu2": 4e6, "softplus": 32e6}
 
@@ -68,7 +68,7 @@ def pointwise(
     """
     q, k, v = checked_inputs(q, k, v, key_mask)
     if length is not None and length < 1:
-        raise ValueError(f"length = {length} is no number of tokens")
+        raise ValueError(f"length = {length} is not a number of tokens")
     keys = max(k.shape[-2], 1)
     # a learned exponent acts on the outputs, from 1 / L on, so that no precision is left on the way
     factor: float = float(length or keys) ** -(1.0 if isinstance(alpha, Tensor) else alpha)
@@ -83,7 +83,7 @@ def pointwise(
 
 
 def _multiply(out: Tensor, factor: Tensor) -> Tensor:
-    """Return out * factor in the type of `out`, computed in float32 at least, so that the factor's gradient is no sum
+    """Return out * factor in the type of `out`, computed in float32 or above: the factor's gradient is then not a sum
     of halves.
     """
     wide = torch.promote_types(out.dtype, torch.float32)

@@ -36,7 +36,7 @@ def create(
 
     Args:
         name_or_spec: see `spec.resolve`.
-        img_size: (H, W) in pixels that the position grid is made for, default 224; others still work, resampled anew
+        img_size: (H, W) in pixels that the position grid is made for, default 224; others still work, resampled
             in every forward pass.
         classes: None, without classifier; a number C, with a fresh one; "trained", with the one that the weights hold.
         overrides: fields of `BackboneSpec`, e.g. `stem=`, `attention=`, `weights=`, `load=`.
@@ -188,7 +188,9 @@ class Backbone(nn.Module):
         """
         model = self.model
         if not isinstance(model, VisionTransformer):
-            raise UserError(f"backbone {self.spec.name}: {self.spec.arch} is no plain vision transformer; no tokens")
+            raise UserError(
+                f"backbone {self.spec.name}: {self.spec.arch} is not a plain ViT, so token outputs are unavailable"
+            )
         x = model.patch_embed(self.normalised(images))
         entries = [x.flatten(1, -2)]
         x = model.norm_pre(model.patch_drop(model._pos_embed(x)))

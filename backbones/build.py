@@ -83,7 +83,7 @@ def _check_unchanged(spec: BackboneSpec) -> None:
         if user_code.loaded_digest(text) != sha:
             file = text.rpartition(":")[0]
             what = f"the file of {part}{or_its_imports(Path(file))}"
-            raise UserError(f"{file}: {what} has changed since this command began; start it again")
+            raise UserError(f"{file}: {what} has changed since this command began; rerun the command")
 
 
 def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: BackboneSpec, located: Located) -> int:
@@ -177,7 +177,7 @@ def check_features(features: Any, spec: BackboneSpec, size: tuple[int, int], dim
         dim: D, if it is known.
 
     Raises:
-        UserError: it is no tensor of floats [1, D]; the message says what came, from which image size.
+        UserError: it is not a tensor of floats [1, D]; the message says what came, from which image size.
     """
     if isinstance(features, Tensor) and features.is_floating_point():
         if features.ndim == 2 and features.shape[0] == 1 and dim in (None, features.shape[1]):

@@ -54,7 +54,7 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 
 
 def unknown(kind: str, name: str, known: Collection[str], more: str = "") -> UsageError:
-    """Return the error for a name of a kind ("task") that is none of those known, with the nearest.
+    """Return the error for a name of a kind ("task") that is unknown, with the nearest.
 
     Args:
         more: what else can be given, "; or a YAML file".
@@ -91,7 +91,7 @@ def visible_lines(text: str) -> str:
 
 
 def print_safe(text: object = "", *, file: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
-    """Print a text, and make the control characters visible that names of strangers may hold; a terminal obeys them."""
+    """Print a text, and make the control characters visible that untrusted names may hold; a terminal obeys them."""
     print(visible_lines(str(text)), file=file, end=end, flush=flush)
 
 

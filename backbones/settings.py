@@ -39,7 +39,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         content = read_value(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file") from None
+        raise UsageError(f"{path}: file not found") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     if content is None:
@@ -75,12 +75,12 @@ class _Reader(yaml.SafeLoader):
     """Reads scalars as YAML 1.2's core schema has them, in which `1:30`, `2020-01-01` and `yes` are texts."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Return a mapping as it stands, before `<<` is merged. Raises ConstructorError for a key that stands twice."""
+        """Return a mapping before `<<` is merged. Raises ConstructorError for a duplicated key."""
         node = super().compose_mapping_node(anchor)
         keys = [key.value for key, _ in node.value]
         for place, (key, _) in enumerate(node.value):
             if key.value in keys[:place]:
-                problem = f"the key {key.value!r} stands twice"
+                problem = f"the key {key.value!r} is duplicated"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
         return node
 

@@ -56,7 +56,7 @@ class BackboneSpec:
     alpha: Annotated[float | str | None, Needs(attention=POINTWISE)] = None
     "exponent of the token count in point-wise attention, or `learned`"
     length: Annotated[str | None, Needs(alpha=True)] = None
-    "what that token count is: tokens (keys at hand), image (of the whole image), train (at `train_size`)"
+    "what that token count is: tokens (the keys given), image (of the whole image), train (at `train_size`)"
     train_size: Annotated[tuple[int, int] | None, Needs(length="train")] = None
     "(H, W) in pixels of the images of pretraining"
     drop_path: float = 0.0
@@ -193,7 +193,7 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return name, _choose_weights({"arch": name}, name), None, f"backbone {name}"
     if live_modules.is_live(name):
         module = live_modules.find(name)
-        weights = "random" if module.is_made_anew else "live"
+        weights = "random" if module.is_reinitialized else "live"
         return module.name, {"arch": name, "weights": weights, **module.pixel_statistics}, None, f"backbone {name}"
     if user_code.is_user_part(name):
         title = name.rpartition(":")[2]

@@ -28,7 +28,7 @@ def parse_field(key: str, value: Any) -> Any:
         TypeError, ValueError: it cannot be read at all.
     """
     if key in _CHOICES and value not in _CHOICES[key]:
-        raise UsageError(f"`{key}: {value}` is none of {', '.join(_CHOICES[key])}")
+        raise UsageError(f"`{key}: {value}` must be one of {', '.join(_CHOICES[key])}")
     if key in (*user_code.USER_PARTS, "weights"):
         if not isinstance(value, str):
             raise ValueError

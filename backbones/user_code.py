@@ -78,7 +78,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     directory.
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: the file does not exist.
     """
     if live_modules.is_live(text):
         live_modules.find(text)
@@ -90,7 +90,7 @@ def locate(text: str, folder: Path | None = None) -> str:
             return f"{place.resolve()}:{name}"
     tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
     near = [file.name for place in places for file in place.parent.glob("*.py")]
-    raise UsageError(f"'{text}': there is no file {tried}{did_you_mean(Path(path).name, near)}")
+    raise UsageError(f"'{text}': file not found: {tried}{did_you_mean(Path(path).name, near)}")
 
 
 def digest(text: str) -> str:
@@ -167,7 +167,7 @@ def load_object(text: str) -> Any:
     module = _import_file(path)
     if not hasattr(module, name):
         public = [known for known in vars(module) if not known.startswith("_")]
-        raise UsageError(f"{path}: there is no '{name}' in this file{did_you_mean(name, public)}")
+        raise UsageError(f"{path}: '{name}' not found in this file{did_you_mean(name, public)}")
     return getattr(module, name)
 
 
@@ -199,7 +199,7 @@ def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
 
 
 def check_new_name(file: str, name: Any, taken: Collection[str]) -> None:
-    """Raise UsageError unless the `name` of a user's task or method can stand in the name of a run and is not taken."""
+    """Raise UsageError unless the `name` of a user's task or method fits into the name of a run and is not taken."""
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name):
         raise UsageError(f"{file}: `name` is {name!r}; take a letter, then letters, digits and _")
     if name in taken:
@@ -222,7 +222,7 @@ def has_parameter(text: str, parameter: str) -> bool:
 
 
 def _import_file(path: str) -> ModuleType:
-    """Import a file as a module, anew whenever its contents, or those of files that it imports, change."""
+    """Import a file as a module, again whenever its contents, or those of files that it imports, change."""
     try:
         shas = file_shas(Path(path))
     except OSError as error:

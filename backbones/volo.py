@@ -139,7 +139,7 @@ class VOLO(TimmVOLO):
     ) -> Any:
         """Return maps [B, D, h, w] after the stages of these indices, as timm's method does, and the final tokens.
 
-        With `stop_early` the tokens [B, N, D] of the last stage that ran stand in place of the final ones.
+        With `stop_early` the tokens [B, N, D] of the last stage that ran replace the final ones.
         """
         if output_fmt != "NCHW":
             raise ValueError(f"maps come as NCHW, not {output_fmt}")

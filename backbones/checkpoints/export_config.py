@@ -1,6 +1,6 @@
 """`config.json` and the card of an exported folder: how timm builds the model, and what to import before.
 
-timm's own names stand in `config.json` wherever timm has the architecture, so that it needs no import of ours.
+`config.json` has timm's own names wherever timm has the architecture, so that it needs no import of ours.
 Importing this imports no torch.
 """
 

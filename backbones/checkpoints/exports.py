@@ -252,7 +252,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         if config["architecture"] == USERS_MODEL:
             config["architecture"] = str(folder.resolve() / config["model_args"]["arch"])
         if not isinstance(config["architecture"], str):
-            raise ValueError("`architecture` is no text")
+            raise ValueError("`architecture` is not text")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {reason_of(error)}") from None
     return config

@@ -40,7 +40,7 @@ def with_home(text: str) -> str:
 def listed_path(folder: Path | str, name: str) -> str:
     """Return the path of a file below a folder, or an absolute path, as a list names it, as the disk does.
 
-    Backslashes become slashes. Where there is no such entry, its accents are taken as letters of their own, or as marks
+    Backslashes become slashes. Without such an entry, its accents are taken as letters of their own, or as marks
     behind their letters (Unicode's NFC and NFD; macOS writes the latter). A file that is missing keeps its name.
     """
     if name.isascii() and "\\" not in name:
@@ -157,7 +157,7 @@ def scraps_in(folder: Path) -> list[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder with its content; one that is gone already is no error."""
+    """Remove a file, a link or a folder with its content; one that is gone already is not an error."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -205,7 +205,7 @@ def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:
     if flag == "--output":
         return UserError(f"{path}: cannot be written ({error.strerror or error}); choose another file with --output")
     hint = f"make room or choose another folder with {flag}, then give the same command again"
-    kept = ": it goes on from the last saved state" if flag == "--out" else "; what the run has made is kept"
+    kept = ": it resumes from the last checkpoint" if flag == "--out" else "; what the run has made is kept"
     return UserError(f"{path}: cannot be written ({error.strerror or error}); {hint}{kept}")
 
 

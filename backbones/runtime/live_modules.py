@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PREFIX = "live:"
 _LIBRARIES = ("torch", "torchvision", "timm", "backbones")
-"""Packages whose versions stand in the record."""
+"""Packages whose versions the record holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +31,14 @@ class LiveModule:
     Attributes:
         name: what tables call it.
         source: the module, or what makes it. A module keeps its weights: every run starts from a copy of it, whatever
-            its seed. What a class or function makes is initialised anew in each run, after the run's seed is set.
+            its seed. What a class or function makes is initialized in each run, after the run's seed is set.
     """
 
     name: str
     source: "nn.Module | Callable[[], nn.Module]"
 
     @property
-    def is_made_anew(self) -> bool:
+    def is_reinitialized(self) -> bool:
         """Whether every run makes a module of its own."""
         from torch import nn
 
@@ -57,14 +57,14 @@ class LiveModule:
         with torch.random.fork_rng(devices=()):
             module = self.source if isinstance(self.source, nn.Module) else self._made()
         parts = [*module.modules()] if isinstance(module, nn.Module) else []
-        classes: set[Any] = {type(part) for part in parts} | ({self.source} if self.is_made_anew else set())
+        classes: set[Any] = {type(part) for part in parts} | ({self.source} if self.is_reinitialized else set())
         structure = repr([repr(module), *map(_plain_attributes, parts)])
         texts = {_source_file(part) for cls in classes for part in getattr(cls, "__mro__", (cls,))}
         return hashlib.sha256("".join([structure, *sorted(texts)]).encode()).hexdigest()
 
     @cached_property
     def weights_id(self) -> str:
-        """`sha256:<hex>` over the state dict and the names of frozen parameters; "random" when it is made anew."""
+        """`sha256:<hex>` over the state dict and the names of frozen parameters; "random" when `is_reinitialized`."""
         import torch
         from torch import nn
 
@@ -131,7 +131,7 @@ def register(name: str, source: "nn.Module | Callable[[], nn.Module]") -> LiveMo
     """Make a module known under `live:NAME` in this process, in the place of an earlier one of this name.
 
     Raises:
-        UsageError: a name that cannot stand in a folder's name, or something else than a module or what makes one.
+        UsageError: a name that does not fit into a folder's name, or something else than a module or what makes one.
     """
     from torch import nn
 
@@ -174,6 +174,6 @@ def _source_file(thing: Any) -> str:
     codes = [function.__code__ for function in functions if inspect.isfunction(function)]
     files = sorted({code.co_filename for code in codes})
     for file in files:
-        linecache.checkcache(file)  # it may have been edited and imported anew
+        linecache.checkcache(file)  # it may have been edited and imported again
     lines = [line for file in files for line in linecache.getlines(file)]
     return "".join(lines) or repr([(code.co_code, code.co_consts, code.co_names) for code in codes] or thing)

@@ -59,7 +59,7 @@ def machine_error(error: BaseException, *, saved: bool = False) -> MachineError 
         error: any error; its causes are looked at, too.
         saved: whether the state of the run is on the disk.
     """
-    kept = "; the last saved state is kept, and the same command goes on from it" if saved else ""
+    kept = "; the last checkpoint is kept; rerun the command to resume" if saved else ""
     current: BaseException | None = error
     while current is not None and not isinstance(current, UserError):
         text = str(current)

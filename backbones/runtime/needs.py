@@ -1,7 +1,7 @@
 """Notes on the fields of option dataclasses: the condition under which one acts, the value of one that was added later,
 and that one is a part of the training's length.
 
-They stand in the annotation, as `momentum: Annotated[float, Needs(optimizer="sgd")]`. Refusals of flags, comparisons
+They are annotations, as `momentum: Annotated[float, Needs(optimizer="sgd")]`. Refusals of flags, comparisons
 and identities of runs, and schedules of shorter trainings derive from them. Imports no torch.
 """
 

@@ -44,6 +44,6 @@ def _is_alive(number: int) -> bool:
         stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
     except ProcessLookupError:
         return False
-    except OSError:  # there is no /proc, or this process has no file descriptor left to read it by
+    except OSError:  # /proc is missing, or this process has too few file descriptors to read it by
         return True
     return stat.rpartition(")")[2].split()[0] != "Z"  # the name before may hold anything

@@ -33,7 +33,7 @@ def choose_precision(name: str, device: torch.device, flag: str = "--precision")
 def choose_precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
     """Return the precisions of training and of scoring, from `precision` and `eval_precision` of a command's options.
 
-    Where nothing trains there is no `precision`, and the first is the second. Raises UsageError.
+    Where nothing trains `precision` is missing, and the first is the second. Raises UsageError.
     """
     scoring, flag = options.eval_precision, "--eval-precision"
     if not hasattr(options, "precision"):

@@ -37,7 +37,7 @@ def or_its_imports(file: Path) -> str:
 
 @lru_cache
 def _imported_names(content: bytes) -> list[str]:
-    """Return the dotted names that a file of this content imports; none of one that is no Python."""
+    """Return the dotted names that a file of this content imports; empty if it is not Python."""
     names: list[str] = []
     try:
         tree = ast.parse(content)

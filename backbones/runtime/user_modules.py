@@ -1,6 +1,6 @@
 """Imports of users' files, and of those that they import: of what the files hold when their digest is taken.
 
-Python keeps what it has imported, so a file that was edited while a notebook goes on would act as it did before.
+Python keeps what it has imported, so a file that was edited while a notebook is running would act as it did before.
 """
 
 import hashlib
@@ -114,7 +114,7 @@ def remember(digest: str) -> None:
     Where it cannot be written, it is kept for this process alone.
     """
     _known.add(digest)
-    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
+    with suppress(OSError, RuntimeError):  # RuntimeError: the home folder is missing
         folder = _named_code()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / digest).touch()

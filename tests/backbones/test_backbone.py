@@ -143,7 +143,7 @@ def test_a_users_whole_model(tmp_path):
     assert create(f"{file}:resnet").pooled(IMAGES).shape == (2, 512)
     with pytest.raises(UserError, match=r"gives a tensor \[1, 6, 28, 28\]; features are wanted, floats \[1, D\]"):
         create(f"{file}:maps")
-    with pytest.raises(UserError, match=r"a model Name\(\) is an nn\.Module class"):
+    with pytest.raises(UserError, match=r"must return an nn\.Module"):
         create(f"{file}:number")
     with pytest.raises(UsageError, match="`stem` does not apply"):
         create(f"{file}:Net", stem="conv")

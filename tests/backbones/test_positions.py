@@ -200,6 +200,6 @@ def test_who_says_how_positions_are_resampled(tmp_path):
     assert override(resolve("vit_tiny_patch16_224"), arch="resnet18").pos_embed_interp is None
     with pytest.raises(UsageError, match=r"`pos_embed_interp` does not apply to resnet18; of ours vit_ti"):
         resolve("resnet18", pos_embed_interp="bicubic")
-    with pytest.raises(UsageError, match="`pos_embed_interp: cubic` is none of antialias, bicubic, dino"):
+    with pytest.raises(UsageError, match="`pos_embed_interp: cubic` must be one of antialias, bicubic, dino"):
         resolve("vit_tiny", pos_embed_interp="cubic")
     assert resolve("vit_tiny", usual=usual).identity() != resolve("vit_tiny").identity()

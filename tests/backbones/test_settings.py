@@ -39,7 +39,7 @@ def test_scalars_are_those_of_the_core_schema(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("a: 1\n\na: 2", 3, "the key 'a' stands twice"),
+        ("a: 1\n\na: 2", 3, "the key 'a' is duplicated"),
         ("a: [1, 2", 1, "expected ',' or ']'"),
         ("a: !!python/object/apply:os.system [x]", 1, "could not determine a constructor for the tag"),
     ],

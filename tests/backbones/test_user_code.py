@@ -28,7 +28,7 @@ def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, 
     assert user_code.load(user_code.locate("mine.py:X", folder)) is int
     (folder / "mine.py").unlink()
     assert user_code.load(user_code.locate("mine.py:X", folder)) is float
-    with pytest.raises(UsageError, match=rf"there is no file {folder}/other.py and {cwd}/other.py"):
+    with pytest.raises(UsageError, match=rf"file not found: {folder}/other.py and {cwd}/other.py"):
         user_code.locate("other.py:X", folder)
 
 
@@ -44,7 +44,7 @@ def test_changed_contents_are_imported_anew(tmp_path):
 @pytest.mark.parametrize(
     ("content", "kind", "said"),
     [
-        ("class Stem: pass", UsageError, "there is no 'Stam' in this file; did you mean 'Stem'"),
+        ("class Stem: pass", UsageError, "'Stam' not found in this file; did you mean 'Stem'"),
         ("Stam = 3", UsageError, "neither a class nor a function"),
         ("x = 1\n\ny = 1 / 0\n", UserError, "failed at line 3: ZeroDivisionError"),
         ("x = 1\ndef f(:\n", UserError, "failed at line 2: SyntaxError"),

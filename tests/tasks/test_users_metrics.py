@@ -97,7 +97,7 @@ def test_verify_runs_no_file_that_only_a_record_names(
     if not listed:
         assert f"there is no task {others}:wrong here" in said
         return
-    assert f"scores not recomputed: {others}:wrong: named by the record alone" in said
+    assert f"scores not recomputed: {others}:wrong: only the record names this file" in said
     verify(["runs", "--trust-code", f"{others}:wrong"])
     assert "named by the record alone" not in capsys.readouterr().out
     verify(["runs"])  # known from then on
@@ -109,8 +109,8 @@ def test_verify_runs_no_file_that_only_a_record_names(
 @pytest.mark.parametrize(
     ("flag", "text", "message"),
     [
-        ("my_metrics.py:wrong", "", "there is no file {folder}/my_metrics.py; did you mean 'my_metric.py'?"),
-        ("my_metric.py:wrong", "def wrang(per_sample): return 0", "there is no 'wrong' in this file; did you mean"),
+        ("my_metrics.py:wrong", "", "file not found: {folder}/my_metrics.py; did you mean 'my_metric.py'?"),
+        ("my_metric.py:wrong", "def wrang(per_sample): return 0", "'wrong' not found in this file; did you mean"),
         ("my_metric.py:wrong", "wrong = 3", "a metric is a function of the arrays of a run, and this is 3"),
         ("my_metric.py:top1", "def top1(per_sample): return 0", "the score name top1 is taken"),
         ("my_metric.py:rank", "def rank(per_sample): return 0", "the task has a score or an array called rank"),

@@ -80,7 +80,7 @@ def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsy
 @pytest.mark.parametrize(
     ("name", "before", "after", "message"),
     [
-        ("my_task.py:TSK", "", "", "there is no 'TSK' in this file; did you mean 'TASK'?"),
+        ("my_task.py:TSK", "", "", "'TSK' not found in this file; did you mean 'TASK'?"),
         (NAME, '"nearest_mean"', '"knn"', "which is one of the suite; give yours a name of its own"),
         (NAME, "rows.double()", "rows.duble()", "at line {line}: AttributeError: 'Tensor' object has no attribute"),
         (NAME, "image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),

@@ -50,5 +50,5 @@ class PretrainingRun:
         return lambda planned: check_planned_target(planned, self.options)
 
     def publish(self, record: Record) -> Path | None:
-        """Copy the weights to EXPORT_DIR/NAME and return that folder; None when the training broke down."""
+        """Copy the weights to EXPORT_DIR/NAME and return that folder; None when the training failed."""
         return publish_export(record, self.options) if record.export else None

@@ -101,9 +101,9 @@ def bf16_autocast(subject: Subject) -> str:
 
 
 def other_seed(subject: Subject) -> str:
-    """A model that is made anew has the same weights for the same seed, and other ones for another seed."""
-    if not subject.source.is_made_anew:
-        raise CheckSkipped("a module with weights of its own is not initialised anew")
+    """Two models made with one seed have equal weights, with two seeds different ones."""
+    if not subject.source.is_reinitialized:
+        raise CheckSkipped("a module with weights of its own is not initialized again")
     first, again = (twin.state_dict() for twin in subject.twins)
     other = subject.of_other_seed.state_dict()
     for name, value in first.items():

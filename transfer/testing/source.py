@@ -36,11 +36,11 @@ class Source:
     backbone: "Backbone | None" = None
 
     @property
-    def is_made_anew(self) -> bool:
+    def is_reinitialized(self) -> bool:
         """Whether `make` initialises weights of its own, by the seed."""
         if self.backbone is not None:
             return False
-        return not live_modules.is_live(self.spec.arch) or live_modules.find(self.spec.arch).is_made_anew
+        return not live_modules.is_live(self.spec.arch) or live_modules.find(self.spec.arch).is_reinitialized
 
     def make(self, size: tuple[int, int] | None) -> "Backbone":
         """Return a new backbone; `size` is (H, W) in pixels, which only our architectures and timm's are told."""

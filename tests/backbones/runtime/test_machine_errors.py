@@ -37,7 +37,7 @@ def test_each_fault_of_the_machine_is_one_line_with_advice(error: Exception, sta
         reported = machine_error(each, saved=True)
         assert type(reported) is MachineError
         assert str(reported).startswith(start)
-        assert str(reported).endswith("; the last saved state is kept, and the same command goes on from it")
+        assert str(reported).endswith("; the last checkpoint is kept; rerun the command to resume")
         assert "\n" not in str(reported)
         assert reported.exit_status == 1
 

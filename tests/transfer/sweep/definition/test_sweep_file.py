@@ -146,7 +146,7 @@ def test_mistakes_are_named_with_their_place(tmp_path: Path, path: str, value: A
 def test_unknown_sweeps_and_tiers_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'demo'"):
         read_sweep("demmo", "full")
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="file not found"):
         read_sweep(str(tmp_path / "none.yaml"), "full")
     with pytest.raises(UsageError, match=r"unknown tier 'reduced' \(tiers: smoke, full\)"):
         read_sweep(write(tmp_path, SWEEP), "reduced")
