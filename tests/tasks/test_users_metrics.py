@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import transfer
+from backbones.user_code import file_digest
 from tests.documents import files_in
 from tests.runs import outcomes, record
 from transfer.records.protocol import digest
@@ -83,11 +84,11 @@ def test_verify_runs_no_file_that_only_a_record_names(
     (folder / "my_metric.py").write_text("def wrong(per_sample):\n    return per_sample['rank'] > 0\n")
     assert main([*KNN, "--metric", "my_metric.py:wrong"]) == 0
     (path,) = (folder / "runs").glob("*/record.json")
-    others = path.with_name("m.py")  # of equal content, but that the user has named is the other
-    others.write_text((folder / "my_metric.py").read_text())
+    others = path.with_name("m.py")
+    others.write_text(f"# {folder}\n" + (folder / "my_metric.py").read_text())
     content = json.loads(path.read_text())
     if listed:
-        content["user_code"]["metric wrong"]["file"] = f"{others}:wrong"
+        content["user_code"]["metric wrong"] = {"file": f"{others}:wrong", "sha256": file_digest(others)}
     else:
         others.write_text("raise SystemExit('it ran')")
         content["task"] = f"{others}:wrong"
@@ -99,9 +100,9 @@ def test_verify_runs_no_file_that_only_a_record_names(
         return
     assert f"scores not recomputed: {others}:wrong: only the record names this file" in said
     verify(["runs", "--trust-code", f"{others}:wrong"])
-    assert "named by the record alone" not in capsys.readouterr().out
+    assert "only the record names" not in capsys.readouterr().out
     verify(["runs"])  # known from then on
-    assert "named by the record alone" not in capsys.readouterr().out
+    assert "only the record names" not in capsys.readouterr().out
     assert verify(["runs", "--trust-code", "m"]) == 2
     assert "--trust-code m: name a file and what is in it" in capsys.readouterr().err
 
