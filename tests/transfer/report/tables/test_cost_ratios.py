@@ -53,12 +53,12 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
     assert main(words) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "Cost of stem conv vs. stem patchify: +25 % FLOPs; measured alternately, 1.34 (quartiles 1.31 to 1.36) times "
+        "Cost of conv vs. patchify: +25 % FLOPs; measured alternately, 1.34 (quartiles 1.31 to 1.36) times "
         "for a training step, 1.05 (quartiles 1.04 to 1.06) times for a forward pass (CPU time of one thread)." in said
     )
     assert main([*words, "--output", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert "Cost of stem conv beside stem patchify, measured in turns" in page
+    assert "Measured cost: conv vs. patchify" in page
     assert "1.34" in page
     (tmp_path / "costs.json").unlink()
     assert main(words) == 0
