@@ -230,9 +230,9 @@ def users_model(pretrained: bool = False, **options: Any) -> nn.Module:
         options: `arch`, as `path/to/file.py:Name`, and `in_chans`; timm adds the place of the export.
     """
     options = with_copies(options)
-    model: Any = make_users("arch", options["arch"], in_chans=options.get("in_chans", 3))
+    model: nn.Module = make_users("arch", options["arch"], in_chans=options.get("in_chans", 3))
     if hasattr(model, "reset_classifier"):
-        model.reset_classifier(0)
+        model.reset_classifier(0)  # type: ignore[operator]
     if pretrained:
         state = load_state_dict(str(Path(options["pretrained_cfg"]["file"], WEIGHTS)))
         model.load_state_dict({name: state[name] for name in state if not name.startswith(f"{SEPARATE_HEAD}.")})

@@ -33,7 +33,7 @@ def evaluate(
         backbone: what `--backbone` takes; or a live `nn.Module` that maps images [B, 3, H, W] in [0, 1] to features
             [B, D] (a model of timm is normalised by its own mean and std); or a class or function that returns one.
             A module is copied, so it stays as it is, and each seed starts from its weights. What a class or function
-            makes is initialised anew for each seed.
+            makes is initialized again for each seed.
         name: what a live module is called; by default the name of its class.
         progress: show progress on stderr.
         options: the flags of the command line with `_` for `-`, as `dataset="market1501", lr=5e-2, seeds=[0, 1]`.
@@ -45,7 +45,7 @@ def evaluate(
         UsageError: an unknown task, option or value; the nearest names are in the message.
         MissingInput: data, weights or a library are not there; the message says how to get them.
         RunsFailed: a run ended without a record; `runs` of the error has the others.
-        KeyboardInterrupt: the state of the run is saved, and the same call goes on from it.
+        KeyboardInterrupt: the state of the run is saved, and the same call resumes from it.
     """
     from tasks.task import load_facts
 
@@ -111,7 +111,7 @@ def _execute(
     try:
         evaluation = evaluate_each(commands, task, check_run, progress=progress)
     except Stopped:
-        raise KeyboardInterrupt("stopped by a signal; the state is saved, and the same call goes on from it") from None
+        raise KeyboardInterrupt("stopped by a signal; the state is saved, and the same call resumes from it") from None
     runs = runs_of(evaluation.records, command.run.out)
     if evaluation.failures:
         raise RunsFailed(evaluation.failures, runs)

@@ -243,7 +243,7 @@ def read_command(
         called: the Python function whose keywords `argv` stands for, see `transfer.cli.keywords`; errors name it.
 
     Raises:
-        UsageError: a layer has a wrong key or value (the layer is named), or there is no backbone or no dataset.
+        UsageError: a layer has a wrong key or value (the layer is named), or backbone or dataset is missing.
         SystemExit: after `--help`.
     """
     with errors_together(join=True):
@@ -259,7 +259,7 @@ def _read_command(
     layers = [(recipe.path, recipe.values(known)), *((layer, read_yaml(layer)) for layer in user_layers)]
     if "--smoke" in argv:
         if not recipe.smoke.is_file():
-            missing = f"{recipe.path} has no sizes for it (there is no {recipe.smoke})"
+            missing = f"{recipe.path} has no sizes for it ({recipe.smoke} is missing)"
             raise UsageError(f"--smoke: {missing}; give them as flags, with --subset for the data")
         layers.append((recipe.smoke, recipe.smoke_values(known)))
     fitted, lines = fitted_layers(options, layers, argv, recipe.base, recipe.smoke)

@@ -12,7 +12,7 @@ def method_of(recipe: Recipe) -> str:
     """Return the name of a recipe's method, or where a user's stands, as `path/to/file.py:NAME`.
 
     Raises:
-        UsageError: there is no such method; the message has the nearest names.
+        UsageError: unknown method; the message has the nearest names.
     """
     if is_in_file(recipe.name):
         return recipe.name

@@ -50,7 +50,7 @@ def _config_file(name: str) -> Path:
     shipped = config_names("schedules")
     if name not in shipped:
         known = f"{did_you_mean(name, shipped)} (schedules: {', '.join(shipped)})"
-        raise UsageError(f"--config {name}: there is no such file or schedule{known}")
+        raise UsageError(f"--config {name}: file or schedule not found{known}")
     return CONFIGS / "schedules" / f"{name}.yaml"
 
 
@@ -65,7 +65,7 @@ def check_keys(layer: Path, content: Mapping[str, Any], groups: Iterable[type[An
 def with_full_paths(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a YAML file in which files that lie beside it have their full paths. Raises UsageError."""
     if "config" in content:
-        raise UsageError(f"{layer}: `config` cannot stand in a YAML; give both files to --config")
+        raise UsageError(f"{layer}: `config` is not allowed in a YAML; use --config with both files")
 
     def full_path(value: Any) -> Any:
         if isinstance(value, list):

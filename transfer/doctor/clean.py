@@ -22,7 +22,7 @@ def main(options: CleanOptions) -> int:
     """Print each path that is removed. Raises UserError for a folder that is not there."""
     for folder in options.runs:
         if not folder.is_dir():
-            raise UserError(f"{folder}: there is no such folder of runs")
+            raise UserError(f"{folder}: directory not found; set --out to the folder of the runs")
         for path in _left_outside(folder):
             _remove(path, options)
         for run in store_in(folder).folders():

@@ -26,7 +26,7 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
     """Fetch datasets that are not here, and check each of them afterwards.
 
     Raises:
-        UsageError: a name is unknown, or there is no data folder.
+        UsageError: unknown name, or no data folder.
     """
     specs = [resolve_dataset(name) for name in names]
     folder = data_folder(data)

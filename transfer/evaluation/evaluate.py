@@ -21,7 +21,7 @@ def evaluate(
     *,
     progress: bool = True,
 ) -> Evaluation:
-    """Execute every run of a command that has no record yet; the others go on when one fails.
+    """Execute every run of a command that has no record yet; the others continue if one fails.
 
     Args:
         task: the task, or its facts.

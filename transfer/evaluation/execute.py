@@ -58,7 +58,7 @@ def execute(
     task: "Task",
     check_run: "Callable[[PlannedRun], None] | None" = None,
 ) -> "tuple[int, list[Record]]":
-    """Execute the commands of `checked_inputs` and print the table of its records, or with `--dry-run` how it differs from the recipe.
+    """Execute the commands of `checked_inputs` and print their table, or with `--dry-run` the changes of the recipe.
 
     Args:
         check_run: see `transfer.evaluation.evaluate.evaluate`.

@@ -176,6 +176,6 @@ def export_origin(facts: dict[str, Any]) -> dict[str, Any]:
     marks = {mark: before.get(mark) or facts.get(mark) for mark in ("smoke", "dirty", "subset")}
     if before.get("modified"):
         marks["modified"] = True
-    # by these, tables recognise the seeds of a pretraining whose record is not at hand
+    # by these, tables recognize the seeds of a pretraining without its record
     training = {"training": facts.get("protocol"), "seed": facts.get("seed")}
     return marks | (training if facts.get("protocol") else {})

@@ -25,7 +25,7 @@ def reuse(
 ) -> Evaluation | None:
     """Return the finished records of all runs of a command, without torch where that can be.
 
-    Nothing is said or raised unless all runs have records: the evaluator goes on with the inputs.
+    Nothing is said or raised unless all runs have records: the evaluator continues with the inputs.
 
     Args:
         task: its facts suffice.
@@ -80,7 +80,10 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
     lines.append(f"{run_id}: has a record, reused{_differences(record, planned, data_world)}")
     if record.dirty and not source_state()[1]:
         folder = store.folder(run_id)
-        lines.append(f"{run_id}: files changed since their commit made it; without {folder} these files make it anew")
+        changed = f"{run_id}: made with files changed since their commit"
+        lines.append(f"{changed}; delete {folder} to repeat the run with the present files")
+            f"{run_id}: made with files changed since their commit; delete {folder} to repeat the run with the present files"
+        )
     return lines
 
 

@@ -102,4 +102,4 @@ def test_of_a_sweep_its_weights_and_runs_are_cleaned(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", str(tmp_path / "runs")]) == 1
-    assert "there is no such folder of runs" in capsys.readouterr().err
+    assert "directory not found" in capsys.readouterr().err

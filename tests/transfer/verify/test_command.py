@@ -148,7 +148,8 @@ def test_what_is_other_than_here_is_told_and_is_not_wrong(copy: Path) -> None:
 
 
 def test_scores_of_another_version_or_task_are_not_recomputed(copy: Path) -> None:
-    for given, said in (({"task_version": 99}, "version 99 of task reid"), ({"task": "nothing"}, "task nothing is not available")):
+    unavailable = ({"task": "nothing"}, "task nothing is not available")
+    for given, said in (({"task_version": 99}, "version 99 of task reid"), unavailable):
         sealed(folder_of(copy), **given)
         assert any(said in note for note in verify(folder_of(copy)).notes)
 
