@@ -82,8 +82,6 @@ def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world
         folder = store.folder(run_id)
         changed = f"{run_id}: made with files changed since their commit"
         lines.append(f"{changed}; delete {folder} to repeat the run with the present files")
-            f"{run_id}: made with files changed since their commit; delete {folder} to repeat the run with the present files"
-        )
     return lines
 
 
