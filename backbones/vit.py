@@ -222,7 +222,7 @@ for _name in VITS:
 
 
 @register_model
-def users_model(pretrained: bool = False, **options: Any) -> nn.Module:
+def users_model(pretrained: bool = False, **options: Any) -> Any:
     """Return a user's whole model without a classifier, from the file that an export of it names and has a copy of.
 
     Args:

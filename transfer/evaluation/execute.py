@@ -58,9 +58,10 @@ def execute(
     task: "Task",
     check_run: "Callable[[PlannedRun], None] | None" = None,
 ) -> "tuple[int, list[Record]]":
-    """Execute the commands of `checked_inputs` and print their table, or with `--dry-run` the changes of the recipe.
+    """Execute commands and print the table of their records, or with `--dry-run` how they differ from the recipe.
 
     Args:
+        commands: of `checked_inputs`.
         check_run: see `transfer.evaluation.evaluate.evaluate`.
 
     Returns:

@@ -37,7 +37,7 @@ def test_out_of_memory_in_evaluation_goes_on_with_a_smaller_batch(
         assert main([*flags, "--eval-batch-size", "64"]) == 1
     said = capsys.readouterr().err
     assert re.search(
-        "out of memory on this machine: .* a smaller --eval-batch-size to score; the last saved state is", said
+        "out of memory on this machine: .* a smaller --eval-batch-size to score; the last checkpoint is", said
     )
     assert main([*flags, "--eval-batch-size", "32"]) in (0, 3)
     assert "resuming after step" in capsys.readouterr().err
