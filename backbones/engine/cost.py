@@ -37,7 +37,7 @@ class Cost:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration: "40 s", "12 min", "3.5 h"."""
+    """Return a duration: "40 s", "3.2 min", "12 min", "3.5 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

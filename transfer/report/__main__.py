@@ -120,6 +120,7 @@ def _request(options: ReportOptions) -> "ReportRequest":
         ratios=_cost_ratios(options),
         layers=options.layers,
         pictures=options.pictures,
+        brief=options.format == "terminal",
         emphasise=options.format == "latex",
         everything=options.format == "html",
     )

@@ -70,7 +70,7 @@ def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.Captur
     assert "pretraining" not in said, "empty in all rows"
     well = store(tmp_path / "well", made(lr=0.01), made(lr=0.1))
     assert main([well, "--heatmap", "lr", "warmup_epochs"]) == 0
-    assert "tiny trains at all 2 rates tried, up to 0.1." in capsys.readouterr().out
+    assert "tiny trains at all 2 learning rates tried, up to 0.1." in capsys.readouterr().out
 
 
 def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,8 @@ READING = {
     "alternating rounds (A B B A) in one process.",
 }
 """How to read the sections of a page."""
+MOST_OTHERS = 20
+"""Differences in other metrics than the primary ones that a terminal shows."""
 
 _COMPARISONS: "WeakKeyDictionary[RunSet, dict[tuple[tuple[str, str], Settings], Comparison]]" = WeakKeyDictionary()
 """Cache of comparisons, since the text and the page of a sweep show the same ones."""
@@ -99,6 +101,17 @@ def samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Sec
                 title = f"Samples with the largest differences: {row_name(row)}, {versus(comparison)}"
                 yield Section(title=title, table=table)
         yield from side_by_side(comparison, pictures=pictures)
+
+
+def brief_tables(comparison: "Comparison", runs: RunSet) -> Iterator[Section]:
+    """Yield the differences in primary scores, then those in other metrics if they are few."""
+    from transfer.report.tables.comparison import comparison_table, in_brief
+
+    told = "Means, p values and the numbers of seeds and clusters: --format markdown or csv."
+    primary, others = in_brief(comparison, comparison_table(comparison, runs))
+    yield Section(title=versus(comparison), table=primary, note=told)
+    if 0 < len(others) <= MOST_OTHERS:
+        yield Section(title=f"{versus(comparison)}: other metrics", table=others)
 
 
 def difference_table(comparison: "Comparison", runs: RunSet) -> Section:

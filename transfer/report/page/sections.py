@@ -10,6 +10,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_colored
 from transfer.report.page.comparison_sections import (
+    brief_tables,
     comparison_sections,
     comparisons_of,
     difference_table,
@@ -53,6 +54,8 @@ class ReportRequest:
     """Measured costs of the variants that are compared, one beside the other."""
     layers: bool = False
     pictures: bool = False
+    brief: bool = False
+    """For a terminal: short names of variants, and of comparisons the verdicts with their intervals alone."""
     emphasise: bool = False
     """Whether the best scores are emphasised where they are told apart from the next best."""
     everything: bool = False
@@ -86,8 +89,8 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     parts = [*_pivot(runs, request)] if request.pivot else []
     parts += [_paper(runs, request.paper, request.margin)] if request.paper else []
     for comparison in comparisons_of(runs, request.compare, request.settings):
-        table = difference_table(comparison, runs)
-        parts += [in_words(comparison, runs, request.ratios), table, *ratios_of(comparison, request.ratios)]
+        tables = brief_tables(comparison, runs) if request.brief else [difference_table(comparison, runs)]
+        parts += [in_words(comparison, runs, request.ratios), *tables, *ratios_of(comparison, request.ratios)]
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
     if request.heatmap:
@@ -142,6 +145,7 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
     from transfer.report.tables.best_scores import with_best
     from transfer.report.tables.columns import protocol_tables
     from transfer.report.tables.dataset_means import over_datasets
+    from transfer.report.tables.pivot import by_variant
     from transfer.report.tables.scores import each_run
     from transfer.report.tables.summary import summary
 
@@ -151,6 +155,7 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
         if request.emphasise and not request.per_run:
             table = with_best(table, of_task, request.settings)
         for title, rows in ((task, table), (f"{task}: mean over datasets", over_datasets(of_task))):
+            rows = by_variant(rows, of_task.groups) if request.brief else rows
             for protocol, part in protocol_tables(rows).items():
                 yield Section(title=f"{title}, {protocol}" if protocol else title, table=part)
     yield from _norms(runs)

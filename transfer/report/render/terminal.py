@@ -7,14 +7,15 @@ out, which is said below the table. On a pipe the same text comes without colors
 import os
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from backbones.engine.cost import duration
 from backbones.engine.outcome import SCORED
 from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of
 from transfer.report.tables.cell_values import Endings, MeanInterval
-from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_number
+from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_missing, is_number, with_intervals
 from transfer.statistics.verdicts import Kind, Verdict
 
 WIDTH = 100
@@ -27,6 +28,11 @@ OF_PARTS = ("backbone", "pretraining")
 """Columns whose texts are parts with commas between them."""
 MOST_LINES = 20
 """Lines of a text where a column would be left out that every reader needs."""
+WITH_UNIT: dict[str, tuple[str, Callable[[float], str]]] = {
+    "gflops": ("FLOPs", lambda number: f"{number:.2g} GFLOP" if number < 1 else f"{number:.1f} GFLOP"),
+    "train_seconds": ("training", duration),
+}
+"""Headings of columns of costs, and the texts of their numbers with a unit."""
 RED, GREEN, YELLOW, BLUE, BOLD = 31, 32, 33, 34, 1
 """Codes of ECMA-48's Select Graphic Rendition; the words say the same without them."""
 _COLOURS = {
@@ -73,6 +79,7 @@ def terminal(table: Table, *, width: int = WIDTH, color: bool = False) -> str:
 
     Columns are left out by their `detail`, then from the right; the first two stay, whatever they need.
     """
+    table = with_intervals(table)
     constant = constant_columns(table, least=2 if sum(map(len, table.names)) < width else 1)
     columns = [_cells(table, column) for column in table.columns if column.name not in constant]
     shared = {name: value for name, value in constant.items() if value}
@@ -103,7 +110,11 @@ def _cells(table: Table, column: Column) -> _Cells:
     texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts_of(table, column)]
     words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
     breakable = column.name not in RUN_COLUMNS and words and not any(map(_is_number, values))
-    return _Cells(column, visible(column.name), texts, [_color(value) for value in values], breakable)
+    heading = column.name
+    if heading in WITH_UNIT:
+        heading, unit_text = WITH_UNIT[heading]
+        texts = ["" if is_missing(value) else unit_text(value) for value in values]
+    return _Cells(column, visible(heading), texts, [_color(value) for value in values], breakable)
 
 
 def _common_parts(cells: _Cells) -> str:
@@ -194,7 +205,7 @@ def _smallest_width(cells: _Cells, lines: int = 0) -> int:
 
 
 def _grid(columns: Sequence[_Cells], widths: Sequence[int], color: bool) -> list[str]:
-    """Return the lines of a Markdown table; a text that is broken goes on in the next line."""
+    """Return the lines of a Markdown table; long texts are wrapped."""
     heads = [broken_lines(cells.heading, width) for cells, width in zip(columns, widths, strict=True)]
     lines = [colored(line, BOLD, color=color) for line in _row(columns, widths, heads, None)]
     rules = [

@@ -94,7 +94,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     limits = [*_marks(records), *_broken(rows, {"a": a, "b": b})]
     if primary:
         named = "; ".join(map(row_name, primary.values()))
-        limits.append(f"Not counted, as it is on the dataset of the pretraining: {named}.")
+        limits.append(f"Excluded from these counts, since pretraining used the same dataset: {named}.")
     limits += [*_few_seeds(rows), *_advice(rows), *_excluded(comparison)]
     cost = _cost(rows, a, b, ratios or CostRatios())
     return Answer(headline, tuple(effects), rates, cost, tuple(limits))
@@ -191,8 +191,9 @@ def _count(number: int, name: str) -> str:
 
 def _marks(records: Sequence[Record]) -> Iterator[str]:
     """Yield what makes these runs no result."""
-    if subsets := sorted({str(record.subset) for record in records if record.subset is not None}):
-        yield f"On subsets of the data (--subset {', '.join(subsets)}): no result on the whole."
+    subsets = sorted({record.subset for record in records if record.subset is not None})
+    if told := ", ".join(map(str, subsets)):
+        yield f"Runs used subsets of the data (--subset {told}); scores on the full datasets may differ."
     if any(record.dirty for record in records):
         yield "Made with changed files of the suite."
 
@@ -214,8 +215,8 @@ def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
     needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.INCONCLUSIVE and row.verdict.seeds]
     if enough := [count for count in needed if count > 0]:
         yield f"{_count(max(enough), 'more seed')} per variant would detect a difference of {PERCENT * POINT:g} point."
-    if any(count < 0 for count in needed):
-        yield f"More seeds will not detect {PERCENT * POINT:g} point everywhere: use larger test sets."
+    if named := "; ".join(row_name(row) for row in rows if (row.verdict.seeds or 0) < 0):
+        yield f"To detect a difference of {PERCENT * POINT:g} point use larger test sets, not more seeds: {named}."
 
 
 def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[str]:

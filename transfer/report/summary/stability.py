@@ -38,22 +38,22 @@ def _sentence(maps: Sequence[tuple[str, StabilityMap]]) -> str:
     """Return the sentence on maps with their names."""
     seeds = max(max(rows["seeds"]) for _, rows in maps)
     told = "; ".join(f"{name} {_limit(rows)}" for name, rows in maps)
-    return f"{told}{' (where more than half of the seeds train)' * (seeds > 1)}."
+    return f"{told}{' (where more than half of the seeds train)' * (seeds > 1 and 'trains' in told)}."
 
 
 def _limit(rows: StabilityMap) -> str:
     """Return at which `x` a map's trainings train, of several `y` and panels where they train furthest.
 
-    Those that were not judged count neither as training nor as not.
+    Runs not checked for failure count neither as training nor as failed.
     """
-    tried, rates = sorted({*rows[rows.x]}), "rates" if rows.x == "lr" else f"values of {rows.x}"
+    tried, rates = sorted({*rows[rows.x]}), "learning rates" if rows.x == "lr" else f"values of {rows.x}"
     seeds, unjudged = sum(rows["seeds"]), sum(rate.not_judged for rate in rows["failed"])
-    aside = f" ({unjudged} of {seeds} trainings not judged)" if unjudged else ""
+    aside = f" ({unjudged} of {seeds} training runs not checked for failure)" if unjudged else ""
     limits = [row for row in largest_stable(rows).rows if row["seeds"]]
     if not limits:
-        return f"cannot be told to train or not: none of its {seeds} trainings was judged"
-    names = {"largest_stable": -math.inf, "smallest_failed": math.inf, "smallest_stable": -math.inf}
-    edges = [tuple(other if is_missing(row[name]) else row[name] for name, other in names.items()) for row in limits]
+        return f"was not checked for failure in any of its {seeds} training runs"
+    ends = {"largest_stable": -math.inf, "smallest_failed": math.inf, "smallest_stable": -math.inf}
+    edges = [tuple(other if is_missing(row[end]) else row[end] for end, other in ends.items()) for row in limits]
     largest, failed, start = max(edges)
     best = limits[edges.index((largest, failed, start))]
     at = f" with {rows.y} {value_label(best[rows.y])}" if len({*edges}) > 1 else ""

@@ -71,12 +71,13 @@ class MeanInterval:
     low: float | None = None
     high: float | None = None
     mark: str = ""
+    digits: str = ".1f"
 
     @property
     def texts(self) -> tuple[str, str]:
         """The mean with its marks, and the interval; an empty text for what is missing."""
-        interval = "" if self.low is None or self.high is None else f"[{self.low:.1f}, {self.high:.1f}]"
-        return (self.mark if self.mean is None else f"{self.mean:.1f}{self.mark}"), interval
+        mean, low, high = ("" if end is None else f"{end:{self.digits}}" for end in (self.mean, self.low, self.high))
+        return mean + self.mark, f"[{low}, {high}]" if low and high else ""
 
 
 @dataclass(frozen=True)

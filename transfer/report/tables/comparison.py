@@ -8,7 +8,6 @@ from dataclasses import astuple, replace
 from itertools import pairwise
 from typing import Any
 
-import transfer.report.tables.verdict_text  # noqa: F401 - registers the sentences of verdicts
 from backbones.errors import UserError
 from transfer.comparison.compare_arms import ComparedScore, Comparison, compared_arms, crossed_arms, judge
 from transfer.comparison.exclusions import BrokenCorners
@@ -28,9 +27,11 @@ from transfer.report.tables.comparison_notes import (
     exclusion_note,
     notes_of_match,
     overall_notes,
+    unjudged_notes,
     without_common_rows,
 )
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
+from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind
 
@@ -82,7 +83,13 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
         for letter, variant in zip("ab", comparison.variants, strict=True)
     ]
     matches = [*zip(comparison.matches, _places(comparison), strict=True)]
-    differing = [note for matched, rows in matches for note in differing_note(matched, "variants", rows)]
+    selected = {name for variant in comparison.variants for name in variant.fields}
+    differing = [
+        note
+        for match, rows in matches
+        if not selected.issuperset(match.matched.differing)
+        for note in differing_note(match, "variants", rows)
+    ]
     excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
     of_matches = [note for matched, rows in matches for note in notes_of_match(matched, rows)]
     return _table(comparison, runs, [*variants, *differing, *excluded, *of_matches])
@@ -168,7 +175,7 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     rows = comparison.rows
     heads = {id(matched.matched): _head(matched.matched, runs) for matched in comparison.matches}
     cells = [heads[id(row.matched)] | (_effect(row) if row.effect else _difference(row)) for row in rows]
-    more = [*adjustment_notes(comparison), *overall_notes(rows, runs.exports)]
+    more = [*unjudged_notes(rows), *adjustment_notes(comparison), *overall_notes(rows, runs.exports)]
     settings = (name for row in rows for name in row.matched.setting)
     columns = _columns(any(row.percent for row in rows), settings)
     table = Table.from_rows(cells, columns, [*without_common_rows(notes, len(rows)), *more])
@@ -181,6 +188,27 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     last = [name for name in table.names if name.startswith(FAILED)]
     first = [name for name in table.names if name not in (*later, *last, RUN)]
     return table.select([*first, *later, *last, RUN])
+
+
+def in_brief(comparison: Comparison, table: Table) -> tuple[Table, Table]:
+    """Return the differences of a comparison's table in primary scores, and those in the others, without notes.
+
+    Names of datasets are without the marks of their runs, which become notes.
+    """
+    settings = dict.fromkeys(name for row in comparison.rows for name in row.matched.setting)
+    names = [name for name in ("task", "dataset", *settings, "score", *NUMBERS, "verdict") if name in table]
+    notes = [note for note in table.notes if not note.in_summary]
+    rows = [dict(row) for row in table.rows]
+    short = [(row["task"], *row["dataset"].removesuffix(")").split(" (", 1)) for row in rows]
+    if len({one[:2] for one in short}) == len({*short}):
+        for row, (task, dataset, *marks) in zip(rows, short, strict=True):
+            row["dataset"] = dataset
+            notes += [Note(text, f"{task} on {dataset}") for text in marks]
+    columns = [replace(column, detail=-1) for column in table.columns]
+    primary = [row.primary for row in comparison.rows]
+    other = [row | {"verdict": verdict_in_short(row["verdict"])} for row, first in zip(rows, primary) if not first]
+    first = [row for row, is_first in zip(rows, primary) if is_first]
+    return Table(columns, first, notes).select(names), Table(columns, other).select(names)
 
 
 def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:

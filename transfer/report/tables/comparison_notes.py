@@ -21,7 +21,10 @@ from transfer.report.tables.columns import count, unjudged_note
 from transfer.report.tables.table import Note
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.contrasts import common_seeds
-from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED, Estimate
+from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED
+
+ONE_SEED = "one seed per variant: the interval reflects test-sample variance, not variance between training runs"
+BORROWED = "a variant with one seed is assumed to vary over seeds as the others do; add seeds to it"
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
@@ -34,8 +37,14 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     notes = [Note(text, about, rows) for text in _unshared(match)]
     notes += [Note(_no_interval(cause), about, rows) for cause in match.without_interval]
     notes += [Note(text, about, rows) for text in _few_clusters(match)]
-    notes += [replace(note, rows=rows) for note in unjudged_note(match.matched.records)]
-    return notes + [Note(text, about, rows) for text in _seeds(match)]
+    return notes + [Note(text, about, rows, text in (ONE_SEED, BORROWED)) for text in _seeds(match)]
+
+
+def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
+    """Return the note on training runs of a comparison that were not checked for failure; empty without any."""
+    records = {record.run_id: record for row in rows for record in row.matched.records}
+    places = tuple(n for n, row in enumerate(rows) if any(record.not_judged for record in row.matched.records))
+    return [replace(note, rows=places, in_summary=True) for note in unjudged_note([*records.values()])]
 
 
 def differing_note(match: ComparedMatch, variants: str, rows: tuple[int, ...]) -> list[Note]:
@@ -97,19 +106,17 @@ def _no_interval(cause: NoInterval) -> str:
 
 def _few_clusters(match: ComparedMatch) -> list[str]:
     """Return the distinct texts on estimates with too few discordant clusters, or dominated by a few large clusters."""
-    texts: list[str] = []
+    texts, few = list[str](), list[str]()
     for score, result in match.results.items():
-        for effect, estimate in result.contrasts.items():
-            texts += _cluster_limits(f"{score} ({effect})" if effect else score, estimate)
-    return list(dict.fromkeys(texts))
-
-
-def _cluster_limits(name: str, estimate: Estimate) -> Iterator[str]:
-    if 2 * estimate.effective_clusters < estimate.clusters:
-        yield f"{estimate.clusters} clusters of unequal sizes count as {estimate.effective_clusters:.0f} of equal size"
-    if estimate.method == "t" and estimate.discordant is not None and estimate.discordant < SKEWED:
-        differs = f"{name} differs on {estimate.discordant} of {estimate.clusters} clusters"
-        yield f"{differs}; with fewer than {SKEWED} the interval may be too short"
+        for effect, one in result.contrasts.items():
+            if 2 * one.effective_clusters < one.clusters:
+                texts.append(
+                    f"{one.clusters} clusters of unequal sizes count as {one.effective_clusters:.0f} of equal size"
+                )
+            if one.method == "t" and one.discordant is not None and one.discordant < SKEWED:
+                few.append(f"{score} ({effect})" if effect else score)
+    told = f"fewer than {SKEWED} clusters differ, so the interval may be too short: {', '.join(few)}"
+    return [*dict.fromkeys(texts), *([told] if few else [])]
 
 
 def _seeds(match: ComparedMatch) -> Iterator[str]:
@@ -160,9 +167,9 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
         sizes: number of seeds of each variant, all above 0.
     """
     if max(sizes) == 1:
-        yield "one seed per variant: the interval reflects test-sample variance, not variance between training runs"
+        yield ONE_SEED
     elif min(sizes) == 1:
-        yield "a variant with one seed is assumed to vary over seeds as the others do; add seeds to it"
+        yield BORROWED
     elif min(sizes) <= FEW_SEEDS:
         yield f"{min(sizes)} seeds are few: coverage of the interval may be as low as 85 %"
 
@@ -214,4 +221,4 @@ def overall_notes(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) 
         for verdict, where in places.items()
     )
     about = f"verdict over {len(numbers)} primary score{'s' * (len(numbers) != 1)}"
-    return [Note(counts, about, tuple(numbers))] if numbers else []
+    return [Note(counts, about, tuple(numbers), in_summary=True)] if numbers else []

@@ -66,11 +66,12 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     return [_table(runs, [name for _, name in order], columns[start : start + MOST_COLUMNS]) for start in starts]
 
 
-def variant_names(groups: Sequence[Group]) -> list[str]:
+def variant_names(groups: Sequence[Group], *, origins: bool = True) -> list[str]:
     """Return a short name for the variant of each configuration: "LapStem", "conv, relu", "depth 4".
 
     It has the fields that differ from the baseline, the variant with the usual stem and attention, if there is one. A
-    field that varies only together with others is not named.
+    field that varies only together with others is not named. With `origins` names have the pretraining where it
+    differs.
     """
     by_task = {group.first.task: [one for one in groups if one.first.task == group.first.task] for group in groups}
     varied = {name for of_task in by_task.values() for name in differing_parts(of_task, UNSHOWN)[0]}
@@ -88,8 +89,27 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
     for part, group in zip(parts, groups, strict=True):
         differing = [name for name in used if part.get(name) != base.get(name)] or used
         short.append(parts_label({name: part.get(name) for name in differing}) or group.name)
-    origins = [f"{name}, {group.pretraining}" for name, group in zip(short, groups, strict=True)]
-    return origins if len({*origins}) > len({*short}) else short
+    pretrained = [f"{name}, {group.pretraining}" for name, group in zip(short, groups, strict=True)]
+    return pretrained if origins and len({*pretrained}) > len({*short}) else short
+
+
+def by_variant(table: Table, groups: Sequence[Group]) -> Table:
+    """Return a table of configurations with a column of short names, the baseline first of each dataset.
+
+    The column `backbone` keeps what all rows have in common. Where the names would not separate the rows the table is
+    returned as it is.
+    """
+    labels = {group.backbone: group for group in groups}
+    names = dict(zip(labels, variant_names([*labels.values()], origins=False), strict=True))
+    if len({*names.values()}) < max(len(labels), 2) or "backbone" not in table:
+        return table
+    first, *others = (label.split(", ") for label in labels)
+    common = ", ".join(part for part in first if all(part in other for other in others))
+    rows = [{"task": row["task"], VARIANT: names[row["backbone"]], **row, "backbone": common} for row in table.rows]
+    datasets = [row.get("dataset") for row in rows]
+    keys = [(datasets.index(row.get("dataset")), not is_baseline(labels[row["backbone"]].first)) for row in table.rows]
+    order = sorted(range(len(rows)), key=lambda place: (keys[place], rows[place][VARIANT]))
+    return Table.from_rows(rows, table.columns, table.notes).take(order)
 
 
 def _count(parts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> int:

@@ -54,11 +54,13 @@ class Note:
         text: one sentence, without a full stop.
         about: name of the rows or settings it is about; renderers merge notes of equal text.
         rows: indices of the rows that it belongs to, from 0; empty for all.
+        in_summary: whether the summary of a comparison says the same.
     """
 
     text: str
     about: str = ""
     rows: tuple[int, ...] = ()
+    in_summary: bool = False
 
 
 @dataclass
@@ -150,6 +152,22 @@ def with_numbers(table: Table) -> Table:
             cells |= {name + ending: getattr(value, part) for ending, part in named} or {name: value}
         rows.append(cells)
     return Table.from_rows(rows, table.columns, table.notes) if means else table
+
+
+def with_intervals(table: Table) -> Table:
+    """Return a table for a terminal, in which a mean and the ends of its interval are one cell with one decimal."""
+    ends = {name: (f"{name} low", f"{name} high") for name in table.names} | {"difference": ("low", "high")}
+    ends = {name: pair for name, pair in ends.items() if {name, *pair} <= {*table.names}}
+    if not ends:
+        return table
+    columns = [replace(column, digits=min(column.digits or 0, 1)) for column in table.columns]
+    rows = [dict(row) for row in table.rows]
+    for column in columns:
+        for row in rows if column.name in ends else ():
+            numbers = [None if is_missing(row[name]) else row[name] for name in (column.name, *ends[column.name])]
+            digits = ".1f" if column.significant_digits is None else ".3g"
+            row[column.name] = None if numbers[0] is None else MeanInterval(*numbers, digits=digits)
+    return replace(table, columns=columns, rows=rows).without(*(end for pair in ends.values() for end in pair))
 
 
 def plain_value(name: str, value: Any) -> Any:

@@ -55,6 +55,14 @@ def test_no_line_is_wider_and_every_cell_is_shown_or_named(seed: int) -> None:
             assert (f"{value:.2f}" if isinstance(value, float) else value) in told, column
 
 
+def test_a_mean_and_its_interval_are_one_cell_and_costs_have_units() -> None:
+    row = {"stem": "conv", "top1": 21.67, "top1 low": 18.82, "top1 high": 24.51, "gflops": 0.003884}
+    shown = terminal(Table.from_rows([{**row, "train_seconds": 190.4}, {**row, "top1": None, "train_seconds": 4.534}]))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]]
+    assert [line for line in cells if "3.2 min" in line] == [["21.7 [18.8, 24.5]", "0.0039 GFLOP", "3.2 min"]]
+    assert [line for line in cells if "5 s" in line] == [["", "0.0039 GFLOP", "5 s"]]
+
+
 def test_a_table_that_fits_is_whole() -> None:
     table = Table.from_rows([{"stem": "conv", "mAP": 41.234}, {"stem": "patchify", "mAP": 7.0}])
     assert terminal(table) == ("| stem     |   mAP |\n|:---------|------:|\n| conv     | 41.23 |\n| patchify |  7.00 |")

@@ -139,9 +139,8 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
     comparison, shown = compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)
     told = answer(comparison, shown)
     assert "2 scores of 2 tasks" in told.headline  # of the pretraining, and of the dataset that it has not seen
-    assert "Not counted, as it is on the dataset of the pretraining: knn top1 on renamed; knn top1 on toy_digits." in (
-        told.limits
-    )
+    excluded = "knn top1 on renamed; knn top1 on toy_digits"
+    assert f"Excluded from these counts, since pretraining used the same dataset: {excluded}." in told.limits
     table = compare(runs, "stem=conv", "stem=patchify")
     marked = [str(row["dataset"]) for row in table.rows if "dataset of the pretraining" in str(row["dataset"])]
     assert {name.partition(" ")[0] for name in marked} == {"renamed", "toy_digits"}
@@ -217,11 +216,11 @@ def test_rates_at_which_arms_train_are_told_also_where_none_breaks_down(tmp_path
 
     runs = [*at("conv", 0.1), *at("conv", 0.2), *at("patchify", 0.1), *at("patchify", 0.2, broke=True)]
     told = answer(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
-    expected = "conv trains at all 2 rates tried, up to 0.2; patchify trains up to 0.1, not at 0.2"
+    expected = "conv trains at all 2 learning rates tried, up to 0.2; patchify trains up to 0.1, not at 0.2"
     assert told.rates == (f"knn: {expected} (where more than half of the seeds train).",)
     assert told.rates[0] in str(told)
     fine = [*at("conv", 0.3), *at("conv", 0.4), *at("patchify", 0.3), *at("patchify", 0.4)]
     (told_fine,) = answer(compared(fine, "stem=conv", "stem=patchify"), RunSet.of(fine)).rates
-    assert told_fine.count("trains at all 2 rates tried, up to 0.4") == 2
+    assert told_fine.count("trains at all 2 learning rates tried, up to 0.4") == 2
     once = [*at("conv", 0.5), *at("patchify", 0.5, broke=True)]
     assert answer(compared(once, "stem=conv", "stem=patchify"), RunSet.of(once)).rates == ()

@@ -14,6 +14,7 @@ from transfer.comparison.paired_intervals import Settings, mean_score
 from transfer.records.evidence import Evidence
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
+from transfer.report.render.terminal import terminal
 from transfer.report.render.text import note_texts
 from transfer.report.tables import comparison
 from transfer.report.tables.cell_text import cell_text
@@ -23,6 +24,7 @@ from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind, verdict_of
 
 IMAGES = 300
+TOY = {"name": "toy", "digest": "1", "version": "1"}
 METRIC = {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}
 LEVELS = {("patchify", "softmax"): 0.5, ("patchify", "relu"): 0.4, ("conv", "softmax"): 0.8, ("conv", "relu"): 0.5}
 
@@ -104,6 +106,21 @@ def test_a_row_is_the_difference_of_means_in_percent(tmp_path: Path) -> None:
     assert (top1["seeds"], top1["clusters"], top1["method"]) == ("3 in pairs", IMAGES, "t")
     assert top1["failed a"] == "0 of 3 (0 to 56 %)"
     assert row(compare(runs, "stem=patchify", "stem=conv"), score="top1")["verdict"] == "b better"
+
+
+def test_a_terminal_shows_a_row_per_primary_score_with_what_distinguishes_it(tmp_path: Path) -> None:
+    runs = [run for lr in (0.1, 0.2) for run in both(tmp_path / str(lr), seeds=2, lr=lr, dataset=TOY, wrong=range(9))]
+    runs = [*runs, *both(tmp_path, seeds=1, lr=0.2, dataset=TOY | {"name": "other"})]
+    chosen = compared(runs, "stem=conv", "stem=patchify")
+    table = comparison.comparison_table(chosen, RunSet.of(runs))
+    primary, others = comparison.in_brief(chosen, table)
+    assert primary.names == ["task", "dataset", "lr", "score", "difference", "low", "high", "verdict"]
+    assert [*zip(primary["dataset"], primary["lr"])] == [("other", None), ("toy", 0.1), ("toy", 0.2)]
+    assert {*primary["score"]} == {"top1"}
+    assert {*others["score"]} == {"top5"}
+    assert not others.notes
+    assert all(name in terminal(primary) for name in ("| other   |", "| 0.1 |", "toy: version 1"))
+    assert len(texts := note_texts(primary.notes)) == len({text.rpartition(": ")[2] for text in texts}) <= 10
 
 
 def test_the_interval_is_that_of_the_contrast(tmp_path: Path) -> None:

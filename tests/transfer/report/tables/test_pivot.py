@@ -12,7 +12,8 @@ from transfer.records.run_set import RunSet
 from transfer.report.render.latex import latex
 from transfer.report.render.terminal import terminal
 from transfer.report.tables.cell_values import MeanInterval
-from transfer.report.tables.pivot import pivot_tables
+from transfer.report.tables.pivot import by_variant, pivot_tables
+from transfer.report.tables.summary import summary
 from transfer.report.tables.table import Table, with_numbers
 
 TASKS = {"reid": "mAP", "fewshot": "accuracy_10shot", "detect": "box_AP"}
@@ -45,6 +46,16 @@ def test_variants_are_rows_and_tasks_columns_the_baseline_first() -> None:
     assert with_numbers(table)["reid toy_market mAP"][0] == pytest.approx(5.0)
     with pytest.raises(UsageError, match=r"--scores must be among .*did you mean 'mAP'"):
         pivot_tables(RunSet.of_records([made()]), ["mAp"])
+
+
+def test_rows_are_named_by_what_differs_and_the_rest_is_common() -> None:
+    stems = ("conv", "patchify", "/a/mine.py:LapStem")
+    runs = RunSet.of_records([made(stem=stem, backbone={"qk_norm": stem == "conv"}) for stem in stems])
+    table = by_variant(summary(runs), runs.groups)
+    assert table["variant"] == ["patchify", "LapStem", "conv"]
+    assert {*table["backbone"]} == {"tiny"}
+    one = RunSet.of_records([made()])
+    assert by_variant(summary(one), one.groups).names == summary(one).names
 
 
 def test_twelve_variants_and_three_tasks_fit_a_screen_and_a_column_of_a_paper() -> None:

@@ -93,17 +93,20 @@ def test_a_map_of_dead_trainings_says_so_in_100_columns_and_up_to_which_rate_eac
 @pytest.mark.parametrize(
     ("cells", "told"),
     [
-        ([(0.01, 300, "completed"), (0.65, 300, "completed")], "trains at all 2 rates tried, up to 0.65"),
-        ([(0.01, 100, "completed"), (0.65, 0, "at_chance")], "trains at none of the 2 rates tried, 0.01 to 0.65"),
+        ([(0.01, 300, "completed"), (0.65, 300, "completed")], "trains at all 2 learning rates tried, up to 0.65"),
+        (
+            [(0.01, 100, "completed"), (0.65, 0, "at_chance")],
+            "trains at none of the 2 learning rates tried, 0.01 to 0.65",
+        ),
         ([(1e-6, 0, "at_chance"), (1e-3, 300, "completed"), (0.1, 0, "diverged")], "trains at 0.001, not at 0.1"),
         ([(1e-6, 0, "diverged"), (1e-3, 300, "completed")], "trains at 0.001, but not at 1e-06 below it"),
         (
             [(0.01, 300, "not_judged"), (0.65, 100, "not_judged")],
-            "cannot be told to train or not: none of its 2 trainings was judged",
+            "was not checked for failure in any of its 2 training runs",
         ),
         (
             [(0.01, 300, "completed"), (0.1, 300, "not_judged"), (0.65, 0, "diverged")],
-            "trains up to 0.01, not at 0.65 (1 of 3 trainings not judged)",
+            "trains up to 0.01, not at 0.65 (1 of 3 training runs not checked for failure)",
         ),
     ],
 )
@@ -122,7 +125,7 @@ def test_trainings_that_were_not_judged_count_apart() -> None:
     older = classifier("conv", 0.1, 400)
     older.outcome["rule"] = 1
     (row,) = (table := map_of([older])).rows
-    assert (row["outcome"], map_sentence(table).partition(" tiny ")[2][:14]) == ("not_judged", "cannot be told")
+    assert (row["outcome"], map_sentence(table).partition(" tiny ")[2][:15]) == ("not_judged", "was not checked")
     assert "--rejudge` judges its history" in said(table)[-1]
 
 
