@@ -14,7 +14,7 @@ from transfer.records.checksums import is_modified
 SCHEMA = 1
 STATUSES: tuple[str, ...] = get_args(Status)
 """How a training can have ended."""
-OLDER_RULE = "judged by an older rule; `python -m transfer.verify RUN --rejudge` judges its history"
+OLDER_RULE = "checked by an older version of the rule; run it again"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """`python -m transfer.verify RUN...` checks that runs were not changed, and that their results give their scores.
 
-The checks of each run: the record's own digest, the sha256 of its files, its key, its scores (recomputed to the bit
-from the per-sample results), and the weights that it started from if they are here. `--rejudge` judges trainings by
-today's rule instead. Nothing is trained, and nothing is written.
+The checks of each run: the record's own digest, the sha256 of its files, its key, and its scores (recomputed bit-exact
+from the per-sample results). Nothing is trained, and nothing is written.
 """
 
 import sys
@@ -16,8 +15,7 @@ from backbones.settings import Positional
 from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import read_options
-from transfer.records.store import RECORD, Record, Run, Store, Unfinished, has_record, merged, store_in
-from transfer.verify.rejudge import rejudged
+from transfer.records.store import RECORD, Run, Store, Unfinished, has_record, merged, store_in
 from transfer.verify.verification import verify
 
 
@@ -27,11 +25,6 @@ class VerifyOptions:
 
     runs: Positional[tuple[Path, ...]] = (Path("runs"),)
     """The runs to verify: folders of runs or sweeps, or files that `python -m transfer.report --bundle` wrote."""
-    weights: Path | None = None
-    """The folder in which weights are looked for; by default where the runs found them."""
-    rejudge: bool = False
-    """Say how each training ended by today's rule, from its history, beside the recorded status; nothing else is
-    verified."""
     trust_code: tuple[str, ...] = ()
     """Metrics, tasks, methods, readers and parts of models in files, FILE.py:NAME, that may run, from now on; read them
     first. What you have run yourself, and is unchanged, need not be named."""
@@ -48,12 +41,10 @@ def _main(argv: list[str]) -> int:
         if not is_in_file(part):
             raise UsageError(f"--trust-code {part}: name a file and what is in it, as my_metric.py:NAME")
         allow(locate(part))
-    if options.rejudge:
-        return _rejudge(options.runs)
     verdicts, unfinished = [], list[Unfinished]()
     with ExitStack() as opened:
         for folder, name in _folders(options.runs, opened, unfinished):
-            verdicts.append(verify(folder, options.weights, name))
+            verdicts.append(verify(folder, name))
             print_safe(str(verdicts[-1]))
     runs = [Run(verdict.folder, verdict.record) for verdict in verdicts if verdict.record]
     disputes = merged(runs)[1]
@@ -65,22 +56,6 @@ def _main(argv: list[str]) -> int:
         print_safe(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
     lacking = [run for run in unfinished if run.state != "under way"]
     return int(bool(wrong or disputes or lacking))
-
-
-def _rejudge(paths: tuple[Path, ...]) -> int:
-    """Print the recorded status of each run and today's; return 1 if any differ."""
-    same = []
-    with ExitStack() as opened:
-        for folder, name in _folders(paths, opened, []):
-            record = Record.read(folder / RECORD)
-            recorded, today = record.outcome["status"], rejudged(folder, record)
-            same.append(recorded == today.status)
-            reason = f": {today.reason}" if today.reason else ""
-            print_safe(
-                f"{'same' if same[-1] else 'DIFFERS'}  {name}: {recorded} in the record, {today.status} today{reason}"
-            )
-    print_safe(f"{sum(same)} of {len(same)} runs keep their status")
-    return int(not all(same))
 
 
 def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfinished]) -> Iterator[tuple[Path, str]]:

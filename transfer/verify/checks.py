@@ -6,10 +6,9 @@ Each check returns two lists of sentences: what is wrong, and what could not be 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.checkpoints.exports import EXPORT, WEIGHT_FILES
+from backbones.checkpoints.exports import EXPORT
 from backbones.errors import UserError
 from backbones.user_code import is_in_file
-from backbones.weights import sha256
 from transfer.records.checksums import file_checksums
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.record import Record, RunKey
@@ -98,33 +97,3 @@ def task_of(record: Record) -> "Task":
             f"version {record.task_version} of task {name} made the record, and here is version {task.version}"
         )
     return task
-
-
-def check_weights(record: Record, elsewhere: Path | None) -> Checks:
-    """Check the weights that a run started from, if they are here."""
-    if not record.weights_id.startswith("sha256:"):
-        return [], []
-    candidates = {} if record.shared and elsewhere is None else found_weights(record, elsewhere)
-    if record.weights_id in candidates.values():
-        return [], []
-    if not candidates:
-        where = f"in {elsewhere}" if elsewhere else "where the run found them"
-        return [], [f"weights not checked: there are none {where}; --weights FOLDER looks elsewhere"]
-    named = ", ".join(f"{file} ({digest[:19]})" for file, digest in candidates.items())
-    return [f"weights: the run started from {record.weights_id[:19]}, but here are {named}"], []
-
-
-def found_weights(record: Record, elsewhere: Path | None) -> dict[Path, str]:
-    """Return the weight files in or below a folder, or where a run found its own, with their ids."""
-    sources = [record.options.get("weights"), record.backbone.get("weights")]
-    places = _below(elsewhere) if elsewhere else [Path(source) for source in sources if source not in (None, "config")]
-    return {file: f"sha256:{sha256(file)}" for place in places for file in _files(place)}
-
-
-def _below(folder: Path) -> list[Path]:
-    """Return a folder and its subfolders, sorted."""
-    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
-
-
-def _files(place: Path) -> list[Path]:
-    return [place] if place.is_file() else [path for name in WEIGHT_FILES if (path := place / name).is_file()]

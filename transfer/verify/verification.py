@@ -6,7 +6,7 @@ from pathlib import Path
 from backbones.errors import UserError, reason_of
 from transfer.evaluation.software import package_version, source_state
 from transfer.records.store import RECORD, Record
-from transfer.verify.checks import check_files, check_run_key, check_scores, check_weights
+from transfer.verify.checks import check_files, check_run_key, check_scores
 
 
 @dataclass
@@ -30,12 +30,11 @@ class Verdict:
         return "\n       ".join([*lines, *self.wrong, *(f"({note})" for note in notes)])
 
 
-def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict:
+def verify(folder: Path, name: str = "") -> Verdict:
     """Check everything that can be checked in a run's folder.
 
     Args:
         folder: the run's folder.
-        weights: the folder in or below which weights are looked for; None means where the run found them.
         name: the name of the run in messages; by default its folder.
     """
     verdict = Verdict(folder, name or str(folder))
@@ -50,7 +49,6 @@ def verify(folder: Path, weights: Path | None = None, name: str = "") -> Verdict
         verdict.wrong.append(f"{RECORD}: edited after it was written")
     try:
         results = [check_files(folder, record), check_run_key(folder, record), check_scores(folder, record)]
-        results.append(check_weights(record, weights))
     except OSError as error:  # no permission, a failing disk
         results = [([reason_of(error).replace(str(folder), verdict.name)], [])]
     for wrong, notes in results:

@@ -126,7 +126,7 @@ def test_trainings_that_were_not_judged_count_apart() -> None:
     older.outcome["rule"] = 1
     (row,) = (table := map_of([older])).rows
     assert (row["outcome"], map_sentence(table).partition(" tiny ")[2][:15]) == ("not_judged", "was not checked")
-    assert "--rejudge` judges its history" in said(table)[-1]
+    assert "older version of the rule" in said(table)[-1]
 
 
 def test_seeds_of_a_map_are_those_of_pretraining() -> None:
