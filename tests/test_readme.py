@@ -9,7 +9,7 @@ import pytest
 from backbones.data.spec import resolve_dataset
 from backbones.settings import parse
 from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
-from transfer import features, pretrain, run
+from transfer import pretrain, run
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.backbone import BackboneCheckOptions
 from transfer.doctor.clean import CleanOptions
@@ -30,7 +30,6 @@ MAINS: dict[str, Callable[[list[str]], int]] = {
 OPTIONS = {
     "report": report.ReportOptions,
     "verify": verify.VerifyOptions,
-    "features": features.FeaturesOptions,
     "doctor": doctor.DataOptions,
 }
 DOCTOR = {"backbone": BackboneCheckOptions, "clean": CleanOptions, "speed": SpeedOptions}
@@ -48,7 +47,7 @@ def as_id(part: object) -> str:
 
 
 def test_there_are_commands() -> None:
-    assert {module for module, _ in COMMANDS} == {*MAINS, "features"}
+    assert {module for module, _ in COMMANDS} == {*MAINS}
     assert len(commands("README.md")) >= 5
 
 
@@ -72,7 +71,7 @@ def test_a_command_is_understood(
 
 @pytest.mark.parametrize(("module", "arguments"), PARSED, ids=as_id)
 def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
-    verbs = {"features": features.VERBS, "doctor": ("data", *DOCTOR)}.get(module, ())
+    verbs = {"doctor": ("data", *DOCTOR)}.get(module, ())
     assert not verbs or arguments[0] in verbs
     options = DOCTOR.get(arguments[0], OPTIONS[module])
     parse(options, list(arguments[bool(verbs) :]), prog=f"python -m transfer.{module}")

@@ -1,6 +1,6 @@
 """The commands, and the Python interface: `evaluate`, `pretrain`, `load`, `compare`. Importing this imports no torch.
 
-`run`, `pretrain` and `features` are modules here; `sweep`, `report`, `verify` and `doctor` are rooms of their own, and
+`run` and `pretrain` are modules here; `sweep`, `report`, `verify` and `doctor` are rooms of their own, and
 `api` is the Python interface; `testing` has `check_backbone`. Models and the training loop live in `backbones`, what is
 measured on them in `tasks`.
 """

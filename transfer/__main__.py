@@ -12,7 +12,6 @@ USAGE = """usage: python -m transfer.COMMAND --help
   report     show records as tables, comparisons and a page
   verify     check that records are unchanged and give their scores
   doctor     check this machine, datasets and backbones; measure speed
-  features   list or free stored features
 
 --list [KIND] lists names: tasks, recipes, backbones, datasets, stems, attentions, ffns, detectors, sweeps, steps.
 --version prints versions."""

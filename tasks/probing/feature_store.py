@@ -7,10 +7,8 @@ without locks: at worst a shard is made twice.
 Shapes: R rows of an entry, K rows of a shard, F channels.
 """
 
-import contextlib
 import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.errors import UserError, print_safe
+from backbones.errors import print_safe
 from backbones.runtime.files import parse_json, write_atomic, write_error
 from tasks.probing.shards import DamagedShard, encode_shard, read_shard, shard_rows, shard_seconds
 
@@ -146,18 +144,6 @@ class Entry:
         shards = np.searchsorted(starts, places, side="right") - 1
         return shards, places - starts[shards]
 
-    def held(self) -> int:
-        """Return the number of different rows in the shards."""
-        rows: list[NDArray[Any]] = [np.empty(0, np.int64)]
-        for path in self.folder.glob(SHARDS):
-            with contextlib.suppress(DamagedShard):
-                rows.append(shard_rows(path))
-        return len(np.unique(np.concatenate(rows)))
-
-    def bytes(self) -> int:
-        """Return the size of the entry on disk in bytes."""
-        return sum(path.stat().st_size for path in self.folder.iterdir())
-
     def _path(self, rows: NDArray[Any]) -> Path:
         name = hashlib.sha256(rows.astype(np.int64).tobytes()).hexdigest()[:12]
         return self.folder / f"{int(rows[0]):08d}-{name}.safetensors"
@@ -166,15 +152,3 @@ class Entry:
         print_safe(f"{path}: damaged; its features are computed again", file=sys.stderr)
         path.unlink(missing_ok=True)
         self.shards.pop(path, None)
-
-    def remove(self) -> None:
-        """Remove the entry from disk; a process that fills it begins again."""
-        shutil.rmtree(self.folder)
-
-
-def entries(store: Path) -> list[Entry]:
-    """Return all entries of a store, by name. Raises UserError if the folder is missing."""
-    if not store.is_dir():
-        raise UserError(f"{FLAG} {store}: directory not found")
-    folders = {path.parent for name in (ABOUT, SHARDS) for path in store.glob(f"*/{name}")}
-    return [Entry(folder) for folder in sorted(folders)]

@@ -36,7 +36,7 @@ class RunOptions:
     out: Path = Path("runs")
     """Folder of the runs."""
     feature_cache: Path = Path("features")
-    """Folder that caches features of frozen backbones for later probes; see `python -m transfer.features`."""
+    """Folder that caches features of frozen backbones for later probes; delete it to free space."""
     metric: tuple[str, ...] = ()
     """Custom metrics, as my_metric.py:NAME: functions of a run's per-sample results, recorded beside the task's
     scores."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from tasks.probing.feature_store import Entry, entries, key_digest
+from tasks.probing.feature_store import Entry, key_digest
 from tasks.probing.shards import DamagedShard, read_shard
 
 KEY = {"backbone": "b", "features": {"size": 32}, "precision": "fp32", "images": "i", "code": "c"}
@@ -68,18 +68,6 @@ def test_a_flipped_bit_is_found_and_costs_its_shard_alone(tmp_path: Path, place:
     assert set(range(10)) <= set(entry.missing(np.arange(20)).tolist())
     np.testing.assert_array_equal(entry.read(np.arange(14, 20)), values(np.arange(14, 20)))
     assert f"{path}: damaged" in capsys.readouterr().err
-
-
-def test_entries_are_listed_and_freed(tmp_path: Path) -> None:
-    filled(tmp_path)
-    (found,) = entries(tmp_path)
-    assert found.about["images"] == "toy train"
-    assert found.held() == 16
-    assert found.bytes() > 16 * 16
-    found.remove()
-    assert entries(tmp_path) == []
-    with pytest.raises(UserError, match=r"--feature-cache .*no such folder"):
-        entries(tmp_path / "other")
 
 
 def test_a_full_disk_names_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from backbones.spec import resolve
 from backbones.weights import find_weights
 from tasks.facts.reid import ReidOptions
 from tasks.task import load_task
-from transfer import features, pretrain, run
+from transfer import pretrain, run
 from transfer.__main__ import main as whole
 from transfer.cli.command import Command, read_command, task_recipe
 from transfer.cli.entry import exit_on_user_error
@@ -107,7 +107,7 @@ def test_wrong_words_exit_with_2_and_a_hint(words: list[str], said: str, capfd: 
     assert "Traceback" not in out + err
 
 
-@pytest.mark.parametrize("command", [run, pretrain, features])
+@pytest.mark.parametrize("command", [run, pretrain])
 def test_usage_is_printed_on_request_and_without_words(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     for words, status in (([], 2), (["-h"], 0), (["--help"], 0)):
         assert command.main(words) == status

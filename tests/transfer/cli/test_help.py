@@ -8,7 +8,7 @@ import pytest
 
 from backbones.pretrain.method import load_method
 from tasks.task import load_task
-from transfer import features, pretrain, run
+from transfer import pretrain, run
 from transfer.cli.command import task_names
 from transfer.cli.help import COLUMNS, COMMON, first_sentence, meanings
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
@@ -27,7 +27,6 @@ PAGES: dict[str, tuple[Main, list[str], tuple[type, ...]]] = {
     "report": (report.main, [], (report.ReportOptions,)),
     "verify": (verify.main, [], (verify.VerifyOptions,)),
     "sweep": (sweep.main, ["demo"], (sweep.SweepOptions,)),
-    "features": (features.main, ["list"], (features.FeaturesOptions,)),
     "doctor data": (doctor.main, ["data"], (DataOptions,)),
     "doctor backbone": (doctor.main, ["backbone"], (BackboneCheckOptions,)),
     "doctor speed": (doctor.main, ["speed"], (SpeedOptions,)),
