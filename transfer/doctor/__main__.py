@@ -67,11 +67,12 @@ def _data(options: DataOptions) -> int:
 
     allow_pixels(options.max_pixels)
     results = fetch_all(options.fetch, options.data) if options.fetch else check_datasets(options.names, options.data)
-    states = set()
+    accepted = ("ok",) if options.fetch else ("ok", "absent")
+    status = 0
     for result in results:
         print_safe(result)
-        states.add(result.state)
-    return int(bool(states & {"broken", "incomplete"}))
+        status |= result.state not in accepted
+    return status
 
 
 def _check(options: DoctorOptions) -> int:

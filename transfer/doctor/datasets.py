@@ -34,16 +34,13 @@ def fetch_all(names: Sequence[str], data: Path | None) -> Iterator[CheckResult]:
         raise UsageError("--fetch: name the folder that gets the data with `--data FOLDER` or TRANSFER_DATA=FOLDER")
     for spec in specs:
         result = _check(spec, data)
-        if result.state == "ok":
-            yield result
-            continue
         try:
-            fetch(spec, folder, print_safe)
+            if result.state != "ok":
+                fetch(spec, folder, print_safe)
+                result = _check(spec, data)
         except UserError as error:
-            yield CheckResult("broken", f"{spec.name}: not fetched", str(error))
-        else:
-            fetched = _check(spec, data)
-            yield CheckResult("ok" if fetched.state == "ok" else "broken", fetched.subject, fetched.fix)
+            result = CheckResult("broken", f"{spec.name}: not fetched", str(error))
+        yield result
 
 
 def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> CheckResult:

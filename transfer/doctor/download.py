@@ -9,7 +9,6 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from tqdm import tqdm
 
@@ -27,7 +26,7 @@ DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, RuntimeEr
 def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
     """Download the archives of a dataset, check them, and extract them into the data folder.
 
-    An interrupted download is kept under `DATA/.fetch-NAME` and resumed. Nothing in the data folder is overwritten.
+    Complete archives stay under `DATA/.fetch-NAME` until all are extracted. Nothing in the data folder is overwritten.
 
     Args:
         spec: the dataset.
@@ -39,9 +38,7 @@ def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
             the way, or the disk is full.
     """
     if not spec.archives:
-        raise UserError(
-            f"{spec.name}: it is not fetched for you (licence: {spec.license or 'unknown'}); to get it: {spec.how}"
-        )
+        raise UserError(f"{spec.name}: must be downloaded manually (license: {spec.license or 'unknown'}): {spec.how}")
     check_writable(data, FLAG)
     scratch = data / f".fetch-{spec.name}"
     try:
@@ -63,48 +60,21 @@ def _download(archive: Archive, file: Path) -> None:
     """Download an archive to `file` and check it; a file that is there already is only checked."""
     if file.exists() and _checksum(file, archive) == archive.checksum:
         return
-    file.unlink(missing_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    _receive(archive, part)
-    checksum = _checksum(part, archive)
-    if checksum != archive.checksum:
-        size = part.stat().st_size
-        part.unlink()
-        raise UserError(
-            f"{archive.url}: {archive.algorithm} {checksum} of {size} bytes, "
-            f"but the published file has {archive.checksum}"
-            + (f" of {archive.bytes}" if archive.bytes else "")
-            + ": another file lies there now, or the download was damaged; give the same command again"
-        )
-    part.rename(file)
-
-
-def _receive(archive: Archive, part: Path) -> None:
-    """Download into `part`, continuing where an earlier download ended."""
-    start = part.stat().st_size if part.exists() else 0
-    if archive.bytes and start >= archive.bytes:
-        return
-    request = urllib.request.Request(archive.url, headers={"Range": f"bytes={start}-"} if start else {})
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-            resumed = answer.status == http.client.PARTIAL_CONTENT
-            with part.open("ab" if resumed else "wb") as file:
-                _copy(answer, file, archive, start if resumed else 0)
-            if answer.length:  # bytes that the server announced but did not send
-                raise ConnectionError("the connection ended early")
+        with (
+            urllib.request.urlopen(archive.url, timeout=TIMEOUT_SECONDS) as answer,
+            tqdm.wrapattr(answer, "read", total=archive.bytes, leave=False, disable=None) as body,
+            file.open("wb") as target,
+        ):
+            shutil.copyfileobj(body, target, CHUNK)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise UserError(f"{archive.url}: cannot be downloaded ({reason}); rerun the command") from None
+    if (checksum := _checksum(file, archive)) != archive.checksum:
         raise UserError(
-            f"{archive.url}: cannot be downloaded ({getattr(error, 'reason', None) or error}); what has arrived in "
-            f"{part} is kept, give the same command again where there is a network"
-        ) from None
-
-
-def _copy(answer: http.client.HTTPResponse, file: BinaryIO, archive: Archive, start: int) -> None:
-    total = archive.bytes or None
-    with tqdm(total=total, initial=start, unit="B", unit_scale=True, leave=False, disable=None) as bar:
-        while chunk := answer.read(CHUNK):
-            file.write(chunk)
-            bar.update(len(chunk))
+            f"{archive.url}: {archive.algorithm} {checksum} of {file.stat().st_size} bytes, but the published file has "
+            f"{archive.checksum}: the download was damaged, or the file was replaced; rerun the command"
+        )
 
 
 def _checksum(file: Path, archive: Archive) -> str:
@@ -139,7 +109,7 @@ def _move(moves: list[tuple[Path, Path]]) -> None:
     """Rename each pair (source, target) unless one of the targets exists."""
     for _, target in moves:
         if target.exists():
-            raise UserError(f"{target} is in the way; move it away, and give the same command again")
+            raise UserError(f"{target} is in the way; move it away and rerun the command")
     for source, target in moves:
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)

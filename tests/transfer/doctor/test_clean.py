@@ -44,7 +44,7 @@ def test_what_killed_runs_left_is_listed_and_removed(tmp_path: Path, capsys: pyt
     assert main(["clean", str(tmp_path), "--dry-run"]) == 0
     assert contents(tmp_path) == left
     listed = capsys.readouterr().out
-    assert listed.count("left by a run") == len(SCRAPS) + 3
+    assert listed.count("left by a run") == len(SCRAPS) + 4
     assert f"{nothing_saved}: left by a run" in listed
     assert main(["clean", str(tmp_path)]) == 0
     assert contents(tmp_path) == before
@@ -102,4 +102,4 @@ def test_of_a_sweep_its_weights_and_runs_are_cleaned(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", str(tmp_path / "runs")]) == 1
-    assert "directory not found" in capsys.readouterr().err
+    assert "runs: directory not found" in capsys.readouterr().err
