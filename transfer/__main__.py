@@ -17,10 +17,10 @@ USAGE = """usage: python -m transfer.COMMAND --help
 --version prints versions."""
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Print the commands."""
     return exit_on_user_error(lambda words: 2, argv, usage=USAGE)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

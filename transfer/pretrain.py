@@ -10,23 +10,19 @@ if TYPE_CHECKING:
     from transfer.api.run_set import RunSet
 
 USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset NAME] [options]
-       python -m transfer.pretrain RECIPE --help        the common options of a recipe
-       python -m transfer.pretrain RECIPE --help-all    all options
-       python -m transfer.pretrain --list [KIND]        names of recipes, backbones, datasets, stems, ...
 
-The weights are exported to weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds them. RECIPE may be
-a YAML file, or your own method, as my_method.py:METHOD.
+`RECIPE --help` shows the common options, `RECIPE --help-all` all; `--list [KIND]` shows the names of
+recipes, backbones, datasets, stems, ... RECIPE may be a YAML file, or your method, as my_method.py:METHOD.
+The weights are exported to weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds them.
 
-examples:
   python -m transfer.pretrain dino --backbone tiny --smoke
-  python -m transfer.pretrain deit --backbone deit_s16_convstem --dataset imagenet1k --data FOLDER
   python -m transfer.pretrain dino --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2 --gpus 8
 
-exit status: 0 weights exported, 1 error, 2 wrong arguments, 3 training failed (recorded, nothing exported),
-143 stopped by a signal (checkpoint saved)"""
+Exit status: 0 weights exported, 1 error, 2 wrong arguments, 3 training failed (recorded, no export),
+143 stopped by a signal (checkpoint saved)."""
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     from backbones.runtime.parent_watch import end_with_parent
     from transfer.cli.entry import exit_on_user_error
@@ -85,10 +81,5 @@ class _CallableModule(ModuleType):
 sys.modules[__name__].__class__ = _CallableModule
 
 
-def command() -> None:
-    """Run the console script."""
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    command()
+    sys.exit(main())

@@ -5,22 +5,18 @@ import sys
 from backbones.errors import UsageError, errors_together
 
 USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [options]
-       python -m transfer.run TASK --help        the common options of a task
-       python -m transfer.run TASK --help-all    all options
-       python -m transfer.run --list [KIND]      names of tasks, backbones, datasets, stems, ...
 
-TASK may be your own, as my_task.py:TASK.
+`TASK --help` shows the common options, `TASK --help-all` all; `--list [KIND]` shows the names of tasks,
+backbones, datasets, stems, ... TASK may be your own, as my_task.py:TASK.
 
-examples:
   python -m transfer.run reid --backbone dino_s16_convstem --lr 5e-2 --smoke
-  python -m transfer.run reid --backbone dino_s16 --dataset market1501 --data FOLDER --lr 1.6e-3 --seeds 0 1 2
-  python -m transfer.run detect --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2 --gpus 8
+  python -m transfer.run reid --backbone dino_s16 --data FOLDER --lr 1.6e-3 --seeds 0 1 2
 
-exit status: 0 scores obtained or reused, 1 error, 2 wrong arguments, 3 training failed (recorded),
-143 stopped by a signal (checkpoint saved)"""
+Exit status: 0 scores obtained or reused, 1 error, 2 wrong arguments, 3 training failed (recorded),
+143 stopped by a signal (checkpoint saved)."""
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     from backbones.runtime.parent_watch import end_with_parent
     from transfer.cli.entry import exit_on_user_error
@@ -56,10 +52,5 @@ def _main(argv: list[str]) -> int:
     return status
 
 
-def command() -> None:
-    """Run the console script."""
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    command()
+    sys.exit(main())

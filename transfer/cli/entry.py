@@ -24,17 +24,18 @@ def versions() -> str:
 
 
 def exit_on_user_error(
-    main: Callable[[list[str]], int], argv: list[str], *, usage: str = "", listed: tuple[str, ...] = ()
+    main: Callable[[list[str]], int], argv: list[str] | None, *, usage: str = "", listed: tuple[str, ...] = ()
 ) -> int:
     """Run the body of a command; any error becomes one line on stderr and an exit status.
 
     Args:
         main: the body, which returns the exit status.
-        argv: its arguments; `--debug` among them shows the traceback of an error, too.
+        argv: its arguments, by default those of the process; `--debug` among them shows the traceback of an error, too.
         usage: the text that a command which needs arguments prints without any, or for `--help` as the first one.
         listed: the kinds of names that `--list` shows, see `transfer.cli.listing`; by default all.
     """
-    debug, argv = "--debug" in argv, [with_home(word) for word in argv if word != "--debug"]
+    words = sys.argv[1:] if argv is None else argv
+    debug, argv = "--debug" in words, [with_home(word) for word in words if word != "--debug"]
     try:
         interrupts_are_errors()
         if usage and (not argv or argv[0] in ("-h", "--help")):

@@ -38,7 +38,7 @@ USAGE = """usage: python -m transfer.doctor [--data FOLDER]                check
 COMMANDS = {"data": DataOptions, "backbone": BackboneCheckOptions, "speed": SpeedOptions, "clean": CleanOptions}
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Print the results; return 1 when something is broken, with `data` also when a set is incomplete, and with
     `backbone` when a check failed.
     """
@@ -190,10 +190,5 @@ def _weights() -> Iterator[CheckResult]:
             yield CheckResult("absent", name, str(error))
 
 
-def command() -> None:
-    """Run the console script."""
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    command()
+    sys.exit(main())

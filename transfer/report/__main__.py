@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transfer.report.page.sections import ReportRequest
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
     return exit_on_user_error(_main, argv)
 
@@ -191,10 +191,5 @@ def _card(options: ReportOptions, known: Sequence[Run]) -> int:
     return 0
 
 
-def command() -> None:
-    """Run the console script."""
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    command()
+    sys.exit(main())

@@ -21,22 +21,16 @@ if TYPE_CHECKING:
     from transfer.sweep.runner import Sweeper
 
 USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier smoke|reduced|full] [options]
-       python -m transfer.sweep --list         the shipped sweeps
-       python -m transfer.sweep --help-all     all options
+
+`--list` shows the shipped sweeps, `--help-all` all options.
 
 Compare a stem, an attention or both with others, by the same pretraining and the same tasks:
   python -m transfer.sweep bench --tier smoke --stem my_stem.py:Stem --against conv patchify
-  python -m transfer.sweep bench --tier smoke --stem my_stem.py:Stem --attention relu
-  python -m transfer.sweep bench --tier reduced --stem xiao --tasks reid fewshot --seeds 0 1 2
-
-Use your data, or change a step or a search:
-  ... --set pretrain.dataset=mine.yaml reid.dataset=people.yaml
-  ... --set pretrain.epochs=5 'reid.lr=[0.001, 0.01]'
+  python -m transfer.sweep bench --tier reduced --stem xiao --attention relu --tasks reid fewshot --seeds 0 1 2
+Use your data, change a step or a search, or run the sweep of a paper:
+  ... --set pretrain.dataset=mine.yaml reid.dataset=people.yaml pretrain.epochs=5 'reid.lr=[0.001, 0.01]'
   python -m transfer.sweep stability --tier smoke --set search.budget=6
-
-Run a sweep of a paper, a file or a cluster:
-  python -m transfer.sweep scaled_relu_table4 --tier smoke
-  python -m transfer.sweep mine.yaml --launcher slurm --dry-run
+  python -m transfer.sweep scaled_relu_table4 --tier smoke --dry-run
 
 Rerun a command to resume it. Exit status: 0 every job has a result, 1 a job failed,
 2 wrong arguments, 3 a training run failed (recorded), 143 stopped by a signal."""
@@ -90,7 +84,7 @@ class SweepOptions:
         check_ranges(self, 1e-3, None, "speed")
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     from transfer.cli.entry import exit_on_user_error
 
@@ -246,10 +240,5 @@ def _report(
     return 3 if any(progress.training_failed for progress in sweeper.jobs.values()) else 0
 
 
-def command() -> None:
-    """Run the console script."""
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    command()
+    sys.exit(main())

@@ -30,7 +30,7 @@ class VerifyOptions:
     first. What you have run yourself, and is unchanged, need not be named."""
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Print a verdict on each run; return 1 if anything is wrong, or a folder has no record and no process."""
     return exit_on_user_error(_main, argv)
 
@@ -80,10 +80,5 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfini
         unfinished += Store(folder).unfinished()
 
 
-def command() -> None:
-    """Run the console script."""
-    sys.exit(main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    command()
+    sys.exit(main())
