@@ -51,44 +51,30 @@ from backbones.runtime.threads import wait_asleep  # noqa: E402
 wait_asleep()  # torch reads it when it is imported, later than this package
 
 if TYPE_CHECKING:
-    from backbones.errors import MachineError, MissingInput, UsageError, UserError
-    from transfer import testing
-    from transfer.api.comparison import compare, measure_cost
-    from transfer.api.evaluate import evaluate, pretrain
-    from transfer.api.run import Run
-    from transfer.api.run_set import RunSet, load
-    from transfer.api.runs_failed import RunsFailed
-
-__all__ = [
-    "MachineError",
-    "MissingInput",
-    "Run",
-    "RunSet",
-    "RunsFailed",
-    "UsageError",
-    "UserError",
-    "compare",
-    "evaluate",
-    "load",
-    "measure_cost",
-    "pretrain",
-    "testing",
-]
+    from backbones.errors import MachineError as MachineError
+    from backbones.errors import MissingInput as MissingInput
+    from backbones.errors import UsageError as UsageError
+    from backbones.errors import UserError as UserError
+    from transfer import testing as testing
+    from transfer.api.comparison import compare as compare
+    from transfer.api.comparison import measure_cost as measure_cost
+    from transfer.api.evaluate import evaluate as evaluate
+    from transfer.api.evaluate import pretrain as pretrain
+    from transfer.api.run import Run as Run
+    from transfer.api.run_set import RunSet as RunSet
+    from transfer.api.run_set import load as load
+    from transfer.api.runs_failed import RunsFailed as RunsFailed
 
 _MODULES = {
-    "MachineError": "backbones.errors",
-    "MissingInput": "backbones.errors",
+    **dict.fromkeys(("MachineError", "MissingInput", "UsageError", "UserError"), "backbones.errors"),
+    **dict.fromkeys(("compare", "measure_cost"), "transfer.api.comparison"),
+    **dict.fromkeys(("RunSet", "load"), "transfer.api.run_set"),
     "Run": "transfer.api.run",
-    "RunSet": "transfer.api.run_set",
     "RunsFailed": "transfer.api.runs_failed",
-    "UsageError": "backbones.errors",
-    "UserError": "backbones.errors",
-    "compare": "transfer.api.comparison",
     "evaluate": "transfer.api.evaluate",
-    "load": "transfer.api.run_set",
-    "measure_cost": "transfer.api.comparison",
 }
-"""Name of the interface -> module that defines it; `pretrain` is a module that can be called, `testing` a room."""
+"""Name of the interface -> module that defines it; `pretrain` is a module that can be called, `testing` a package."""
+__all__ = [*_MODULES, "pretrain", "testing"]
 
 
 def __getattr__(name: str) -> Any:

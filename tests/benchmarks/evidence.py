@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transfer.published.rows import Value
+from transfer.published.schema import Value
 from transfer.published.verdicts import Counts, PublishedKind
 from transfer.published.verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast, paired_seeds

@@ -21,19 +21,6 @@ from backbones.settings import CONFIGS, config_names, read_yaml
 from transfer.published.checks import check_keys
 from transfer.published.schema import CRASH, Cost, Paper, PublishedTable, Row, Value, called
 
-__all__ = [
-    "Paper",
-    "PublishedTable",
-    "Row",
-    "Value",
-    "paper_names",
-    "parse_paper",
-    "read_paper",
-    "rows_of",
-    "table_of",
-    "used_values",
-]
-
 _PAPER_KEYS = ("title", "source", "notes", "stand_ins", "versions", "needs", "open", "tables", "figures")
 _TABLE_KEYS = ("title", "notes", "rows")
 _FIGURE_KEYS = ("title", "claims", "notes", "costs")

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from backbones.errors import UsageError
-from transfer.published.rows import PublishedTable, paper_names, parse_paper, read_paper, rows_of, used_values
+from transfer.published.rows import paper_names, parse_paper, read_paper, rows_of, used_values
+from transfer.published.schema import PublishedTable
 from transfer.sweep.definition.grid import expand
 from transfer.sweep.definition.sweep_file import TIERS, read_sweep, sweep_names
 

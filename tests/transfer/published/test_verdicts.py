@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of, shown_table
-from transfer.published.rows import Value
+from transfer.published.schema import Value
 from transfer.published.verdicts import MARGIN, Counts, PublishedKind, judged
 from transfer.records.store import Run
 from transfer.report.tables.verdict_text import published_verdict_text

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from backbones.errors import UserError
 from transfer.comparison.paired_intervals import mean_score
-from transfer.published.rows import Row as PublishedRow
-from transfer.published.rows import Value
+from transfer.published.schema import Row as PublishedRow
+from transfer.published.schema import Value
 from transfer.published.verdicts import Counts, judged
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.store import Run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backbones.errors import UserError
-from transfer.published.rows import Value
+from transfer.published.schema import Value
 from transfer.records.store import HISTORY, Run, history
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.scores import Scores

@@ -14,7 +14,8 @@ from backbones.spec import FIELDS, BackboneSpec
 from tasks import task
 from transfer.cli.options import EXECUTION
 from transfer.published.reasons import Reason
-from transfer.published.rows import Row, used_values
+from transfer.published.rows import used_values
+from transfer.published.schema import Row
 from transfer.records.labels import value_label
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, displayed_fields, protocol
 from transfer.records.record import Record

@@ -9,7 +9,8 @@ from backbones.archs import VOLOS
 from backbones.settings import read_yaml
 from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
 from transfer.cli.command import pretraining_recipe, task_recipe
-from transfer.published.rows import Row, used_values
+from transfer.published.rows import used_values
+from transfer.published.schema import Row
 from transfer.sweep.definition.step import Step
 from transfer.sweep.definition.sweep_file import SweepFile
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from backbones.spec import FIELDS
 from transfer.published.reasons import Reason
-from transfer.published.rows import Paper, Row, Value
+from transfer.published.schema import Paper, Row, Value
 from transfer.records.protocol import lineage
 from transfer.records.record import Record
 from transfer.report.published.differences import (

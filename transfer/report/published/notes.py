@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from transfer.published.reasons import Reason
-from transfer.published.rows import PublishedTable, read_paper
+from transfer.published.rows import read_paper
+from transfer.published.schema import PublishedTable
 from transfer.published.verdicts import PublishedKind
 from transfer.records.labels import letter
 from transfer.report.published.cell_values import Reasons, reason_texts

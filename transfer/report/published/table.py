@@ -8,7 +8,8 @@ verdicts are made.
 from functools import lru_cache
 
 import transfer.report.tables.verdict_text  # noqa: F401 - registers the texts of verdicts
-from transfer.published.rows import PublishedTable, read_paper, table_of
+from transfer.published.rows import read_paper, table_of
+from transfer.published.schema import PublishedTable
 from transfer.published.verdicts import MARGIN
 from transfer.records.evidence import Evidence
 from transfer.records.protocol import configurations

@@ -3,7 +3,8 @@
 import pytest
 
 from backbones.settings import CONFIGS
-from transfer.published.rows import PublishedTable, paper_names, read_paper
+from transfer.published.rows import paper_names, read_paper
+from transfer.published.schema import PublishedTable
 
 EVERY = [
     one for name in paper_names() for kind in ("tables", "figures") for one in getattr(read_paper(name), kind).values()

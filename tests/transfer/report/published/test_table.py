@@ -7,7 +7,8 @@ import pytest
 
 from tests.runs import ended
 from tests.transfer.report.published.runs import cell_of, full, line_of, lines_of, run_of, shown_table
-from transfer.published.rows import PublishedTable, paper_names, read_paper
+from transfer.published.rows import paper_names, read_paper
+from transfer.published.schema import PublishedTable
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.cells import COLUMNS
