@@ -18,7 +18,6 @@ from tasks.detection import focal, nms, roi_align
 
 OPS: dict[str, Callable[..., Any]] = {
     "nms": nms.nms,
-    "softnms": nms.softnms,
     "roi_align_forward": roi_align.roi_align_forward,
     "roi_align_backward": roi_align.roi_align_backward,
     "sigmoid_focal_loss_forward": focal.sigmoid_focal_loss_forward,

@@ -1,19 +1,16 @@
-"""`nms` and `softnms`, called through mmcv, against their definitions in plain Python."""
+"""`nms`, called through mmcv, against its definition in plain Python."""
 
-import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-import torchvision
 
-import tasks.detection.nms as own
 from tasks.detection import mmlab
 
 mmlab.load()
 
-from mmcv.ops import batched_nms, nms, soft_nms  # noqa: E402
+from mmcv.ops import batched_nms, nms  # noqa: E402
 
 
 def some_boxes(count, seed, most=12):
@@ -41,23 +38,6 @@ def plain_nms(boxes, scores, threshold, offset):
     return kept
 
 
-def plain_soft_nms(boxes, scores, threshold, sigma, least, method, offset):
-    left, scores, kept = list(range(len(boxes))), list(scores), []
-    while left:
-        best = max(left, key=lambda index: scores[index])
-        kept.append((best, scores[best]))
-        left.remove(best)
-        for index in list(left):
-            overlap = iou(boxes[best], boxes[index], offset)
-            if method == "gaussian":
-                scores[index] *= math.exp(-(float(overlap) ** 2) / sigma)
-            elif overlap >= Fraction(threshold):
-                scores[index] *= 0 if method == "naive" else 1 - float(overlap)
-            if scores[index] < least:
-                left.remove(index)
-    return kept
-
-
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("threshold", ["0", "0.5", "0.6"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -78,7 +58,7 @@ def test_nms_of_equal_scores_keeps_the_first():
 
 def test_no_boxes():
     nothing = torch.zeros(0, 4), torch.zeros(0)
-    for dets, kept in (nms(*nothing, 0.5), nms(*nothing, 0.5, offset=1), soft_nms(*nothing)):
+    for dets, kept in (nms(*nothing, 0.5), nms(*nothing, 0.5, offset=1)):
         assert dets.shape == (0, 5)
         assert kept.shape == (0,)
         assert kept.dtype == torch.int64
@@ -111,28 +91,3 @@ def test_classes_do_not_suppress_each_other():
         kept_of_class = plain_nms([boxes[i] for i in members], [scores[i] for i in members], "0.5", 0)
         expected |= {members[index] for index in kept_of_class}
     assert kept.tolist() == sorted(expected, key=lambda index: -scores[index])
-
-
-@pytest.mark.parametrize("offset", [0, 1])
-@pytest.mark.parametrize("method", ["naive", "linear", "gaussian"])
-@pytest.mark.parametrize(("threshold", "sigma", "least"), [("0.3", 0.5, 1e-3), ("0.6", 0.1, 0.2)])
-def test_soft_nms(threshold, sigma, least, method, offset):
-    for seed in range(5):
-        boxes, scores = some_boxes(40, seed)
-        given = torch.tensor(boxes, dtype=torch.float64), torch.tensor(scores, dtype=torch.float64)
-        dets, kept = soft_nms(*given, float(threshold), sigma, least, method, offset)
-        expected = plain_soft_nms(boxes, scores, threshold, sigma, least, method, offset)
-        positive = [(index, score) for index, score in expected if score > 0]  # zeros come in any order
-        assert kept.tolist()[: len(positive)] == [index for index, _ in positive]
-        assert len(kept) == len(expected)
-        np.testing.assert_allclose(dets[: len(positive), 4], [score for _, score in positive], rtol=1e-9)
-        torch.testing.assert_close(dets[:, :4], given[0][kept])
-
-
-def test_groups_apart_give_what_all_boxes_at_once_give():
-    torch.manual_seed(0)
-    corners = (torch.rand(1500, 2) * 100).round()
-    boxes = torch.cat([corners, corners + (torch.rand(1500, 2) * 30).round()], 1) + 200 * torch.randint(5, (1500, 1))
-    scores = (torch.rand(1500) * 50).round()  # with ties
-    assert len(own._apart(boxes)) >= 5
-    assert torch.equal(own.nms(boxes, scores, 0.5, 0), torchvision.ops.nms(boxes, scores, 0.5))

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tasks.detection import mmlab, roi_align
+from tasks.detection import mmlab
 
 mmlab.load()
 
@@ -113,22 +113,6 @@ def test_a_roi_that_is_not_finite_gives_nan_and_spares_the_others(aligned):
     output = layer(maps(), rois)
     assert output[6:].isnan().all()
     torch.testing.assert_close(output[:6], layer(maps(), ROIS), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("ratio", [0, 2])
-def test_both_ways_of_mean_pooling_agree(monkeypatch, ratio):
-    """CPUs take products; GPUs, and RoIs with too many samples, torchvision's kernels."""
-
-    def pooled():
-        leaf = maps().float().requires_grad_()
-        output = RoIAlign((3, 2), 0.5, ratio)(leaf, ROIS.float())
-        output.square().sum().backward()
-        return output.detach(), leaf.grad
-
-    products = pooled()
-    monkeypatch.setattr(roi_align, "_axis_weights", lambda *_: None)
-    for one, other in zip(products, pooled(), strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_max_pooling_is_not_here():

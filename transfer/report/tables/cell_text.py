@@ -9,7 +9,7 @@ from typing import Any
 
 from transfer.records.comparability import Comparability
 from transfer.records.labels import content_label, value_label
-from transfer.report.tables.cell_values import BreakdownRate, DatasetMean, Endings, MeanInterval, Violation
+from transfer.report.tables.cell_values import BreakdownRate, Endings, MeanInterval, Violation
 
 
 @singledispatch
@@ -56,17 +56,6 @@ def _(value: Endings) -> str:
 def _(value: BreakdownRate) -> str:
     interval = f" ({100 * value.low:.0f} to {100 * value.high:.0f} %)" if value.total > 1 else ""
     return f"{value.broken} of {value.total}{interval}" + f", {value.not_judged} not judged" * bool(value.not_judged)
-
-
-@cell_text.register
-def _(value: DatasetMean) -> str:
-    if value.datasets < 2:
-        text = f"{value.datasets or 'none'} in common with the other rows"
-    else:
-        text = f"mean of {value.datasets}" + (f" ({', '.join(value.marks)})" if value.marks else "")
-        text += f", but {value.broken} broke down" if value.broken else ""
-        text += f", of survivors: {value.lost} pretrainings like its own broke down" if value.lost else ""
-    return text + (f": {', '.join(value.names)}" if value.names else "")
 
 
 @cell_text.register

@@ -45,25 +45,6 @@ class BreakdownRate:
 
 
 @dataclass(frozen=True)
-class DatasetMean:
-    """Datasets that a mean over datasets includes.
-
-    Attributes:
-        datasets: number of datasets in common with the other rows; with fewer than two there is no mean.
-        marks: marks of the runs, for instance "smoke".
-        broken: number of runs that broke down; with any there is no mean.
-        lost: number of pretrainings of the same configuration that broke down.
-        names: names of the datasets, where rows differ in them.
-    """
-
-    datasets: int
-    marks: tuple[str, ...] = ()
-    broken: int = 0
-    lost: int = 0
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class MeanInterval:
     """A mean in the unit of tables with its 95 % interval, where there is one, and the marks of its runs."""
 

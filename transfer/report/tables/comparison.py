@@ -20,7 +20,6 @@ from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import BreakdownRate
 from transfer.report.tables.columns import count
-from transfer.report.tables.comparison_cells import IntervalMethod, Means, SeedCounts
 from transfer.report.tables.comparison_notes import (
     adjustment_notes,
     differing_note,
@@ -244,9 +243,9 @@ def _difference(row: ComparedScore) -> Row:
 
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
-    means = Means(tuple(row.scale * mean for mean in row.means))
+    means = ", ".join(f"{row.scale * mean:.2f}" for mean in row.means)
     rate = BreakdownRate.from_counts(*map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
-    cells: Row = {"score": row.score, "effect": row.effect, "means": means}
+    cells: Row = {"score": row.score, "effect": row.effect and row.effect.name, "means": means}
     return cells | {**_numbers(row), FAILED: rate}
 
 
@@ -263,7 +262,23 @@ def _numbers(row: ComparedScore) -> dict[str, Any]:
         "se of samples": row.scale * estimate.cluster_error,
         "p": estimate.p,
         "adjusted p": row.p,
-        "seeds": SeedCounts.from_estimate(estimate),
+        "seeds": _seeds(estimate),
         "clusters": estimate.clusters,
-        "method": IntervalMethod.of(estimate, row.scale),
+        "method": _method(estimate, row.scale),
     }
+
+
+def _seeds(estimate: Estimate) -> str:
+    """Return the number of seeds in each variant, once if they are paired or one each."""
+    if estimate.paired:
+        return f"{estimate.seeds[0]} in pairs"
+    return "1" if {*estimate.seeds} == {1} else ", ".join(map(str, estimate.seeds))
+
+
+def _method(estimate: Estimate, scale: float) -> str:
+    """Return the method of an interval; of a wide one over one or two seeds with that for these trained models."""
+    few = {1: "one seed", 2: "two seeds"}.get(min(estimate.seeds))
+    if not few or estimate.seed_error is None or estimate.method != "t":
+        return estimate.method
+    low, high = (scale * end for end in estimate.of_models)
+    return f"{estimate.method}, {few}; these models [{low:.2f}, {high:.2f}]"

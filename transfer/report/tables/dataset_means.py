@@ -9,7 +9,6 @@ from transfer.records.grouping import Group, marks
 from transfer.records.protocol import OF_DATA, backbone_of, digest_of, pretraining, protocol
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.cell_values import DatasetMean
 from transfer.report.tables.columns import run_ids, score_columns, without_unused
 from transfer.report.tables.scores import standard_error
 from transfer.report.tables.table import Note, Table, is_missing
@@ -88,9 +87,12 @@ def _row(members: Sequence[Record], first: Record, group: Group, runs: RunSet, n
     row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
     row |= {"protocol": group.protocol, "pretraining seed": parent.seed if parent else None, "seed": first.seed}
     if len(members) < 2:
-        return row | {"datasets": DatasetMean(len(members), names=tuple(names))}
-    own_marks = tuple(marks(members, runs.exports))
-    row["datasets"] = DatasetMean(len(members), own_marks, broken, lost, tuple(names))
+        return row | {"datasets": f"{len(members) or 'none'} in common with the other rows"}
+    text = f"mean of {len(members)}"
+    text += f" ({', '.join(own_marks)})" if (own_marks := marks(members, runs.exports)) else ""
+    text += f", but {broken} failed" if broken else ""
+    text += f", completed runs only: {lost} of its pretraining runs failed" if lost else ""
+    row["datasets"] = f"{text}: {', '.join(names)}" if names else text
     for name in first.scores if not broken else ():
         if all(name in record.scores for record in members):
             row[name] = 100 * sum(record.scores[name] for record in members) / len(members)
