@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Subset
 
-from backbones.backbone import Backbone, create
+from backbones.backbone import create
 from backbones.data.classification import ClassificationData
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
@@ -28,10 +28,8 @@ from backbones.runtime.finite import check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.facts.tokens import SCORED, TokensFacts, TokensOptions
-from tasks.ranking.galleries import evenly as spaced
 from tasks.task import Outcomes, Scores
 from tasks.token_diagnostics.hook_points import find_hook_points
-from tasks.token_diagnostics.maps import IMAGES, save_maps, similarity_maps
 from tasks.token_diagnostics.measures import _mean, attention_facts, evenly, layer_facts, observe
 from tasks.token_diagnostics.recorder import Recorder
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
@@ -65,7 +63,6 @@ class Tokens(TokensFacts):
         images = Subset(view, chosen.tolist())
         places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
         first = view[chosen[0]][0][None].to(context.device)
-        _keep_maps(backbone, view, chosen[spaced(len(chosen), IMAGES)].tolist(), context)
         stem = stem_facts(backbone, first)
         context.cost.eval_seconds += time.monotonic() - start
         context.details["layers"] = layer_facts(recorder, places)
@@ -86,16 +83,6 @@ class Tokens(TokensFacts):
         """Compute the means over the images whose similarity is defined; without any, no score."""
         means = {name: _mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
         return {name: mean for name, mean in means.items() if mean is not None}
-
-
-def _keep_maps(backbone: Backbone, view: SplitDataset, images: Sequence[int], context: Context) -> None:
-    """Keep the maps of some images in the run's folder."""
-    if context.folder is None or not context.ranks.first:
-        return
-    with context.scoring():
-        batches = [similarity_maps(backbone, view[image][0][None].to(context.device)) for image in images]
-    maps = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    save_maps(context.folder, images, maps)
 
 
 def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], names: Sequence[str]) -> None:

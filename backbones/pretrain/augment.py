@@ -24,7 +24,7 @@ from torchvision.transforms import (
     Resize,
 )
 
-from backbones.data.loading.erasing import DrawErasing, RandomErasing
+from backbones.data.loading.erasing import RandomErasing
 from backbones.data.loading.fast_ops import TIMM
 from backbones.data.loading.floats import to_floats
 from backbones.data.loading.image_ops import FastCrop, FastFlip, FastJitter, FastView
@@ -42,20 +42,18 @@ View = Literal["bicubic", "fast", "area", "squash"]
 class Augmentation:
     """PIL image, or tensor [C, H, W] -> tensor [C, H, W]: `steps` from image to image, then erasing, if any.
 
-    `RandomErasing` makes floats in [0, 1] first, and may leave that range. With fast operations the first step takes
-    pixels [C, H, W] in place of the image, and `DrawErasing` adds the box to be erased; see there.
+    `RandomErasing` takes floats in [0, 1], and may leave that range. With fast operations the first step takes pixels
+    [C, H, W] in place of the image.
     """
 
-    def __init__(self, steps: Sequence[Step], erase: RandomErasing | DrawErasing | None = None) -> None:
+    def __init__(self, steps: Sequence[Step], erase: RandomErasing | None = None) -> None:
         self.steps = steps
         self.erase = erase
         self.takes_pixels = isinstance(steps[0], FastCrop | FastView)
 
     def __call__(self, image: Any) -> Any:
         pixels = to_pixels(apply_steps(self.steps, image))
-        if isinstance(self.erase, RandomErasing):
-            return self.erase(to_floats(pixels))
-        return pixels if self.erase is None else self.erase(pixels)
+        return pixels if self.erase is None else self.erase(to_floats(pixels))
 
 
 def apply_steps(steps: Sequence[Step], image: Any) -> Any:
@@ -114,9 +112,8 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
         return Augmentation([InceptionCrop(size, options.crop_area, options.crop_ratio), flip, *randaug])
     crop, color = _timm_steps(size, options, mean)
     if fast:
-        steps = [FastCrop(crop[0]), flip, *map(_fast, color)]
-        return Augmentation(steps, DrawErasing(options.erase) if options.erase else None)
-    if options.augment == "pad":
+        crop, color = [FastCrop(crop[0]), flip], [*map(_fast, color)]
+    elif options.augment == "pad":
         crop = [PaddedCrop(size, options.pad, options.interpolation), flip]
     return Augmentation([*crop, *color], RandomErasing(options.erase, mean, std) if options.erase else None)
 

@@ -75,11 +75,6 @@ class AugmentOptions(ImageOpsOptions):
         if self.interpolation != "bilinear" and self.augment == "bigvision":
             reject(f"--interpolation {self.interpolation}: --augment bigvision is bilinear")
 
-    @property
-    def erases_on_device(self) -> bool:
-        """Whether the loader gives images (pixels, boxes to be erased where the model is); see `DrawErasing`."""
-        return self.image_ops == "fast" and self.erase > 0
-
 
 @dataclass(kw_only=True)
 class MixOptions:

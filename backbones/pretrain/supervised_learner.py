@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from backbones.data.loading.erasing import erase_boxes
 from backbones.engine.ema import WeightAverage
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.optim import parameter_groups
@@ -52,14 +51,6 @@ class SupervisedLearner(Learner):
         self.average = None if options.ema is None else WeightAverage(backbone, options.ema)
         self.features = torch.empty(0)
         head.register_forward_pre_hook(self._keep_features)
-
-    def prepare(self, batch: Batch, device: torch.device) -> Batch:
-        """Return a batch on `device`, with the boxes erased that fast image operations left to be erased there."""
-        if not self.options.erases_on_device:
-            return super().prepare(batch, device)
-        (pixels, boxes), labels = batch
-        images, labels = super().prepare((pixels, labels), device)
-        return erase_boxes(images, boxes, self.backbone.mean, self.backbone.std), labels
 
     def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Return the loss of this rank's (images [B, 3, H, W], labels [B]).

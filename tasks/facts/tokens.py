@@ -1,7 +1,6 @@
 """Diagnostics of tokens: options, metrics, version; see `tasks.tokens`."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backbones.engine.options import check_ranges
@@ -24,13 +23,9 @@ class TokensOptions(FrozenOptions):
     class_token: bool
     """Count the class token and registers as tokens. They count from the positions on; the paper does not say."""
 
-    save_pictures: int
-    """Images saved as pictures of their tokens' similarity. At most 12."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranges(self, 1, None, "images")
-        check_ranges(self, 0, None, "save_pictures")
 
 
 class TokensFacts(TaskFacts, Classification):
@@ -45,18 +40,6 @@ class TokensFacts(TaskFacts, Classification):
         """Return the number of validation images if it is below the recipe's."""
         images = len(dataset.val or ())
         return {"images": (options.images and min(options.images, images), f"there are {images} validation images")}
-
-    def finish(self, folder: Path, dataset: "ClassificationData", options: TokensOptions) -> None:
-        """Save pictures of the tokens of `save_pictures` images."""
-        if not options.save_pictures:
-            return
-        from backbones.data.splits.dataset import SplitDataset
-        from backbones.pretrain.augment import eval_transform
-        from tasks.token_diagnostics.pictures import save_pictures
-
-        assert dataset.val is not None
-        view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)
-        save_pictures(folder, view, options.save_pictures)
 
 
 FACTS = TokensFacts()

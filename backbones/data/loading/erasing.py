@@ -36,23 +36,6 @@ class RandomErasing:
         return image
 
 
-class DrawErasing:
-    """Draws the box that `erase_boxes` fills when the batch is where the model is, [C, H, W] -> (itself, box).
-
-    The box is int64 [5]: top, left, height, width, all 0 for no erasing, and a seed for its noise. Box and noise are so
-    a function of the generators' state, but the noise is not that of `RandomErasing`.
-    """
-
-    def __init__(self, probability: float) -> None:
-        self.probability = probability
-
-    def __call__(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        box = draw_box(self.probability, *image.shape[-2:])
-        if box is None:
-            return image, torch.zeros(5, dtype=torch.int64)
-        return image, torch.tensor([*box, int(torch.randint(2**62, ()))])
-
-
 def draw_box(probability: float, H: int, W: int) -> tuple[int, int, int, int] | None:
     """Return (top, left, height, width) of a box to erase, or None; see `RandomErasing`."""
     if random.random() > probability:
@@ -65,20 +48,3 @@ def draw_box(probability: float, H: int, W: int) -> tuple[int, int, int, int] | 
             top = random.randint(0, H - h)
             return top, random.randint(0, W - w), h, w
     return None
-
-
-def erase_boxes(images: Tensor, boxes: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Fill one box of each image with noise, in place, on the device of the images.
-
-    Args:
-        images: float [B, C, H, W] in [0, 1].
-        boxes: int64 [B, 5] on the CPU, as `DrawErasing` gives them.
-        mean: [1, C, 1, 1], of the backbone's normalisation.
-        std: likewise.
-    """
-    generator = torch.Generator(images.device)
-    for image, (top, left, h, w, seed) in zip(images, boxes.tolist(), strict=True):
-        if h:
-            noise = torch.empty(len(image), h, w, device=images.device).normal_(generator=generator.manual_seed(seed))
-            image[:, top : top + h, left : left + w] = noise.mul_(std[0]).add_(mean[0])
-    return images

@@ -17,9 +17,6 @@ from transfer.report.page.section_types import Gallery, Picture, RankedImage, Se
 RUNS, QUERIES, IMAGES = 12, 6, 12
 """Largest numbers of runs shown, of queries of a run, and of pictures of a detection run."""
 BOXES = "Validation images with the boxes that were found."
-TOKENS = (
-    "Beside each image how alike its tokens are to the marked one, place by place: dark is opposite, bright the same."
-)
 MEDIA = {".jpg": "image/jpeg", ".png": "image/png"}
 
 
@@ -91,7 +88,7 @@ def _precisions(run: Run, lists: RankedLists) -> list[float | None]:
 
 
 def drawn(run: Run) -> list[Picture]:
-    """Return the pictures in the folder of a run of detection or tokens."""
+    """Return the pictures in the folder of a detection run."""
     files = sorted(path for path in (run.folder / PICTURES).glob("*") if path.suffix in MEDIA)
     return [_read(run, path, path.stem) for path in files[:IMAGES]]
 
@@ -104,8 +101,7 @@ def picture_sections(runs: Sequence[Run], *, pictures: bool) -> list[Section]:
     """Return sections with galleries of ReID runs and pictures of detection runs, one seed of each configuration."""
     return [
         *_gallery_section(runs, pictures),
-        *_drawn_section(runs, "detect", "Detections", BOXES, "8", pictures),
-        *_drawn_section(runs, "tokens", "Tokens of images", TOKENS, "4", pictures),
+        *_detections_section(runs, pictures),
     ]
 
 
@@ -136,14 +132,14 @@ def _gallery_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
     return [Section(title="Ranked galleries", note="\n".join(lines), galleries=shown)]
 
 
-def _drawn_section(runs: Sequence[Run], task: str, title: str, note: str, count: str, pictures: bool) -> list[Section]:
-    """Return a section with the pictures of one task's runs."""
-    of_task = _one_of_each(runs, task, PICTURES)
+def _detections_section(runs: Sequence[Run], pictures: bool) -> list[Section]:
+    """Return a section with the pictures of detection runs."""
+    of_task = _one_of_each(runs, "detect", PICTURES)
     if not of_task:
         return []
     shown = [picture for run in of_task[:RUNS] for picture in drawn(run)] if pictures else []
-    lines = [note, _left_out(of_task), *([] if shown else [_how_to_draw(task, count)])]
-    return [Section(title=title, note="\n".join(lines), pictures=shown)]
+    lines = [BOXES, _left_out(of_task), *([] if shown else [_how_to_draw("detect", "8")])]
+    return [Section(title="Detections", note="\n".join(lines), pictures=shown)]
 
 
 def _one_of_each(runs: Sequence[Run], task: str, needed: str) -> list[Run]:
