@@ -164,9 +164,11 @@ def with_intervals(table: Table) -> Table:
     rows = [dict(row) for row in table.rows]
     for column in columns:
         for row in rows if column.name in ends else ():
-            numbers = [None if is_missing(row[name]) else row[name] for name in (column.name, *ends[column.name])]
+            mean, low, high = (
+                None if is_missing(row[name]) else row[name] for name in (column.name, *ends[column.name])
+            )
             digits = ".1f" if column.significant_digits is None else ".3g"
-            row[column.name] = None if numbers[0] is None else MeanInterval(*numbers, digits=digits)
+            row[column.name] = None if mean is None else MeanInterval(mean, low, high, digits=digits)
     return replace(table, columns=columns, rows=rows).without(*(end for pair in ends.values() for end in pair))
 
 
