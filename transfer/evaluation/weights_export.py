@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.checkpoints.exports import EXPORT, WEIGHTS, pretraining_facts
+from backbones.checkpoints.exports import EXPORT, WEIGHTS, pretraining_facts, seed_exports
 from backbones.errors import UserError
 from backbones.runtime.files import check_writable, lock, replace_folder, write_error
 from backbones.settings import differences
@@ -56,11 +56,11 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
 def target_of(run: PretrainRunOptions, backbone: str, seed: int) -> Path:
     """Return WEIGHTS/NAME, or WEIGHTS/NAME/seedN where the command has several seeds."""
     folder = run.export_dir / (run.name or backbone)
-    if len(run.seeds) == 1:
-        return folder
-    if (folder / WEIGHTS).exists():
-        raise UserError(f"{folder}: holds the weights of one seed; use another --name for those of several")
-    return folder / f"seed{seed}"
+    several = len(run.seeds) > 1
+    if (folder / WEIGHTS).exists() if several else seed_exports(str(folder)):
+        held = "one seed" if several else "several seeds"
+        raise UserError(f"{folder}: holds the weights of {held}; use another --name")
+    return folder / f"seed{seed}" if several else folder
 
 
 def check_target(target: Path, run_key: str, options: dict[str, Any]) -> None:

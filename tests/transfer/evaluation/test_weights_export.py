@@ -28,6 +28,9 @@ def test_several_seeds_go_to_folders_of_their_own(tmp_path: Path) -> None:
     exported(tmp_path / "mine", "one seed")
     with pytest.raises(UserError, match="holds the weights of one seed; use another --name"):
         target_of(run, "tiny", 0)
+    (exported(tmp_path / "all" / "seed0", "zero") / "config.json").touch()
+    with pytest.raises(UserError, match="holds the weights of several seeds; use another --name"):
+        target_of(PretrainRunOptions(name="all", export_dir=tmp_path), "tiny", 0)
 
 
 def test_publishing_replaces_the_whole_folder(tmp_path: Path) -> None:
