@@ -102,7 +102,7 @@ def _execute(
     command: Command, task: "Task", progress: bool, check_run: "Callable[[PlannedRun], None] | None" = None
 ) -> RunSet:
     from backbones.errors import Stopped
-    from transfer.evaluation.cross_set import evaluate_each
+    from transfer.evaluation.evaluate import evaluate_each
     from transfer.evaluation.execute import checked_inputs
 
     if command.launch.launcher != "local":

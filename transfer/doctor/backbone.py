@@ -2,7 +2,7 @@
 
 from backbones.errors import print_safe
 from transfer.doctor.options import BackboneCheckOptions
-from transfer.testing import Result, check_backbone
+from transfer.testing import check_backbone
 
 
 def main(options: BackboneCheckOptions) -> int:
@@ -19,12 +19,8 @@ def main(options: BackboneCheckOptions) -> int:
         only=options.only,
         skip=options.skip,
         seed=options.seed,
-        on_result=_show,
+        on_result=lambda result: print_safe(f"  {result}", flush=True),
         **{name: value for name, value in parts.items() if value is not None},
     )
     print_safe(report.summary)
     return int(not report.ok)
-
-
-def _show(result: Result) -> None:
-    print_safe(f"  {result}", flush=True)

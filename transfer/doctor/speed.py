@@ -22,6 +22,7 @@ from backbones.data.toy.jpegs import draw_jpegs
 from backbones.errors import print_safe
 from backbones.pretrain.method import Method, load_method
 from backbones.runtime.threads import usable_cores
+from backbones.settings import as_flags
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 from transfer.cli.recipe_method import method_of
@@ -75,12 +76,9 @@ def _table(rates: Rates) -> Iterator[tuple[str, str]]:
 def _command(options: SpeedOptions) -> tuple[Command, Method]:
     recipe = pretraining_recipe(options.recipe)
     method = load_method(method_of(recipe))
-    words = ["--backbone", options.backbone, "--device", options.device]
-    words += ["--dataset", options.dataset] if options.dataset else []
-    words += ["--data", str(options.data)] if options.data else []
-    words += [] if options.workers is None else ["--workers", str(options.workers)]
-    words += ["--image-ops", options.image_ops] if options.image_ops else []
-    words += ["--compile"] if options.compile else []
+    names = ("backbone", "device", "dataset", "data", "workers", "image_ops")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    words = [*as_flags(given), *["--compile"] * options.compile]
     command = read_command(recipe, method.options, words, PretrainRunOptions)
     device = "cuda" if options.device != "cpu" and torch.cuda.is_available() else "cpu"
     batch = options.batch_size or min(BATCH[device], command.options.batch_size)

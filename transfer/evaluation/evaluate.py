@@ -1,16 +1,94 @@
-"""Command -> records: those that are there, and the runs that the evaluator makes for the others."""
+"""Command -> records: those that exist, runs that the evaluator makes for the others, and scores on other datasets."""
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
-from backbones.errors import print_safe
+from backbones.checkpoints.exports import EXPORT
+from backbones.data.spec import resolve_dataset
+from backbones.data.splits.overlap import overlap_notes
+from backbones.errors import UsageError, print_safe
 from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.evaluation.inputs import ResolvedInputs
+from transfer.evaluation.inputs import ResolvedInputs, open_dataset
 from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.preflight import find_inputs
 from transfer.evaluation.results import Evaluation
 from transfer.evaluation.reuse import reuse
+from transfer.records.record import Record
+
+
+def evaluate_each(
+    commands: list[tuple[Command, ResolvedInputs]],
+    task: Task,
+    check_run: Callable[[PlannedRun], None] | None = None,
+    *,
+    progress: bool = True,
+) -> Evaluation:
+    """Evaluate commands, one after the other, as one; see `evaluate_across`."""
+    first, *others = [evaluate_across(*of, check_run, task=task, progress=progress) for of in commands]
+    for other in others:
+        first.records += other.records
+        first.failures += other.failures
+    return first
+
+
+def evaluate_across(
+    command: Command,
+    inputs: ResolvedInputs,
+    check_run: Callable[[PlannedRun], None] | None,
+    *,
+    task: Task,
+    progress: bool,
+) -> Evaluation:
+    """Evaluate a command, and then what each run trained on the datasets of `--test-dataset`, without training.
+
+    Every score is that of `--epochs 0 --weights RUN` on the test set: the same run, found again either way.
+
+    Args:
+        inputs, check_run, progress: as of `evaluate`.
+
+    Raises:
+        UserError: as `evaluate`; also if a test set holds training images, see `overlap_notes`. Nothing has run then.
+    """
+    names: tuple[str, ...] = getattr(command.options, "test_dataset", ())
+    if names:
+        _check(command, task, names, partial(print_safe, file=sys.stderr) if progress else lambda text: None)
+    result = evaluate(command, task, inputs, check_run, progress=progress)
+    for record in list(result.records) if names else []:
+        if not record.training_failed:
+            scoring = _scoring(command, record, names)
+            found = find_inputs(scoring, task, scoring.resolved(task.from_scratch))
+            further = evaluate(scoring, task, found, progress=progress)
+            result.records += further.records
+            result.failures += further.failures
+    return result
+
+
+def _check(command: Command, task: Task, names: tuple[str, ...], say: Callable[[str], None]) -> None:
+    if command.options.epochs == 0:
+        raise UsageError("--test-dataset: with --epochs 0 nothing is trained; name the set with --dataset")
+    if command.run.save_weights == "none":
+        raise UsageError("--test-dataset scores the weights that a run saves: leave out --save-weights none")
+    trained = [open_dataset(resolve_dataset(name), command, task) for name in command.run.dataset]
+    scoring = replace(command, options=replace(command.options, epochs=0))
+    tested = [open_dataset(resolve_dataset(name), scoring, task) for name in names]
+    for training in trained:
+        for test in tested:
+            images = test.images() | {"train": training.images()["train"]}
+            for line in overlap_notes(f"--test-dataset {test.name}", images, trained=training.name):
+                say(f"{test.name}: {line}")  # the run is the same without a training: no note of it
+
+
+def _scoring(command: Command, record: Record, names: tuple[str, ...]) -> Command:
+    """Return the command that scores what a run trained on the test sets."""
+    run = replace(command.run, dataset=names, seeds=(record.seed,))
+    backbone = replace(command.backbone, weights=(str(command.run.out / record.run_id / EXPORT),))
+    options = replace(command.options, epochs=0, test_dataset=())
+    if getattr(options, "detector", "") is None:  # its default depends on the data, and here on that of the training
+        options = replace(options, detector=record.details["detector"])
+    return replace(command, run=run, backbone=backbone, options=options, fitted=())
 
 
 def evaluate(

@@ -74,7 +74,7 @@ def execute(
         print_safe("\n".join(command.differences() or ["no option differs from the recipe"]))
         commands = [(one, find_inputs(one, task, found.spec)) for one, found in commands]
     from backbones.errors import Stopped
-    from transfer.evaluation.cross_set import evaluate_each
+    from transfer.evaluation.evaluate import evaluate_each
     from transfer.report.render.run_table import run_table
 
     try:

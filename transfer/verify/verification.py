@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backbones.errors import UserError, reason_of
-from transfer.evaluation.software import package_version, source_state
 from transfer.records.store import RECORD, Record
 from transfer.verify.checks import check_files, check_run_key, check_scores
 
@@ -20,14 +19,11 @@ class Verdict:
     """Each difference from what was written."""
     notes: list[str] = field(default_factory=list)
     """A sentence for each check that was not possible."""
-    environment: list[str] = field(default_factory=list)
-    """Each difference of the run's environment from this one."""
     record: Record | None = None
 
     def __str__(self) -> str:
-        lines = [f"{'WRONG' if self.wrong else 'right'}  {self.name}"]
-        notes = [*self.notes, *([f"other than here: {'; '.join(self.environment)}"] if self.environment else [])]
-        return "\n       ".join([*lines, *self.wrong, *(f"({note})" for note in notes)])
+        head = f"{'WRONG' if self.wrong else 'right'}  {self.name}"
+        return "\n       ".join([head, *self.wrong, *(f"({note})" for note in self.notes)])
 
 
 def verify(folder: Path, name: str = "") -> Verdict:
@@ -54,25 +50,4 @@ def verify(folder: Path, name: str = "") -> Verdict:
     for wrong, notes in results:
         verdict.wrong += wrong
         verdict.notes += notes
-    verdict.environment = differences_here(record)
     return verdict
-
-
-def differences_here(record: Record) -> list[str]:
-    """Return the packages, device and state of the source that differ from here, as `name THERE there, HERE here`."""
-    import torch
-
-    from backbones.runtime.device import device_name
-
-    versions, (commit, dirty) = record.environment.get("versions", {}), source_state()
-    here = {name: package_version(name) for name in versions if name != "python"} | {
-        "device": device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
-        "git": commit,
-        "dirty": dirty,
-    }
-    there = record.environment | versions
-    return [
-        f"{name} {there[name]} there, {value} here"
-        for name, value in here.items()
-        if name in there and there[name] != value
-    ]

@@ -127,15 +127,6 @@ def test_a_folder_of_another_name_and_files_of_others_are_named(copy: Path) -> N
     assert "not of the record: mine.csv" in verdict.notes
 
 
-def test_what_is_other_than_here_is_told_and_is_not_wrong(copy: Path) -> None:
-    folder = folder_of(copy)
-    there = Record.read(folder / "record.json").environment
-    sealed(folder, environment=there | {"device": "An abacus", "versions": there["versions"] | {"torch": "0.0.1"}})
-    verdict = verify(folder)
-    assert not verdict.wrong
-    assert {text.partition(" there")[0] for text in verdict.environment} >= {"device An abacus", "torch 0.0.1"}
-
-
 def test_scores_of_another_version_or_task_are_not_recomputed(copy: Path) -> None:
     unknown = {"version 99 of task reid": {"task_version": 99}, "task nothing is not available": {"task": "nothing"}}
     for said, given in unknown.items():
