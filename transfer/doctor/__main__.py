@@ -152,15 +152,6 @@ def _extras() -> Iterator[CheckResult]:
             yield CheckResult("absent", f"{extra}: {', '.join(missing)} missing", f"pip install -e '.[{extra}]'")
         else:
             yield CheckResult("ok", f"{extra}: " + ", ".join(f"{name} {version(name)}" for name in packages))
-            if extra == "detection":
-                yield _operators()
-
-
-def _operators() -> CheckResult:
-    from tasks.detection.mmlab import ops_source
-
-    sources = {"compiled": "compiled ones of mmcv", "bridge": "built in, over torchvision's; no compiler needed"}
-    return CheckResult("ok", f"operators of mmdetection: {sources[ops_source()]}")
 
 
 def _datasets(data: Path | None) -> Iterator[CheckResult]:

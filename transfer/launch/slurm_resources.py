@@ -4,9 +4,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError
+from backbones.settings import as_flags, parse
 from transfer import ROOT
-from transfer.cli.options import MINIMUM, RESOURCES, LaunchOptions
+from transfer.cli.options import RESOURCES, LaunchOptions
 from transfer.launch.base import ProcessSpec
 from transfer.launch.slurm_child import Child
 from transfer.published.checks import check_keys
@@ -31,15 +31,8 @@ def child(process: ProcessSpec, delay: int, tables: bool) -> Child:
 
 
 def ranks(resources: dict[str, Any]) -> int:
-    """Return the number of processes on each node: one per GPU, or without GPUs what `processes` says.
-
-    Raises:
-        UsageError: both are given and differ.
-    """
-    gpus, processes = resources.get("gpus") or 0, resources.get("processes")
-    if gpus and processes not in (None, gpus):
-        raise UsageError(f"processes {processes} on {gpus} GPUs: there is one for each GPU; remove processes")
-    return gpus or processes or 1
+    """Return the number of processes on each node: one per GPU, or without GPUs what `processes` says."""
+    return resources.get("gpus") or resources.get("processes") or 1
 
 
 def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any]:
@@ -73,14 +66,11 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
 
 
 def check_resources(resources: dict[str, Any], where: str = "resources") -> None:
-    """Raise UsageError for an unknown resource, or one that is not a number or too small.
+    """Raise UsageError for an unknown resource or an impossible value.
 
     Args:
         where: the place of the resources, for messages.
     """
     check_keys(resources, (*RESOURCES, "extra"), where)
-    for name, value in resources.items():
-        is_count = type(value) is int and value >= MINIMUM.get(name, 1)
-        is_size = name == "memory_gb" and isinstance(value, float) and value > 0
-        if name in (*MINIMUM, "memory_gb") and value is not None and not (is_count or is_size):
-            raise UsageError(f"{where}: `{name}` is a number of at least {MINIMUM.get(name, 1)}, not {value!r}")
+    given = {name: value for name, value in resources.items() if name != "extra" and value is not None}
+    parse(LaunchOptions, as_flags({"gpus": 0, **given}), prog=where, layer=where)

@@ -41,15 +41,8 @@ The licence of the weights is unknown: records do not say it. {licences}
 
 """
 _RECIPE = (
-    "epochs",
-    "batch_size",
-    "optimizer",
-    "lr",
-    "warmup_epochs",
-    "weight_decay",
-    "drop_path",
-    "size",
-    "label_fraction",
+    *("epochs", "batch_size", "optimizer", "lr", "warmup_epochs"),
+    *("weight_decay", "drop_path", "size", "label_fraction"),
 )
 _COST = ("params", "gflops", "train_seconds", "device_hours", "peak_mib", "images_per_second")
 _LABELS = {"gflops": "GFLOPs of an image (two per multiply-add)"}

@@ -18,7 +18,7 @@ from transfer.launch.base import ProcessSpec
 from transfer.launch.single_job import without_launch
 from transfer.launch.slurm import SlurmJob, SlurmLauncher
 from transfer.launch.slurm_queue import TOOLS, Queue
-from transfer.launch.slurm_resources import ranks, sbatch_parameters
+from transfer.launch.slurm_resources import check_resources, ranks, sbatch_parameters
 from transfer.run import main
 
 
@@ -71,8 +71,8 @@ def test_what_slurm_is_asked_for() -> None:
 
 def test_ranks_are_gpus_or_processes() -> None:
     assert [ranks(given) for given in ({}, {"gpus": 4}, {"gpus": 0, "processes": 2})] == [1, 4, 2]
-    with pytest.raises(UsageError, match="one for each GPU"):
-        ranks({"gpus": 2, "processes": 4})
+    with pytest.raises(UsageError, match="resources: --processes 4: there is one for each GPU"):
+        check_resources({"gpus": 2, "processes": 4})
 
 
 # without Slurm

@@ -123,7 +123,7 @@ def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
         ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
         ("steps.pretrain.seeds", [0, 0], "`seeds`"),
         ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
-        ("steps.pretrain.resources", {"memory_gb": "lots"}, "`memory_gb` is a number"),
+        ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
         ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
         ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: unknown option 'lrr'"),
         ("rows", [{"reid": {"lr": {"printed": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
