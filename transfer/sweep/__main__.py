@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from backbones.engine.options import check_ranges
-from backbones.errors import UsageError, print_safe, shortened
+from backbones.errors import UsageError, errors_together, kept, print_safe, shortened
 
 if TYPE_CHECKING:
     from transfer.launch.base import Launcher
@@ -104,17 +104,15 @@ def _main(argv: list[str]) -> int:
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
     """Return the sweep that the command asks for. Raises UsageError that lists all mistakes."""
-    from transfer.sweep.definition.step import Mistakes
     from transfer.sweep.definition.sweep_file import read_sweep
     from transfer.sweep.definition.variants import PARTS, read_variants
 
     parts = {part: value for part in PARTS if (value := getattr(options, part))}
-    mistakes, variants = Mistakes(), list[dict[str, str]]()
-    with mistakes:
-        variants = read_variants(parts, options.against) if parts else []
-    with mistakes:
+    variants: list[dict[str, str]] = []
+    with errors_together():
+        with kept():
+            variants = read_variants(parts, options.against) if parts else []
         sweep = read_sweep(name, options.tier, options.set, options.readings, tasks=options.tasks, seeds=options.seeds)
-    mistakes.raise_all()
     if sweep.vary is None and (parts or options.against):
         flag = next(iter(parts), "against")
         raise UsageError(f"--{flag}: sweep {name} has no variants to compare; use bench, or --set STEP.KEY=VALUE")

@@ -7,11 +7,10 @@ from typing import Any
 
 from backbones.data.spec import resolve_dataset
 from backbones.engine.cost import duration
-from backbones.errors import UsageError, UserError, first_line, shortened
+from backbones.errors import UsageError, UserError, errors_together, first_line, kept, shortened
 from transfer.doctor.speed_memory import recall_speed
 from transfer.launch.base import ProcessSpec, python_command
 from transfer.sweep.definition.grid import SweepJob, result_file
-from transfer.sweep.definition.step import Mistakes
 from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.model_check import build_task_model, check_options, operations_at, recipe_of, side_of, views_of
 
@@ -70,11 +69,11 @@ class Prediction:
         self.operations: dict[str, float] = {}
         self.uncounted: dict[str, None] = {}
         self.failed: dict[str, list[str]] = {}
-        mistakes, parsed, built = Mistakes(), set[tuple[str, ...]](), set[str]()
-        for job in jobs:
-            with mistakes:
-                check_options(job, parsed)
-        mistakes.raise_all()
+        parsed, built = set[tuple[str, ...]](), set[str]()
+        with errors_together():
+            for job in jobs:
+                with kept():
+                    check_options(job, parsed)
         for job in jobs:
             try:
                 operations = job_operations(job)

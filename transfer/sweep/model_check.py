@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import errors_naming
+from backbones.errors import errors_naming, errors_together
 from backbones.spec_values import parse_field
 from transfer.cli.yaml_layers import layer_values
 from transfer.sweep.definition.grid import SweepJob
@@ -43,7 +43,7 @@ def _command(job: SweepJob) -> "Command":
     from transfer.cli.options import PretrainRunOptions, RunOptions
 
     run = PretrainRunOptions if job.step.kind == "pretrain" else RunOptions
-    with errors_naming(f"steps.{job.step.name}"):
+    with errors_naming(f"steps.{job.step.name}"), errors_together():
         return read_command(job.step.source, job.step.option_type, list(job.argv(Path()))[2:], run)
 
 

@@ -1,12 +1,12 @@
 """Parses and checks one step of a sweep's YAML. Imports no torch."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from backbones.data.spec import dataset_names, resolve_dataset
-from backbones.errors import UsageError, did_you_mean, errors_naming
+from backbones.errors import UsageError, did_you_mean, errors_naming, errors_together, kept
 from backbones.user_code import is_in_file
 from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
 from transfer.cli.options import BackboneOptions, PretrainRunOptions
@@ -22,27 +22,6 @@ STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "option
 BACKBONE_OPTIONS = tuple(option.name for option in fields(BackboneOptions))
 # options that the runner sets, so that a sweep cannot
 RESERVED = ("backbone", "dataset", "seeds", "out", "name", "export_dir", "result_file", "config", "dry_run", "replace")
-
-
-@dataclass
-class Mistakes:
-    """Collects the usage errors of several `with` blocks, so that a user sees them together and each once."""
-
-    texts: dict[str, None] = field(default_factory=dict)
-
-    def __enter__(self) -> None:
-        """Begin a block."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Keep a usage error and continue after the block; let other errors pass."""
-        if isinstance(error, UsageError):
-            self.texts |= dict.fromkeys(str(error).split("\n"))
-        return isinstance(error, UsageError)
-
-    def raise_all(self) -> None:
-        """Raise UsageError with one line per mistake, if there was any."""
-        if self.texts:
-            raise UsageError("\n".join(self.texts))
 
 
 @dataclass(frozen=True)
@@ -116,14 +95,13 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         grid=axes,
         resources={key: value for key, value in (shared | resources).items() if value is not None},
     )
-    mistakes = Mistakes()
-    for one in step.dataset:
-        with mistakes, errors_naming(where):
-            resolve_dataset(one)
-    for option in (*step.options, *step.varied):
-        with mistakes, errors_naming(where):
-            check_option(option, step_options(step))
-    mistakes.raise_all()
+    with errors_naming(where), errors_together():
+        for one in step.dataset:
+            with kept():
+                resolve_dataset(one)
+        for option in (*step.options, *step.varied):
+            with kept():
+                check_option(option, step_options(step))
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
     return step

@@ -22,14 +22,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean, unknown
+from backbones.errors import UsageError, did_you_mean, errors_together, has_kept, kept, unknown
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import default_qk_norm, resolve
 from backbones.user_code import is_user_part
 from transfer.published.checks import check_keys, mapping
 from transfer.published.rows import table_of
 from transfer.sweep.definition.rows import read_rows
-from transfer.sweep.definition.step import STEP_KEYS, Mistakes, Step, as_list, options_of, parse_step
+from transfer.sweep.definition.step import STEP_KEYS, Step, as_list, options_of, parse_step
 from transfer.sweep.definition.variants import PARTS, selector
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
@@ -115,19 +115,19 @@ def read_sweep(
     where = str(path)
     check_keys(content, KEYS, where)
     search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
-    mistakes, overrides = Mistakes(), dict[str, Any]()
-    with mistakes:
-        overrides = _tier(content, tier, where)
-    merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
-    for text in settings:
-        with mistakes:
-            _set(merged, search, text)
-    with mistakes:
+    overrides: dict[str, Any] = {}
+    with errors_together():
+        with kept():
+            overrides = _tier(content, tier, where)
+        merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
+        for text in settings:
+            with kept():
+                _set(merged, search, text)
         _keep_tasks(merged, tasks)
-    if seeds:
-        for step in [step for step in merged.values() if step and not step.get("after")] + [search or {}]:
-            step["seeds"] = list(seeds)
-    parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), mistakes, where)
+        if seeds:
+            for step in [step for step in merged.values() if step and not step.get("after")] + [search or {}]:
+                step["seeds"] = list(seeds)
+        parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), where)
     if tier in ("full", None):
         parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
     rows = read_rows(content, parsed, readings, where)
@@ -155,15 +155,14 @@ def read_sweep(
     )
 
 
-def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], mistakes: Mistakes, where: str) -> dict[str, Step]:
-    """Return the steps that are not null. Raises UsageError with their mistakes and the earlier ones."""
+def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> dict[str, Step]:
+    """Return the steps that are not null. Raises UsageError; mistakes within steps are `kept`."""
     parsed = dict[str, Step]()
     for key, value in steps.items():
-        with mistakes:
+        with kept():
             parsed |= {key: parse_step(key, value, shared, where)} if value is not None else {}
-    mistakes.raise_all()
     earlier: list[str] = []
-    for name, step in parsed.items():
+    for name, step in parsed.items() if not has_kept() else ():
         if step.after is not None and step.after not in earlier:
             hint = did_you_mean(step.after, earlier)
             raise UsageError(f"{where}: steps.{name}: `after: {step.after}` must name an earlier step{hint}")
@@ -172,16 +171,17 @@ def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], mistakes: Mistak
 
 
 def _keep_tasks(steps: dict[str, Any], tasks: Sequence[str]) -> None:
-    """Remove the steps that none of these tasks needs. Raises UsageError that lists the unknown tasks."""
+    """Remove the steps that none of these tasks needs. Raises UsageError, `kept`, for each unknown task."""
     if not tasks:
         return
     runs = {name: str(step["run"]) for name, step in steps.items() if step and "run" in step}
-    known, mistakes = tuple(dict.fromkeys([*runs, *runs.values()])), Mistakes()
-    for task in tasks:
-        with mistakes:
-            if task not in known:
-                raise unknown("task", task, known)
-    mistakes.raise_all()
+    known = tuple(dict.fromkeys([*runs, *runs.values()]))
+    missing = [task for task in tasks if task not in known]
+    for task in missing:
+        with kept():
+            raise unknown("task", task, known)
+    if missing:
+        return  # all steps stay, so that their mistakes are named too
     needed = {name for name, task in runs.items() if {name, task} & {*tasks}}
     for name in reversed(steps):
         if name not in needed:

@@ -5,10 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from backbones.errors import UsageError, did_you_mean
+from backbones.errors import UsageError, did_you_mean, errors_together, kept
 from backbones.spec_values import parse_field
 from backbones.user_code import builtin_names, is_in_file, is_user_part, locate
-from transfer.sweep.definition.step import Mistakes
 
 PARTS = ("stem", "attention", "ffn")
 
@@ -23,15 +22,14 @@ def read_variants(asked: Mapping[str, str], against: Sequence[str]) -> list[dict
     Raises:
         UsageError: lists every unknown part, with the nearest names.
     """
-    mistakes, variants = Mistakes(), [dict(asked)]
-    for text in against or [""]:
-        with mistakes:
-            variants.append(_parts(text, tuple(asked)))
-    for variant in variants:
-        for part, value in variant.items():
-            with mistakes:
+    variants = [dict(asked)]
+    with errors_together():
+        for text in against or [""]:
+            with kept():
+                variants.append(_parts(text, tuple(asked)))
+        for part, value in [item for variant in variants for item in variant.items()]:
+            with kept():
                 _check(part, value)
-    mistakes.raise_all()
     return variants
 
 
