@@ -1,81 +1,46 @@
-"""Reasons why runs that were chosen for a comparison are not compared, as values."""
+"""Reasons why runs that were chosen for a comparison are not compared."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class UnusedRuns:
-    """Runs of a variant that are in no row.
-
-    Attributes:
-        label: task and dataset of the runs, such as "reid on market1501".
-        variant: selector of the variant.
-        count: number of unused runs.
-        broken: number of unused runs that broke down.
-    """
-
-    label: str
-    variant: str
-    count: int
-    broken: int
+from transfer.records.labels import value_label
 
 
 @dataclass(frozen=True)
-class NoCounterpart:
-    """A variant has no counterpart of some runs, because all trainings that it would have started from broke down.
+class Exclusion:
+    """Runs that are in no row.
 
     Attributes:
-        label: task and dataset of the runs without a counterpart.
-        variant: selector of the variant that lacks the counterpart.
-        trainings: number of trainings of that variant that broke down.
+        label: task and dataset of the runs, such as "reid on market1501"; with a setting where one is meant.
+        text: the reason, one sentence without a full stop.
+        fields: fields in which the nearest runs of two variants differ, with both values, if that is the reason.
     """
 
     label: str
-    variant: str
-    trainings: int
+    text: str
+    fields: Mapping[str, tuple[object, ...]] | None = None
 
 
-@dataclass(frozen=True)
-class ProtocolsDiffer:
-    """Several variants have runs of one task and dataset, but never under one protocol.
-
-    Attributes:
-        label: task and dataset of the runs.
-        runs: ids of the nearest two, one of each variant.
-        fields: fields in which these differ, with both values.
-    """
-
-    label: str
-    runs: tuple[str, str]
-    fields: dict[str, tuple[object, object]]
+def unused_runs(label: str, variant: str, number: int, failed: int) -> Exclusion:
+    """Return the exclusion of runs of a variant, some of which failed."""
+    rest = f", {failed} of which failed" if failed else ""
+    return Exclusion(label, f"{number} run{'s' * (number != 1)} of '{variant}' not in the table{rest}")
 
 
-@dataclass(frozen=True)
-class MixedArm:
-    """A variant has runs of several backbones or pretrainings, whose mean would be meaningless.
-
-    Attributes:
-        label: task, dataset and setting of the runs.
-        variant: selector of the variant.
-        fields: fields in which the variant's runs differ, with their values.
-    """
-
-    label: str
-    variant: str
-    fields: dict[str, tuple[object, ...]]
+def protocols_differ(label: str, runs: tuple[str, str], fields: Mapping[str, tuple[object, ...]]) -> Exclusion:
+    """Return the exclusion of variants that have runs of one task and dataset, but never under one protocol."""
+    differing = _with_values(fields, " vs. ", ", ") or "no field"
+    how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
+    text = f"not compared: the nearest runs, {' and '.join(runs)}, differ in {differing}; {how}"
+    return Exclusion(label, text, fields)
 
 
-@dataclass(frozen=True)
-class BrokenCorners:
-    """An interaction lacks corners because all their runs broke down.
-
-    Attributes:
-        label: task, dataset and setting of the runs.
-        corners: selectors of the missing corners.
-    """
-
-    label: str
-    corners: tuple[str, ...]
+def mixed_variant(label: str, variant: str, fields: Mapping[str, tuple[object, ...]]) -> Exclusion:
+    """Return the exclusion of a variant of several backbones or pretrainings, whose mean would be meaningless."""
+    name, values = next(iter(fields.items()))
+    how = f"choose one value, as --compare '{variant},{name}={value_label(values[0])}' OTHER, or compare these values"
+    return Exclusion(label, f"not compared: runs of '{variant}' differ in {_with_values(fields, ', ', '; ')}; {how}")
 
 
-Exclusion = UnusedRuns | NoCounterpart | ProtocolsDiffer | MixedArm | BrokenCorners
+def _with_values(fields: Mapping[str, tuple[object, ...]], between: str, after: str) -> str:
+    return after.join(f"{name} ({between.join(map(value_label, values))})" for name, values in fields.items())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any
 
-from transfer.comparison.exclusions import Exclusion, MixedArm, NoCounterpart, ProtocolsDiffer, UnusedRuns
+from transfer.comparison.exclusions import Exclusion, mixed_variant, protocols_differ, unused_runs
 from transfer.comparison.selection import Exports, Selection
 from transfer.records.comparability import setting_fields, short_value
 from transfer.records.fields import order, parts_of, value_of
@@ -126,7 +126,7 @@ def match(variants: Sequence[Selection], exports: Exports) -> Matching:
                 matching.exclusions.append(mixed)
             else:
                 matching.matches.append(matched)
-    refused = {reason.label for reason in matching.exclusions if isinstance(reason, ProtocolsDiffer)}
+    refused = {reason.label for reason in matching.exclusions if reason.fields is not None}
     matching.exclusions.extend(one for one in _unused(variants, matching.matches, exports) if one.label not in refused)
     return matching
 
@@ -140,11 +140,12 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
             if run.folder not in used:
                 unused.setdefault(task_label(run.record), []).append(run)
         for label, runs in unused.items():
-            yield UnusedRuns(label, variant.text, len(runs), sum(run.record.training_failed for run in runs))
+            yield unused_runs(label, variant.text, len(runs), sum(run.record.training_failed for run in runs))
             for other in variants:
                 trainings = 0 if other is variant else _failed_trainings(other, runs, exports)
                 if trainings:
-                    yield NoCounterpart(label, other.text, trainings)
+                    why = f"{trainings} of {trainings} pretraining runs failed"
+                    yield Exclusion(label, f"'{other.text}' has no run to compare: {why}")
 
 
 def _failed_trainings(variant: Selection, runs: Sequence[Run], exports: Exports) -> int:
@@ -190,21 +191,22 @@ def _agreeing(candidates: _Candidates, names: Sequence[str]) -> list[tuple[dict[
     return list(merged.values())
 
 
-def _nearest(candidates: _Candidates, names: Sequence[str]) -> ProtocolsDiffer:
+def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
     """Return two runs of different variants that clash in the fewest fields; of several such pairs the farthest."""
     clashes = []
     for variants in combinations(filter(None, candidates), 2):
         distinct = [{digest_of(one.acting(names)): one for one in of_arm}.values() for of_arm in variants]
-        clashes.append(min((_clash(a, b, names) for a, b in product(*distinct)), key=lambda clash: len(clash.fields)))
-    return max(clashes, key=lambda clash: len(clash.fields))
+        pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*distinct))
+        clashes.append(min(pairs, key=lambda pair: len(pair[2])))
+    one, other, fields = max(clashes, key=lambda pair: len(pair[2]))
+    return protocols_differ(task_label(one), (one.run_id, other.run_id), fields)
 
 
-def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> ProtocolsDiffer:
-    """Return the fields that act in both runs and differ."""
-    (one, other), of_a, of_b = (a.run.record, b.run.record), a.acting(names), b.acting(names)
+def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Return the fields that act in both runs and differ, with both values."""
+    one, other, of_a, of_b = a.run.record, b.run.record, a.acting(names), b.acting(names)
     differing = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
-    values = {name: (short_value(one, name, of_a[name]), short_value(other, name, of_b[name])) for name in differing}
-    return ProtocolsDiffer(task_label(one), (one.run_id, other.run_id), values)
+    return {name: (short_value(one, name, of_a[name]), short_value(other, name, of_b[name])) for name in differing}
 
 
 def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
@@ -218,7 +220,7 @@ def _shown(part: _Candidates, name: str, value: Any, exports: Exports) -> Any:
 
 def _describe(
     matched: MatchedRuns, part: _Candidates, variants: Sequence[Selection], unshared: Sequence[str], exports: Exports
-) -> MixedArm | None:
+) -> Exclusion | None:
     """Write the differences between variants into a match; return the reason if a variant mixes unlike runs."""
     # weights of another kind have another pretraining, which need not be listed
     unshared = [name for name in unshared if not (name.startswith(PRETRAINING) and "weights" in unshared)]
@@ -226,7 +228,7 @@ def _describe(
         if mixed := differences([one.acting(unshared) for one in of_arm]):
             first = of_arm[0].run.record
             shown = {name: tuple(short_value(first, name, one) for one in values) for name, values in mixed.items()}
-            return MixedArm(matched.label, variant.text, shown)
+            return mixed_variant(matched.label, variant.text, shown)
         acting = of_arm[0].acting(unshared)
         matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})
     for name in sorted({name for variant in variants for name in variant.fields}):

@@ -105,21 +105,13 @@ def _runs(count: int) -> str:
 def _request(options: ReportOptions) -> "ReportRequest":
     from transfer.report.page.sections import ReportRequest
 
+    same = ("per_run", "pivot", "scores", "correction", "margin", "interaction", "by", "cost", "layers", "pictures")
     return ReportRequest(
-        per_run=options.per_run,
-        pivot=options.pivot,
-        scores=options.scores,
+        **{name: getattr(options, name) for name in same},
         paper=options.published,
         compare=(options.compare,) if options.compare else (),
-        correction=options.correction,
-        margin=options.margin,
-        interaction=options.interaction,
         heatmap=(options.heatmap[0], options.heatmap[1]) if options.heatmap else None,
-        by=options.by,
-        cost=options.cost,
         ratios=_cost_ratios(options),
-        layers=options.layers,
-        pictures=options.pictures,
         brief=options.format == "terminal",
         emphasise=options.format == "latex",
         everything=options.format == "html",

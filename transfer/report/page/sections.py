@@ -109,6 +109,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
 
     The summary, the scores, the comparisons, their costs, stability, published results; then everything else.
     """
+    from transfer.report.page.galleries import picture_sections
     from transfer.report.summary.variants import arms_to_compare, why_no_arms
 
     comparisons = comparisons_of(runs, request.compare, request.settings)
@@ -128,7 +129,7 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     rest += [*samples(comparisons, request.pictures), *_tables(runs, request)]
     rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     rest += [*_asked(request.layers, _layers(runs), NO_LAYERS), *_similarity(runs), *_curves(runs)]
-    rest += _pictures(runs, request.pictures)
+    rest += picture_sections(runs.runs, pictures=request.pictures)
     return [*shown, *(replace(part, folded=True) for part in rest)]
 
 
@@ -279,9 +280,3 @@ def _curves(runs: RunSet) -> Iterator[Section]:
             plot = training_curves(runs.select(trained[:CURVES]))
             left = f"The first {CURVES} of {len(trained)} runs." if len(trained) > CURVES else ""
             yield Section(title=f"{task}: training", plot=plot, note=left)
-
-
-def _pictures(runs: RunSet, pictures: bool) -> list[Section]:
-    from transfer.report.page.galleries import picture_sections  # it imports torch
-
-    return picture_sections(runs.runs, pictures=pictures)

@@ -3,7 +3,7 @@
 from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of, values
 from transfer.report.tables.cell_values import MeanInterval
-from transfer.report.tables.table import Column, Table, is_number
+from transfer.report.tables.table import Column, Table, holds_number
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -32,7 +32,7 @@ def latex(table: Table) -> str:
     above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
     table = table.without(*constant)
     columns = [_cells(table, column) for column in table.columns]
-    alignment = "".join("r" if any(map(_is_number, values(table, column.name))) else "l" for column in table.columns)
+    alignment = "".join("r" if any(map(holds_number, values(table, column.name))) else "l" for column in table.columns)
     lines = [" & ".join(row) + r" \\" for row in zip(*columns, strict=True)]
     heading = " & ".join(_heading(column.name) for column in table.columns) + r" \\"
     body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
@@ -47,10 +47,6 @@ def _cells(table: Table, column: Column) -> list[str]:
     texts = (_mean(*value.texts) if isinstance(value, MeanInterval) else escaped(text) for text, value in plain)
     bold = {row for row, name in table.emphasised if name == column.name}
     return [rf"\textbf{{{text}}}" if place in bold else text for place, text in enumerate(texts)]
-
-
-def _is_number(value: object) -> bool:
-    return is_number(value) or isinstance(value, MeanInterval)
 
 
 def _heading(name: str) -> str:

@@ -14,8 +14,8 @@ from backbones.engine.cost import duration
 from backbones.engine.outcome import SCORED
 from backbones.errors import visible
 from transfer.report.render.text import constant_columns, note_texts, texts_of
-from transfer.report.tables.cell_values import Endings, MeanInterval
-from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_missing, is_number, with_intervals
+from transfer.report.tables.cell_values import Endings
+from transfer.report.tables.table import RUN_COLUMNS, Column, Table, holds_number, is_missing, with_intervals
 from transfer.statistics.verdicts import Kind, Verdict
 
 WIDTH = 100
@@ -109,7 +109,7 @@ def _cells(table: Table, column: Column) -> _Cells:
     values = table[column.name]
     texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts_of(table, column)]
     words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
-    breakable = column.name not in RUN_COLUMNS and words and not any(map(_is_number, values))
+    breakable = column.name not in RUN_COLUMNS and words and not any(map(holds_number, values))
     heading = column.name
     if heading in WITH_UNIT:
         heading, unit_text = WITH_UNIT[heading]
@@ -127,10 +127,6 @@ def _common_parts(cells: _Cells) -> str:
         return ""
     cells.texts = [", ".join(part for part in of_row if part not in common) for of_row in parts]
     return ", ".join(common)
-
-
-def _is_number(value: object) -> bool:
-    return is_number(value) or isinstance(value, MeanInterval)
 
 
 def _with_short_ids(cells: _Cells) -> _Cells:

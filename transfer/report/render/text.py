@@ -8,8 +8,16 @@ from typing import Any
 from backbones.errors import visible
 from backbones.runtime.csv_text import csv_text
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.cell_values import MeanInterval
-from transfer.report.tables.table import RUN_COLUMNS, Column, Note, Table, is_missing, is_number, plain_value
+from transfer.report.tables.table import (
+    RUN_COLUMNS,
+    Column,
+    Note,
+    Table,
+    holds_number,
+    is_missing,
+    is_number,
+    plain_value,
+)
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""
@@ -76,7 +84,7 @@ def constant_columns(table: Table, least: int = 2) -> dict[str, str]:
         return {}
     constant = {}
     for name in table.names:
-        if name in RUN_COLUMNS or any(is_number(value) or isinstance(value, MeanInterval) for value in table[name]):
+        if name in RUN_COLUMNS or any(map(holds_number, table[name])):
             continue
         shown = {cell_text(value) for value in table[name]}
         if len(shown) == 1:

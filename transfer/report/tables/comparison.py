@@ -10,7 +10,7 @@ from typing import Any
 
 from backbones.errors import UserError
 from transfer.comparison.compare_arms import ComparedScore, Comparison, compared_arms, crossed_arms, judge
-from transfer.comparison.exclusions import BrokenCorners
+from transfer.comparison.exclusions import Exclusion
 from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import MatchedRuns, match
 from transfer.comparison.selection import select_arms
@@ -23,7 +23,6 @@ from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_notes import (
     adjustment_notes,
     differing_note,
-    exclusion_note,
     notes_of_match,
     overall_notes,
     unjudged_notes,
@@ -75,7 +74,7 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
     """Return the table of a comparison of two variants, see `compare`. Raises UserError if it has no rows."""
     if not comparison.rows:
         a, b = (variant.text for variant in comparison.variants)
-        reasons = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
+        reasons = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
         raise UserError(f"'{a}' and '{b}' cannot be compared: {_joined(reasons) or 'no task in common'}")
     variants = [
         Note(f"{variant.text} ({count(len(variant.runs), 'run')})", letter)
@@ -89,7 +88,7 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
         if not selected.issuperset(match.matched.differing)
         for note in differing_note(match, "variants", rows)
     ]
-    excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
+    excluded = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
     of_matches = [note for matched, rows in matches for note in notes_of_match(matched, rows)]
     return _table(comparison, runs, [*variants, *differing, *excluded, *of_matches])
 
@@ -113,7 +112,7 @@ def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
     Raises:
         UserError: no task has scores in all four corners.
     """
-    excluded = [exclusion_note(exclusion) for exclusion in comparison.exclusions]
+    excluded = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
     if not comparison.rows:
         effect = comparison.effects[-1]
         missing = _joined(excluded) or "no task has all four corners under one protocol"
@@ -145,7 +144,9 @@ def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Co
     comparison = Comparison(variants, contrasts, [], matching.exclusions, options)
     for matched in matching.matches:
         if broken := _broken(matched, [variant.text for variant in variants]):
-            comparison.exclusions.append(BrokenCorners(matched.label, broken))
+            comparison.exclusions.append(
+                Exclusion(matched.label, f"no interaction: all runs failed with {'; with '.join(broken)}")
+            )
         else:
             comparison.matches.append(crossed_arms(matched, variants, contrasts, runs.evidence, options))
     judge(comparison.rows, options)

@@ -4,18 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from transfer.comparison.compare_arms import ComparedMatch, ComparedScore, Comparison, NoInterval
-from transfer.comparison.exclusions import (
-    BrokenCorners,
-    Exclusion,
-    MixedArm,
-    NoCounterpart,
-    ProtocolsDiffer,
-    UnusedRuns,
-)
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
 from transfer.records.grouping import scores_pretraining_data
-from transfer.records.labels import content_label, value_label
+from transfer.records.labels import content_label
 from transfer.records.record import Record
 from transfer.report.tables.columns import count, unjudged_note
 from transfer.report.tables.table import Note
@@ -57,35 +49,6 @@ def differing_note(match: ComparedMatch, variants: str, rows: tuple[int, ...]) -
     fields = match.matched.differing
     text = f"the {variants} differ in {', '.join(fields)}"
     return [Note(text, match.matched.label, rows)] if fields else []
-
-
-def _exclusion_text(exclusion: Exclusion) -> str:
-    match exclusion:
-        case UnusedRuns():
-            failed = f", {exclusion.broken} of which failed" if exclusion.broken else ""
-            return f"{count(exclusion.count, 'run')} of '{exclusion.variant}' not in the table{failed}"
-        case NoCounterpart():
-            of = exclusion.trainings
-            return f"'{exclusion.variant}' has no run to compare: {of} of {of} pretraining runs failed"
-        case ProtocolsDiffer():
-            pairs = {name: " vs. ".join(map(value_label, values)) for name, values in exclusion.fields.items()}
-            fields = ", ".join(f"{name} ({values})" for name, values in pairs.items()) or "no field"
-            how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
-            return f"not compared: the nearest runs, {' and '.join(exclusion.runs)}, differ in {fields}; {how}"
-        case MixedArm():
-            pairs = {name: ", ".join(map(value_label, values)) for name, values in exclusion.fields.items()}
-            fields = "; ".join(f"{name} ({values})" for name, values in pairs.items())
-            name, values = next(iter(exclusion.fields.items()))
-            how = f"choose one value, as --compare '{exclusion.variant},{name}={value_label(values[0])}' OTHER"
-            return f"not compared: runs of '{exclusion.variant}' differ in {fields}; {how}, or compare these values"
-        case BrokenCorners():
-            return f"no interaction: all runs failed with {'; with '.join(exclusion.corners)}"
-    raise TypeError(exclusion)
-
-
-def exclusion_note(exclusion: Exclusion) -> Note:
-    """Return the note on runs that are not in the table, with the reason."""
-    return Note(_exclusion_text(exclusion), exclusion.label)
 
 
 def _unshared(match: ComparedMatch) -> Iterator[str]:

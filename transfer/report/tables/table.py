@@ -187,3 +187,8 @@ def is_missing(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Return whether a cell holds a number; a bool is not one."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def holds_number(value: Any) -> bool:
+    """Return whether a cell holds a number, or a mean with its interval."""
+    return is_number(value) or isinstance(value, MeanInterval)
