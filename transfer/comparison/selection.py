@@ -13,8 +13,6 @@ from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.records.store import Record, Run
 
-SHORTEST = 6
-"""Hex digits that name weights by the start of their digest."""
 Exports = Mapping[str, Record]
 """Records of the runs that exported weights, by the id of these weights."""
 
@@ -85,6 +83,9 @@ def _by_fields(text: str, runs: RunSet) -> Selection:
             raise UsageError(
                 f"'{text}': no run has {name}={value}{did_you_mean(value, present)} (there is {shortened(present, 10)})"
             )
+        ids = {run.record.weights_id for run in kept if name == "weights" and _starts(run.record.weights_id, value)}
+        if len(ids) > 1:
+            raise UsageError(f"'{text}' matches several weights: {shortened(sorted(ids), 10)}; use more digits")
         remaining = kept
     return Selection(text, remaining, tuple(values))
 
@@ -98,11 +99,15 @@ def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
 
 def _names_weights(record: Record, text: str, exports: Exports) -> bool:
     """Return whether a text names a run's weights: the start of their sha256, their file or folder, or their run."""
-    start, parent = text.removeprefix("sha256:"), exports.get(record.weights_id)
-    if len(start) >= SHORTEST and record.weights_id.startswith(f"sha256:{start}"):
+    parent = exports.get(record.weights_id)
+    if _starts(record.weights_id, text):
         return True
     file = Path(str(record.options.get("weights") or "")).name
     return text.rstrip("/").rpartition("/")[2] in (file, parent.run_id if parent else file)
+
+
+def _starts(weights_id: str, text: str) -> bool:
+    return weights_id.startswith(f"sha256:{text.removeprefix('sha256:')}")
 
 
 def _is_value(value: Any, text: str) -> bool:

@@ -1,6 +1,6 @@
 """The table of a paper: variants as rows, tasks as columns, means with their 95 % intervals. Imports no torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,8 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     """Return the means of variants over seeds with their 95 % intervals, a row for each variant, the baseline first.
 
     A column is a score of a task on a dataset, in percent if it is a fraction; where a variant has several protocols,
-    each has a column of its own. Pretraining runs are shown only if there are no others.
+    each has a column of its own. Pretraining runs are shown only if there are no others; a variant
+    whose pretraining runs all failed has a row that says so.
 
     Args:
         runs: the runs.
@@ -57,21 +58,27 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
         if name not in known:
             raise UsageError(f"--scores must be among {', '.join(known)}, got '{name}'{did_you_mean(name, known)}")
     after = runs.where(lambda record: not record.task.startswith("pretrain-"))
+    before = runs.select(run for run in runs if run not in after.runs).groups if len(after) else []
     runs = after if len(after) else runs
     groups = sorted(runs.groups, key=lambda group: (runs.tasks.index(group.first.task), group.dataset))
-    names = variant_names(groups)
-    order = sorted({(not is_baseline(group.first), name) for name, group in zip(names, groups, strict=True)})
+    lost = [all(record.training_failed for record in group.records) for group in before]
+    known = [*groups, *(before if any(lost) else [])]
+    short = variant_names(known)
+    failed = {name for name, is_lost in zip(short[len(groups) :], lost) if is_lost} - {*short[: len(groups)]}
+    pretrained = [f"{name}, {group.pretraining}" for name, group in zip(short, groups)]
+    names = pretrained if len({*pretrained}) > len({*short[: len(groups)]}) else short[: len(groups)]
+    named = [*zip(names, groups), *(one for one in zip(short, known) if one[0] in failed)]
+    order = sorted({(not is_baseline(group.first), name) for name, group in named})
     columns = _columns(groups, names, scores)
-    starts = range(0, len(columns), MOST_COLUMNS)
-    return [_table(runs, [name for _, name in order], columns[start : start + MOST_COLUMNS]) for start in starts]
+    parts = [columns[start : start + MOST_COLUMNS] for start in range(0, len(columns), MOST_COLUMNS)]
+    return [_table(runs, [name for _, name in order], part, failed) for part in parts]
 
 
-def variant_names(groups: Sequence[Group], *, origins: bool = True) -> list[str]:
+def variant_names(groups: Sequence[Group]) -> list[str]:
     """Return a short name for the variant of each configuration: "LapStem", "conv, relu", "depth 4".
 
     It has the fields that differ from the baseline, the variant with the usual stem and attention, if there is one. A
-    field that varies only together with others is not named. With `origins` names have the pretraining where it
-    differs.
+    field that varies only together with others is not named.
     """
     by_task = {group.first.task: [one for one in groups if one.first.task == group.first.task] for group in groups}
     varied = {name for of_task in by_task.values() for name in differing_parts(of_task, UNSHOWN)[0]}
@@ -89,27 +96,23 @@ def variant_names(groups: Sequence[Group], *, origins: bool = True) -> list[str]
     for part, group in zip(parts, groups, strict=True):
         differing = [name for name in used if part.get(name) != base.get(name)] or used
         short.append(parts_label({name: part.get(name) for name in differing}) or group.name)
-    pretrained = [f"{name}, {group.pretraining}" for name, group in zip(short, groups, strict=True)]
-    return pretrained if origins and len({*pretrained}) > len({*short}) else short
+    return short
 
 
 def by_variant(table: Table, groups: Sequence[Group]) -> Table:
-    """Return a table of configurations with a column of short names, the baseline first of each dataset.
+    """Return a table of configurations with a column of the short names of variants.
 
     The column `backbone` keeps what all rows have in common. Where the names would not separate the rows the table is
     returned as it is.
     """
     labels = {group.backbone: group for group in groups}
-    names = dict(zip(labels, variant_names([*labels.values()], origins=False), strict=True))
+    names = dict(zip(labels, variant_names([*labels.values()]), strict=True))
     if len({*names.values()}) < max(len(labels), 2) or "backbone" not in table:
         return table
     first, *others = (label.split(", ") for label in labels)
     common = ", ".join(part for part in first if all(part in other for other in others))
     rows = [{"task": row["task"], VARIANT: names[row["backbone"]], **row, "backbone": common} for row in table.rows]
-    datasets = [row.get("dataset") for row in rows]
-    keys = [(datasets.index(row.get("dataset")), not is_baseline(labels[row["backbone"]].first)) for row in table.rows]
-    order = sorted(range(len(rows)), key=lambda place: (keys[place], rows[place][VARIANT]))
-    return Table.from_rows(rows, table.columns, table.notes).take(order)
+    return Table.from_rows(rows, table.columns, table.notes)
 
 
 def _count(parts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> int:
@@ -122,7 +125,7 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
     of_task: dict[str, list[str]] = {}
     for group in groups:  # a failed run names no scores
         of_task.setdefault(group.first.task, []).extend(name for record in group.records for name in record.scores)
-    for name, group in zip(names, groups, strict=True):
+    for name, group in zip(names, groups):
         for score in [one for one in scores if one in of_task[group.first.task]] if scores else [group.first.primary]:
             cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
     short = [(task, dataset.partition(" (")[0], score) for task, dataset, score in cells]
@@ -136,7 +139,7 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
     return list(columns.values())
 
 
-def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column]) -> Table:
+def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], failed: Collection[str]) -> Table:
     notes: list[Note] = []
     cells: dict[str, dict[str, MeanInterval]] = {}
     for column in columns:
@@ -144,7 +147,10 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column]) -> Ta
         notes += _notes(column)
     marks, rows = set(), []
     for name in names:
-        row = {heading: of.get(name, MeanInterval(mark="-")) for heading, of in cells.items()}
+        row = {
+            heading: of.get(name, MeanInterval(mark="failed" if name in failed else "-"))
+            for heading, of in cells.items()
+        }
         if {cell.mark for cell in row.values()} != {"-"}:
             rows.append({VARIANT: name, **row})
             marks |= {cell.mark for cell in row.values()}

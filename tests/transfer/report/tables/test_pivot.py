@@ -7,10 +7,11 @@ import pytest
 from matplotlib import font_manager, get_data_path
 
 from backbones.errors import UsageError
-from tests.transfer.records.recorded import broken, made
+from tests.transfer.records.recorded import broken, made, trained
 from transfer.records.run_set import RunSet
 from transfer.report.render.latex import latex
 from transfer.report.render.terminal import terminal
+from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import MeanInterval
 from transfer.report.tables.pivot import by_variant, pivot_tables
 from transfer.report.tables.summary import summary
@@ -46,6 +47,16 @@ def test_variants_are_rows_and_tasks_columns_the_baseline_first() -> None:
     assert with_numbers(table)["reid toy_market mAP"][0] == pytest.approx(5.0)
     with pytest.raises(UsageError, match=r"--scores must be among .*did you mean 'mAP'"):
         pivot_tables(RunSet.of_records([made()]), ["mAp"])
+
+
+def test_a_variant_whose_pretrainings_all_failed_has_a_row() -> None:
+    runs = [trained("sha256:1", stem="patchify"), made(weights_id="sha256:1", scores={"mAP": 0.5})]
+    runs += [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, stem="conv")]
+    (table,) = pivot_tables(RunSet.of_records(runs))
+    assert [[cell_text(cell) for cell in row.values()] for row in table.rows] == [
+        ["patchify", "50.0*"],
+        ["conv", "failed"],
+    ]
 
 
 def test_rows_are_named_by_what_differs_and_the_rest_is_common() -> None:
