@@ -119,7 +119,7 @@ def load(*folders: Path | str) -> RunSet:
         folders: by default `runs`.
 
     Raises:
-        MissingInput: there is no such folder.
+        MissingInput: a folder does not exist.
     """
     import warnings
 
@@ -127,7 +127,7 @@ def load(*folders: Path | str) -> RunSet:
     problems: list[str] = []
     for folder in (Path(with_home(str(one))) for one in folders or ("runs",)):
         if not folder.is_dir():
-            raise MissingInput(f"{folder}: there is no such folder of runs")
+            raise MissingInput(f"{folder}: directory not found; use a folder of runs, such as runs or sweeps/NAME")
         read, wrong = store.store_in(folder).runs()
         runs += read
         problems += wrong

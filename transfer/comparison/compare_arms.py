@@ -62,9 +62,9 @@ class ComparedScore:
         percent: whether the score is a fraction that is shown in percent.
         higher: whether a higher score is better.
         primary: whether the score is the task's primary one.
-        breakdowns: number of seeds that broke down in each variant of the contrast.
-        estimate: contrast with its interval; None if there is no interval.
-        with_breakdowns: contrast in which trainings that broke down count as chance; None if none broke down.
+        breakdowns: number of seeds that failed in each variant of the contrast.
+        estimate: contrast with its interval; None without an interval.
+        with_breakdowns: contrast in which training runs that failed count as chance; None if none failed.
         p: p value, adjusted for the number of tests in the table; None without an estimate.
     """
 
@@ -168,7 +168,7 @@ class ComparedMatch:
         )
 
     def breakdowns(self, variants: Sequence[str]) -> tuple[Breakdowns, ...]:
-        """Return how many seeds of each variant broke down.
+        """Return how many seeds of each variant failed.
 
         Args:
             variants: names of the variants.

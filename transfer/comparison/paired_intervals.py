@@ -69,7 +69,7 @@ class Units:
     Attributes:
         runs: [R] runs; the latest of several with the same weights and seed.
         labels: [R] unit that each run counts as; runs with the same label count as one seed.
-        variant: all runs of the variant, with the trainings that broke down.
+        variant: all runs of the variant, with the training runs that failed.
     """
 
     runs: list[Run]
@@ -111,7 +111,7 @@ class Estimates:
     Attributes:
         means: mean score of each variant.
         contrasts: contrasts of the means by their names; empty if per-sample outcomes cannot be used.
-        with_breakdowns: contrasts in which trainings that broke down count as chance; empty if none broke down.
+        with_breakdowns: contrasts in which training runs that failed count as chance; empty if none failed.
     """
 
     means: list[float]

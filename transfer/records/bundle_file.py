@@ -28,7 +28,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
         beside: the folder in which the temporary folder is made; None means the system's.
 
     Raises:
-        UserError: the file is no bundle, is damaged, or holds what no bundle does. Then nothing is unpacked.
+        UserError: the file is not a bundle, is corrupt, or contains other files. Nothing is unpacked then.
     """
     with tempfile.TemporaryDirectory(prefix=".bundle-", suffix=".tmp", dir=beside) as scratch:
         try:
@@ -42,7 +42,7 @@ def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
 
 
 def _refusal(archive: zipfile.ZipFile) -> str:
-    """Return why an archive is no bundle of runs; empty if it is one."""
+    """Return why an archive is not a bundle of runs; empty if it is one."""
     names, runs = archive.namelist(), set[str]()
     for entry in names:
         run, _, name = entry.partition("/")

@@ -57,8 +57,8 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
 def comparable_with(records: Sequence[Record], without: Collection[str] = ()) -> list[tuple[Any, ...]]:
     """Return a key for each row, equal for rows whose numbers may be compared: of one task and data, in one group.
 
-    A digest of the protocol is no such key: an option that has an effect with one stem alone, as `sync_bn` has where
-    there is BN, would separate the stems that are to be compared.
+    A digest of the protocol cannot be the key: an option that affects a single stem, as `sync_bn` affects one with BN,
+    would separate the stems that are to be compared.
 
     Args:
         records: any record of each row.

@@ -1,4 +1,4 @@
-"""Counts independent runs: which runs share a seed or a pretraining, and which trainings broke down without a score.
+"""Counts independent runs: which runs share a seed or a pretraining, and which training runs failed without a score.
 
 Every table takes its units from here. Imports no torch.
 """
@@ -27,9 +27,9 @@ class Arm:
     """The runs of one configuration, or of one variant of a comparison.
 
     Attributes:
-        records: the records of all runs, including those that broke down.
+        records: the records of all runs, including those that failed.
         labels: the unit of each run.
-        lost: pretrainings of the same configuration that broke down and left no weights to start from.
+        lost: pretrainings of the same configuration that failed and left no weights to start from.
         lost_labels: the unit of each lost pretraining.
     """
 
@@ -40,7 +40,7 @@ class Arm:
 
     @cached_property
     def units(self) -> dict[Unit, list[Record]]:
-        """The runs with a score of each unit; an empty list if all trainings of the unit broke down."""
+        """The runs with a score of each unit; an empty list if all trainings of the unit failed."""
         units: dict[Unit, list[Record]] = {label: [] for label in (*self.labels, *self.lost_labels)}
         for record, label in zip(self.records, self.labels, strict=True):
             units[label] += [] if record.training_failed else [record]
@@ -48,7 +48,7 @@ class Arm:
 
     @property
     def absent(self) -> list[Unit]:
-        """The unit of each training that broke down."""
+        """The unit of each training run that failed."""
         return [label for record, label in zip(self.records, self.labels) if record.training_failed] + self.lost_labels
 
     @property
@@ -69,9 +69,9 @@ class Arm:
 
     @property
     def breakdowns(self) -> tuple[int, int, int]:
-        """How many broke down, how many were judged, and how many were not.
+        """How many failed, how many were judged, and how many were not.
 
-        They are units, or trainings if a unit has both some that broke down and some that did not.
+        They are units, or trainings if a unit has both some that failed and some that did not.
         """
         if any(self.units[label] for label in self.absent):
             unjudged = sum(record.not_judged for record in self.records)
@@ -83,7 +83,7 @@ class Arm:
         """Return the score of each unit in the unit that tables print: the mean over its runs.
 
         Args:
-            of_absent: score of a training that broke down, as in `absent`; empty to leave these out.
+            of_absent: score of a training run that failed, as in `absent`; empty to leave these out.
         """
         scores = {label: [run.shown(name) for run in runs if name in run.scores] for label, runs in self.units.items()}
         for label in self.absent:
@@ -91,14 +91,14 @@ class Arm:
         return [math.fsum(of_unit) / len(of_unit) for of_unit in scores.values() if of_unit]
 
     def with_breakdowns(self, name: str) -> list[float]:
-        """Return `values` with trainings that broke down scored at chance; empty if the chance level is not known."""
+        """Return `values` with training runs that failed scored at chance; empty if the chance level is not known."""
         level = chance(self.records[0], name, next((run.metrics for run in self.records if run.scores), {}))
         return [] if level is None else self.values(name, [self.records[0].scale(name) * level])
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All records at hand (`known`), with their lineage and the units that they form."""
+    """All loaded records (`known`), with their lineage and the units that they form."""
 
     known: Sequence[Record]
 
@@ -125,7 +125,7 @@ class Evidence:
         return Arm(list(records), labels[: len(records)], lost, labels[len(records) :])
 
     def lost(self, records: Iterable[Record]) -> list[Record]:
-        """Return the trainings in the configurations that these runs start from that broke down and left no weights.
+        """Return the trainings in the configurations that these runs start from that failed and left no weights.
 
         A training by modified code counts only if one of these runs, or of their pretrainings, is by modified code.
         """
@@ -187,8 +187,8 @@ def ending(record: Record) -> str:
 def above_chance(record: Record) -> bool | None:
     """Return whether the primary score is above that of guessing, see `backbones.engine.outcome.above_chance`.
 
-    Where the number of test images is not recorded the scores alone are compared. None where there is no score, or none
-    of guessing (mAP, a single class).
+    If the number of test images is not recorded, the scores alone are compared. None without a score
+    or a chance level (mAP, a single class).
     """
     level, score = chance(record, record.primary, record.metrics), record.scores.get(record.primary)
     if score is None or not level or level >= 1:
@@ -198,7 +198,7 @@ def above_chance(record: Record) -> bool | None:
 
 
 def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> float | None:
-    """Return the score of guessing among the classes, for a training that broke down; 0 if that is not known.
+    """Return the score of guessing among the classes, for a training run that failed; 0 if that is not known.
 
     None is returned for scores that are no fractions, or of which less is better.
 

@@ -82,7 +82,7 @@ def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]
 
 @lru_cache
 def _stem_name(text: str, patch: int | None) -> str:
-    """Return a stem's short name, else its canonical form; a text that is no stem of this patch size stays."""
+    """Return a stem's short name, else its canonical form; any other text is unchanged."""
     if not patch or is_user_part(text):
         return text
     stem = canonical_stem(text, patch)
@@ -104,7 +104,7 @@ def parts_of(record: Record, without: Collection[str], exports: Mapping[str, Rec
 
 
 def _source(record: Record, without: Collection[str], exports: Mapping[str, Record]) -> dict[str, Any]:
-    """Return where weights come from: the protocol of their training if its record is at hand, else their origin."""
+    """Return where weights come from: the protocol of their training if its record is loaded, else their origin."""
     parent = pretraining(record, exports)
     if parent is None:
         return {"weights": record.origin.get("training") or record.weights_id}

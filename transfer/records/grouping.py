@@ -150,7 +150,7 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
     """Return the marks of runs: "smoke" and "dirty" if one of the runs is, else "pretraining smoke" and so on; and
     `OF_PRETRAINING`.
 
-    Marks of pretrainings that are not at hand are taken from each record's `origin`.
+    Marks of pretraining runs that are not loaded are taken from each record's `origin`.
     """
     parents = [parent for record in records for parent in lineage(record, exports)]
     origin_marks = [mark for record in (*records, *parents) for mark in record.origin_marks]
@@ -170,7 +170,7 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
 
 
 def scores_pretraining_data(record: Record, exports: Mapping[str, Record]) -> bool:
-    """Return whether a run scores weights on the dataset that they were pretrained on, which is no transfer."""
+    """Return whether a run scores weights on their own pretraining dataset, which does not measure transfer."""
     name, digest = record.dataset.get("name"), record.dataset.get("digest")
     seen = [run.dataset for run in lineage(record, exports) if run.task.startswith("pretrain-")]
     same = any(data.get("name") == name or data.get("digest") == digest for data in seen)
@@ -201,7 +201,7 @@ def differing_parts(
 ) -> list[dict[str, Any]]:
     """Return the fields of each row's backbone that differ between rows, and those `chosen`, with values for readers.
 
-    The name is none of them. Stochastic depth is an option of the task, and the image size of pretraining matters only
+    The name is excluded. Stochastic depth is an option of the task, and the image size of pretraining matters only
     to `length: train`.
     """
     contents = distinct(backbone_of(group.first) for group in groups)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OUTCOMES = "outcomes.npz"
 RESAMPLED = "resampled_"
-"""The prefix of a score's values [B] on bootstrap resamples of the clusters, where it is no mean of samples."""
+"""The prefix of a score's values [B] on bootstrap resamples of clusters; the score is not a mean over samples."""
 PREFIXES = ("box", "mask")
 """The prefixes of COCO's scores."""
 TOLERANCE = 1e-9
@@ -63,7 +63,7 @@ def read(path: Path) -> Outcomes:
 
 
 def check_clusters(outcomes: Outcomes) -> None:
-    """Raise UnusableOutcomes if all samples are of one cluster: the file is right, but there is no interval."""
+    """Raise UnusableOutcomes if all samples are of one cluster: the file is valid, but an interval needs two."""
     if len(np.unique(outcomes["cluster"])) < 2:
         raise UnusableOutcomes("all samples are of one cluster, and two are the fewest that say how a score varies")
 

@@ -171,7 +171,7 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
     """Return the backbone's fields without its weights, such that equal backbones have equal fields.
 
     Stems are in canonical form, users' files are named by their content, and a field without effect, such as the length
-    with softmax, has its default value. The dict is empty if the run broke down before it had a model.
+    with softmax, has its default value. The dict is empty if the run failed before it had a model.
 
     Args:
         record: the record.
@@ -190,7 +190,7 @@ def backbone_of(record: Record, without: Collection[str] = ()) -> dict[str, Any]
 
 @lru_cache
 def canonical_stem(stem: str, patch: int) -> str:
-    """Return the canonical form of a stem; as it is if it is none of this patch size."""
+    """Return the canonical form of a stem; unchanged if no stem of this patch size has the name."""
     try:
         return str(find_stem(stem).sized(patch))
     except UserError:  # of another version of the suite, or strides of another patch size

@@ -45,7 +45,7 @@ class RunKey:
 
 @dataclass(kw_only=True)
 class Record:
-    """The content of `record.json`. Scores are fractions in [0, 1]; there are none if the training broke down."""
+    """The content of `record.json`. Scores are fractions in [0, 1]; empty if training failed."""
 
     schema: int = SCHEMA
     run_id: str
@@ -85,7 +85,7 @@ class Record:
     """The `file` (path/to/file.py:NAME) and its `sha256` of each part of the run that is a user's: "task", "method",
     "reader", "metric NAME". Parts of the backbone are in `backbone`."""
     shared: dict[str, Any] | None = None
-    """Names of files that a shared copy left out; None if it is no copy. See `transfer.share.bundle`."""
+    """Names of files that a shared copy left out; None if the record is not a copy. See `transfer.share.bundle`."""
 
     def scale(self, name: str) -> float:
         """Return the factor of a score in tables: fractions are printed in percent, other units as they are."""
@@ -176,7 +176,7 @@ class Record:
 
 
 def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def unreadable(path: Path, reason: object) -> UserError:

@@ -14,11 +14,11 @@ from transfer.records.store import Run
 
 @dataclass(frozen=True, eq=False)
 class RunSet:
-    """Some finished runs among all runs at hand.
+    """Some finished runs among all loaded runs.
 
     Attributes:
         runs: the runs that are shown or compared.
-        known: all runs at hand, among which the trainings are looked for that weights come from.
+        known: all loaded runs, in which the training runs of weights are looked up.
     """
 
     runs: tuple[Run, ...] = ()
@@ -55,12 +55,12 @@ class RunSet:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """Lineage, units and lost pretrainings among all runs at hand."""
+        """Lineage, units and lost pretrainings among all loaded runs."""
         return Evidence([run.record for run in self.known])
 
     @property
     def exports(self) -> dict[str, Record]:
-        """The runs at hand that left weights, by the id of these."""
+        """The loaded runs that exported weights, by the id of the weights."""
         return self.evidence.exports
 
     @cached_property
@@ -69,17 +69,17 @@ class RunSet:
         return list(dict.fromkeys(record.task for record in self.records))
 
     def select(self, runs: Iterable[Run]) -> "RunSet":
-        """Return a set of some of the runs, with the same runs at hand."""
+        """Return a set of some of the runs, with the same loaded runs."""
         selected = RunSet(tuple(runs), self.known)
-        selected.__dict__["evidence"] = self.evidence  # depends only on the runs at hand, so it is computed once
+        selected.__dict__["evidence"] = self.evidence  # depends only on the loaded runs, so it is computed once
         return selected
 
     def where(self, keep: Callable[[Record], object]) -> "RunSet":
-        """Return the runs whose records `keep` accepts, with the same runs at hand."""
+        """Return the runs whose records `keep` accepts, with the same loaded runs."""
         return self.select(run for run in self.runs if keep(run.record))
 
     def of_task(self, task: str) -> "RunSet":
-        """Return the runs of one task, with the same runs at hand."""
+        """Return the runs of one task, with the same loaded runs."""
         return self.where(lambda record: record.task == task)
 
     @cached_property

@@ -43,7 +43,7 @@ class Unfinished:
     state: Literal["under way", "interrupted", "failed"]
     """Whether the run is executing, was stopped, or failed."""
     reason: str = ""
-    """The error of a failed run, or how an interrupted one can go on."""
+    """The error of a failed run, or how an interrupted one resumes."""
 
 
 @dataclass(frozen=True)
@@ -212,12 +212,12 @@ def unfinished_in(folder: Path) -> Unfinished | None:
         error = (folder / ERROR).read_bytes().decode("utf-8", errors="replace").strip()
         return Unfinished(folder, "failed", error.splitlines()[-1] if error else "")
     except OSError:
-        saved = "goes on from its last saved state" if has_state(folder) else "starts anew: nothing was saved"
+        saved = "resumes from its last checkpoint" if has_state(folder) else "restarts: nothing was saved"
         return Unfinished(folder, "interrupted", f"the same command {saved}")
 
 
 def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
-    """Return the entries of a run's history: statistics of steps and validations. Empty if there is no file.
+    """Return the entries of a run's history: statistics of steps and validations. Empty without a file.
 
     Args:
         folder: the run's folder.

@@ -178,7 +178,7 @@ def _card(options: ReportOptions, known: Sequence[Run]) -> int:
     named = (run for run in known if name == str(run.folder) or has_value(run.record, "run", str(name), {}))
     run = next(named, None)
     if run is None:
-        raise UserError(f"there is no run {name!r} in {', '.join(map(str, options.runs))}")
+        raise UserError(f"--card: run {name!r} not found in {', '.join(map(str, options.runs))}; use a run id")
     _print(model_card(run, known).encode(), options.output)
     return 0
 

@@ -42,7 +42,7 @@ def contrast(
             share, as the order of the data, cancels.
 
     Raises:
-        ValueError: nothing varies and the score has no bounds, so that there is no interval.
+        ValueError: nothing varies and the score has no bounds, so that an interval cannot be computed.
     """
     scale = np.asarray(coefficients, dtype=np.float64)
     known = _varying(variants, scale, paired=paired, level=level)
@@ -193,7 +193,7 @@ def _constant(known: Estimate, span: float, limits: tuple[float, float]) -> Esti
     Hanley and Lippman-Hand (1983, JAMA 249:1743). `span` is the most by which one cluster can change the contrast.
     """
     if not math.isfinite(span):
-        raise ValueError("it is the same on every sample and has no stated bounds, so that there is no interval")
+        raise ValueError("it is the same on every sample and has no stated bounds, so an interval cannot be computed")
     n, estimate = known.effective_clusters, known.estimate
 
     def ends(level: float) -> tuple[float, float]:

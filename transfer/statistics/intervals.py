@@ -90,7 +90,7 @@ def wilson(successes: int, of: int, level: float = LEVEL) -> tuple[float, float]
     from scipy.special import ndtri
 
     if not 0 <= successes <= of:
-        raise ValueError(f"{successes} of {of} is no rate")
+        raise ValueError(f"{successes} of {of} is not a rate")
     if not of:
         return 0.0, 1.0
     z, rate = float(ndtri((1 + level) / 2)), successes / of

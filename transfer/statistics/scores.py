@@ -26,7 +26,7 @@ class Scores:
     single: bool = False
     """Whether every cluster is one sample, of which the score is a mean."""
     resampled: NDArray[Any] | None = None
-    """[S, B] values of a score that is no mean on resampled clusters."""
+    """[S, B] values of a score that is not a mean, on resampled clusters."""
 
     @classmethod
     def of_clusters(cls, sums: NDArray[Any], counts: NDArray[Any]) -> "Scores":

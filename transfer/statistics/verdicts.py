@@ -36,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Breakdowns:
-    """How many seeds of a variant broke down, so that they have no score, of those judged; how many were not judged."""
+    """How many seeds of a variant failed, so that they have no score, of those judged; how many were not judged."""
 
     variant: str
     broken: int
@@ -60,8 +60,8 @@ class Verdict:
         equal: whether the variants do not differ on any sample.
         alone: whether the row's own interval shows a difference, which the correction for several tests takes back.
         few: whether too few clusters disagree to say what could have been detected, or to call variants equivalent.
-        breakdowns: of each variant, where any broke down; the verdict is then one on those that trained.
-        counted: the difference with trainings that broke down at chance: what whoever takes a recipe without knowing
+        breakdowns: of each variant, where any failed; the verdict is then one on those that trained.
+        counted: the difference with training runs that failed at chance: what whoever takes a recipe without knowing
             how it will end has to expect.
     """
 
@@ -129,7 +129,7 @@ def _verdict(
 
 
 def broken_down(a: bool, b: bool) -> Verdict:
-    """Return the verdict where a variant has no score since its trainings broke down."""
+    """Return the verdict where a variant has no score since its training runs failed."""
     return Verdict(Kind.BOTH_FAILED if a and b else Kind.A_FAILED if a else Kind.B_FAILED)
 
 

@@ -18,7 +18,7 @@ CONTENT = asdict(made())
     [
         (b'{"schema": 1, "run_', "not a readable record"),
         (b"[1]", "not a readable record"),
-        (b'{"schema": 1, "seed": NaN}', "NaN is no number"),
+        (b'{"schema": 1, "seed": NaN}', "NaN is not a number"),
         (b'{"schema": 99}', "schema 99, but this version reads 1; update the suite"),
         (with_checksum(CONTENT | {"surprise": 1}), "unexpected keyword argument 'surprise'"),
         (with_checksum({name: CONTENT[name] for name in CONTENT if name != "scores"}), "missing .* 'scores'"),

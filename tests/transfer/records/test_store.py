@@ -157,7 +157,7 @@ def test_unfinished_runs_say_how_they_stand(tmp_path: Path) -> None:
     assert found.pop("d") == ("under way", "")
     assert found.pop("b") == ("failed", "MemoryError: it was too much")
     assert {name: state for name, (state, _) in found.items()} == {"a": "interrupted", "c": "interrupted"}
-    assert "saved state" in found["a"][1]
+    assert "last checkpoint" in found["a"][1]
     assert "nothing was saved" in found["c"][1]
 
 

@@ -188,13 +188,13 @@ def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Sectio
 
 
 def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) -> Section:
-    from transfer.report.tables.comparison import crossed, interaction_table
+    from transfer.report.tables.comparison import crossed, in_brief, interaction_table
 
     first, second = fields
     comparison = crossed(runs, first, second, request.settings)
-    return Section(
-        title=f"Interaction of {first} and {second}", table=interaction_table(comparison, runs).without_empty()
-    )
+    table = interaction_table(comparison, runs).without_empty()
+    table = in_brief(comparison, table)[0] if request.brief else table
+    return Section(title=f"Interaction of {first} and {second}", table=table)
 
 
 def _maps(runs: RunSet, axes: tuple[str, str], by: Sequence[str]) -> list[Section]:

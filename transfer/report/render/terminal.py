@@ -24,8 +24,6 @@ LEAST = 2
 """Number of columns that are never left out."""
 SHORT = 40
 """Number of characters up to which a text is broken into two lines; into four if it is longer."""
-OF_PARTS = ("backbone", "pretraining")
-"""Columns whose texts are parts with commas between them."""
 MOST_LINES = 20
 """Lines of a text where a column would be left out that every reader needs."""
 WITH_UNIT: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -35,16 +33,10 @@ WITH_UNIT: dict[str, tuple[str, Callable[[float], str]]] = {
 """Headings of columns of costs, and the texts of their numbers with a unit."""
 RED, GREEN, YELLOW, BLUE, BOLD = 31, 32, 33, 34, 1
 """Codes of ECMA-48's Select Graphic Rendition; the words say the same without them."""
-_COLOURS = {
-    Kind.A_BETTER: GREEN,
-    Kind.ABOVE: GREEN,
-    Kind.B_BETTER: RED,
-    Kind.BELOW: RED,
-    Kind.EQUIVALENT: BLUE,
-    Kind.INCONCLUSIVE: YELLOW,
-    Kind.A_FAILED: RED,
-    Kind.B_FAILED: RED,
-    Kind.BOTH_FAILED: RED,
+_COLORS = {
+    **dict.fromkeys((Kind.A_BETTER, Kind.ABOVE), GREEN),
+    **dict.fromkeys((Kind.B_BETTER, Kind.BELOW, Kind.A_FAILED, Kind.B_FAILED, Kind.BOTH_FAILED), RED),
+    **{Kind.EQUIVALENT: BLUE, Kind.INCONCLUSIVE: YELLOW},
 }
 
 
@@ -83,13 +75,8 @@ def terminal(table: Table, *, width: int = WIDTH, color: bool = False) -> str:
     constant = constant_columns(table, least=2 if sum(map(len, table.names)) < width else 1)
     columns = [_cells(table, column) for column in table.columns if column.name not in constant]
     shared = {name: value for name, value in constant.items() if value}
-    for cells in columns:
-        if common := _common_parts(cells):
-            shared[cells.heading] = common
     above = ", ".join(f"{name} {value}" for name, value in shared.items())
-    ids: list[str] = []
     if _line_width(columns) > width:
-        ids = [text for cells in columns if cells.column.name in RUN_COLUMNS for text in cells.texts]
         columns = [_with_short_ids(cells) for cells in columns]
     widths, columns, left_out = _fit(columns, width)
     where = "In every row" if len(table) > 1 else "Here"
@@ -97,7 +84,6 @@ def terminal(table: Table, *, width: int = WIDTH, color: bool = False) -> str:
     lines += _grid(columns, widths, color)
     if left_out:
         lines += broken_lines(f"Not shown in {width} columns: {', '.join(left_out)} (--format markdown or csv).", width)
-    lines += broken_lines(f"Runs: {' '.join(ids)}", width) if ids else []
     notes = note_texts(table.notes)
     lines += [""] * bool(notes)
     for note in notes:
@@ -117,18 +103,6 @@ def _cells(table: Table, column: Column) -> _Cells:
     return _Cells(column, visible(heading), texts, [_color(value) for value in values], breakable)
 
 
-def _common_parts(cells: _Cells) -> str:
-    """Remove from the labels of backbones and pretrainings the parts that all rows have; return these."""
-    if cells.column.name not in OF_PARTS or len(cells.texts) < 2:
-        return ""
-    parts = [text.split(", ") for text in cells.texts]
-    common = [part for part in parts[0] if all(part in of_row for of_row in parts)]
-    if any(len(of_row) <= len(common) for of_row in parts):
-        return ""
-    cells.texts = [", ".join(part for part in of_row if part not in common) for of_row in parts]
-    return ", ".join(common)
-
-
 def _with_short_ids(cells: _Cells) -> _Cells:
     """Return a column of run ids with their last parts alone, which tell them apart; any other as it is."""
     if cells.column.name not in RUN_COLUMNS:
@@ -139,7 +113,7 @@ def _with_short_ids(cells: _Cells) -> _Cells:
 
 def _color(value: object) -> int:
     if isinstance(value, Verdict):
-        return _COLOURS.get(value.kind, 0)
+        return _COLORS.get(value.kind, 0)
     if isinstance(value, Endings):
         return RED if any(status not in SCORED for status, _ in (*value.runs, *value.pretraining)) else 0
     return 0

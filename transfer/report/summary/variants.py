@@ -18,7 +18,7 @@ def arms_to_compare(runs: RunSet) -> list[tuple[str, str]]:
     """Return selectors of pairs of variants (see `transfer.comparison.selection.select`), each against the baseline.
 
     Where stems or attention differ, variants are the runs with each of their values; where both do, with each pair of
-    values. Where neither does, variants are backbones. There is no pair of one variant, or of very many runs.
+    values. Where neither does, variants are backbones. A single variant gives no pairs, nor do very many runs.
     """
     if len(runs) > MOST_RUNS:
         return []

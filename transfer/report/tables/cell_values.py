@@ -13,7 +13,7 @@ class Endings:
 
     Attributes:
         runs: (status, count) of the row's runs.
-        pretraining: (status, count) of the pretrainings that broke down and left no weights for the row.
+        pretraining: (status, count) of the pretraining runs that failed and left no weights for the row.
     """
 
     runs: tuple[tuple[str, int], ...]
@@ -27,7 +27,7 @@ class Endings:
 
 @dataclass(frozen=True)
 class BreakdownRate:
-    """Number of trainings that broke down out of those judged, with the 95 % Wilson interval of the rate as a fraction.
+    """Number of training runs that failed out of those judged, with the 95 % Wilson interval of the rate as a fraction.
 
     `not_judged` trainings are in neither number.
     """
@@ -63,11 +63,11 @@ class MeanInterval:
 
 @dataclass(frozen=True)
 class Violation:
-    """Values that train although a smaller one breaks down.
+    """Values that train although a smaller one fails.
 
     Attributes:
         trained: the values above `broken` that train.
-        broken: the smallest value that breaks down.
+        broken: the smallest value that fails.
     """
 
     trained: tuple[float, ...]

@@ -24,7 +24,6 @@ from transfer.report.tables.comparison_notes import (
     adjustment_notes,
     differing_note,
     notes_of_match,
-    overall_notes,
     unjudged_notes,
     without_common_rows,
 )
@@ -39,12 +38,6 @@ P_VALUES = ("p", "adjusted p")
 COUNTS = ("clusters", "method")
 LATER = (*NUMBERS, "verdict", *P_VALUES, "seeds", *ERRORS, *COUNTS)
 """Columns to the right of those that identify the comparison."""
-DETAIL = (
-    dict.fromkeys(("score", "effect", "verdict", *NUMBERS), -1)
-    | {"a": 1, "b": 1, "adjusted p": 1, "p": 2, "seeds": 3, "method": 3}
-    | dict.fromkeys((*ERRORS, "clusters"), 5)
-)
-"""How early a narrow terminal does without a column, see `Column`."""
 OF_OPTIONS = 12
 """Significant digits of options, which are shown as they were given."""
 FAILED = "failed"
@@ -56,7 +49,7 @@ def compare(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Ta
 
     Runs are paired by the names of their samples, and by their seeds as far as both variants have the same ones. `se of
     seeds` and `se of samples` are the two components of the difference's standard error; with one seed the first is
-    unknown. Runs that broke down have no score; their rate is in the row with its interval. Where per-sample outcomes
+    unknown. Runs that failed have no score; their rate is in the row with its interval. Where per-sample outcomes
     are missing, damaged or of other samples, a row has the means alone, and a note gives the reason.
 
     Args:
@@ -132,7 +125,7 @@ def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Co
         options: options of the intervals and p values.
 
     Raises:
-        UsageError: there is no such field, or it does not have two values.
+        UsageError: a field is unknown, or does not have two values.
         UserError: a corner has no runs.
     """
     options = options or Settings()
@@ -154,7 +147,7 @@ def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Co
 
 
 def _broken(matched: MatchedRuns, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the variants all of whose runs broke down."""
+    """Return the variants all of whose runs failed."""
     variants = zip(names, matched.variants, strict=True)
     return tuple(name for name, runs in variants if all(run.record.training_failed for run in runs))
 
@@ -175,7 +168,7 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     rows = comparison.rows
     heads = {id(matched.matched): _head(matched.matched, runs) for matched in comparison.matches}
     cells = [heads[id(row.matched)] | (_effect(row) if row.effect else _difference(row)) for row in rows]
-    more = [*unjudged_notes(rows), *adjustment_notes(comparison), *overall_notes(rows, runs.exports)]
+    more = [*unjudged_notes(rows), *adjustment_notes(comparison)]
     settings = (name for row in rows for name in row.matched.setting)
     columns = _columns(any(row.percent for row in rows), settings)
     table = Table.from_rows(cells, columns, [*without_common_rows(notes, len(rows)), *more])
@@ -196,8 +189,9 @@ def in_brief(comparison: Comparison, table: Table) -> tuple[Table, Table]:
     Names of datasets are without the marks of their runs, which become notes.
     """
     settings = dict.fromkeys(name for row in comparison.rows for name in row.matched.setting)
-    names = [name for name in ("task", "dataset", *settings, "score", *NUMBERS, "verdict") if name in table]
-    notes = [note for note in table.notes if not note.in_summary]
+    wanted = ("task", "dataset", *settings, "score", "effect", "means", *NUMBERS, "verdict")
+    names = [name for name in wanted if name in table]
+    notes = [note for note in table.notes if comparison.effects or not note.in_summary]
     rows = [dict(row) for row in table.rows]
     short = [(row["task"], *row["dataset"].removesuffix(")").split(" (", 1)) for row in rows]
     if len({one[:2] for one in short}) == len({*short}):
@@ -205,21 +199,17 @@ def in_brief(comparison: Comparison, table: Table) -> tuple[Table, Table]:
             row["dataset"] = dataset
             notes += [Note(text, f"{task} on {dataset}") for text in marks]
     columns = [replace(column, detail=-1) for column in table.columns]
-    primary = [row.primary for row in comparison.rows]
-    other = [row | {"verdict": verdict_in_short(row["verdict"])} for row, first in zip(rows, primary) if not first]
-    first = [row for row, is_first in zip(rows, primary) if is_first]
-    return Table(columns, first, notes).select(names), Table(columns, other).select(names)
+    primary = [row for row, compared in zip(rows, comparison.rows) if compared.primary]
+    others = [row | {"verdict": verdict_in_short(row["verdict"])} for row in rows if row not in primary]
+    return Table(columns, primary, notes).select(names), Table(columns, others).select(names)
 
 
 def _columns(in_percent: bool, settings: Iterable[str]) -> list[Column]:
-    """Return the columns that hold numbers, and those that a narrow terminal does without."""
+    """Return the columns that hold numbers."""
     digits = None if in_percent else SIGNIFICANT
     columns = [Column(name, significant_digits=OF_OPTIONS) for name in settings]
     columns += [Column(name, significant_digits=digits) for name in ("a", "b", *NUMBERS, *ERRORS, *COUNTS)]
-    columns += [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
-    columns += [Column(name) for name in ("score", "effect", "verdict", "seeds", "means")]
-    columns += [Column(f"{FAILED}{variant}") for variant in ("", " a", " b")]
-    return [replace(column, detail=DETAIL.get(column.name, 4 * column.name.startswith(FAILED))) for column in columns]
+    return columns + [Column(name, significant_digits=SIGNIFICANT) for name in P_VALUES]
 
 
 def _head(matched: MatchedRuns, runs: RunSet) -> Row:

@@ -11,7 +11,6 @@ from transfer.records.labels import content_label
 from transfer.records.record import Record
 from transfer.report.tables.columns import count, unjudged_note
 from transfer.report.tables.table import Note
-from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.contrasts import common_seeds
 from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED
 
@@ -171,17 +170,3 @@ def verdict_rows(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) -
         any(scores_pretraining_data(record, exports) for record in rows[place].matched.records) for place in primary
     ]
     return [place for place, seen in zip(primary, known, strict=True) if not seen or all(known)]
-
-
-def overall_notes(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) -> list[Note]:
-    """Return one note that counts the verdicts of `verdict_rows`; none for a table of effects."""
-    places: dict[str, list[str]] = {}
-    numbers = verdict_rows(rows, exports)
-    for row in map(rows.__getitem__, numbers):
-        places.setdefault(verdict_in_short(row.verdict), []).append(row.matched.label)
-    counts = "; ".join(
-        f"{verdict} in {len(where)}" + (f" ({', '.join(where)})" if len(places) > 1 else "")
-        for verdict, where in places.items()
-    )
-    about = f"verdict over {len(numbers)} primary score{'s' * (len(numbers) != 1)}"
-    return [Note(counts, about, tuple(numbers), in_summary=True)] if numbers else []

@@ -72,7 +72,7 @@ def _mark_front(groups: Sequence[Group], rows: Sequence[dict[str, Any]], cost: s
         signs = [-1 if metric.get("direction") == "lower" else 1 for metric in of_primary]
         scores = [sign * rows[place]["score"] for sign, place in zip(signs, places, strict=True)]
         flags = pareto(scores, [rows[place][cost] for place in places])
-        alone = sum(not math.isnan(score) for score in scores) < 2  # a single point is no front
+        alone = sum(not math.isnan(score) for score in scores) < 2  # one point does not make a front
         for place, flag in zip(places, flags, strict=True):
             rows[place][f"pareto_{cost}"] = flag and not alone
 

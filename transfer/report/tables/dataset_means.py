@@ -24,9 +24,9 @@ def over_datasets(runs: RunSet) -> Table:
 
     There is one row per backbone, seed and set of options; of seeds without effect the first alone. The mean is over
     the datasets that all rows of its protocol have; a note names them, and those that are left out. Of several records
-    of a dataset (it was stored in another format, or repaired) the latest counts. Where the run of a dataset broke
-    down there is no mean, and `datasets` has the number of breakdowns. The standard error of the mean takes the
-    errors of the datasets as independent.
+    of a dataset (it was stored in another format, or repaired) the latest counts. If the run of a dataset failed,
+    the mean is empty, and `datasets` has the number of failures. The standard error of the mean takes the errors of
+    the datasets as independent.
     """
     members = _by_row(runs.records)
     several = {key: of_name for key, of_name in members.items() if len(of_name) > 1}

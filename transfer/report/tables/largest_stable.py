@@ -18,7 +18,7 @@ Point = tuple[float, str]
 
 
 def largest_stable(rows: StabilityMap) -> Table:
-    """Return for each panel of a map and each `y` the largest `x`, a number, below the first that breaks down.
+    """Return for each panel of a map and each `y` the largest `x`, a number, below the first that fails.
 
     A value of `x` trains if more than half of the seeds judged there do, whichever these are: they need not be the
     same at every `x`. Values at chance below the first that trains do not count, as too small a rate ends there too.
@@ -29,10 +29,10 @@ def largest_stable(rows: StabilityMap) -> Table:
         `largest_stable`: nan where nothing trains before the first breakdown;
         `largest_low`, `largest_high`: `largest_stable` if a value of `x` trains only where all seeds judged do, and
         where any does;
-        `smallest_failed`: the first `x` that breaks down; nan where none does, so that `largest_stable` is only the
+        `smallest_failed`: the first `x` that fails; nan where none does, so that `largest_stable` is only the
         largest `x` tried;
         `cells`: number of values of `x` with a seed that was judged; `seeds`: the largest number of these in one;
-        `violations`: a `Violation` where `x` trains above the first that breaks down;
+        `violations`: a `Violation` where `x` trains above the first that fails;
         `run`: ids of the runs.
     """
     x, y = rows.x, rows.y

@@ -80,9 +80,9 @@ def stability_map(runs: RunSet, x: str = "lr", y: str = "warmup_epochs", by: Seq
         `last_loss`: mean over the runs of the last finite loss in their histories;
         `outcome`: see `commonest`; `score_at_chance` where trainings completed with a score that is not above chance;
         `seeds`: number of seeds, as `transfer.records.evidence.Evidence.variant` counts them;
-        `outcomes`: how many seeds ended in each way, and how many have no run, since their pretraining broke down; if
+        `outcomes`: how many seeds ended in each way, and how many have no run, since their pretraining failed; if
         an axis is a field of that pretraining these count as seeds of the cell instead;
-        `broke down`: number of the seeds judged that broke down or are at chance, with the 95 % Wilson interval;
+        `failed`: number of the seeds judged that failed or are at chance, with the 95 % Wilson interval;
         `run`: ids of the runs.
 
     The outcome of a seed with several runs, fine-tunings of one pretraining, follows from theirs as `outcome` does.
@@ -169,7 +169,7 @@ def _cells(
 
 
 def _endings(variant: Arm, lost: bool) -> dict[Unit, str]:
-    """Return how each seed ended, with `lost` also those whose pretraining broke down."""
+    """Return how each seed ended, with `lost` also those whose pretraining failed."""
     endings: dict[Unit, list[str]] = {}
     for record, label in zip(
         variant.records + variant.lost * lost, variant.labels + variant.lost_labels * lost, strict=True
@@ -179,7 +179,7 @@ def _endings(variant: Arm, lost: bool) -> dict[Unit, str]:
 
 
 def commonest(endings: Iterable[str]) -> str:
-    """Return the commonest breakdown if at least half of the trainings judged broke down, otherwise `completed`.
+    """Return the commonest failure if at least half of the training runs checked failed, otherwise `completed`.
 
     Of equally common ones it is the worst. `not_judged` if none was judged.
     """
