@@ -62,12 +62,12 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     runs = after if len(after) else runs
     groups = sorted(runs.groups, key=lambda group: (runs.tasks.index(group.first.task), group.dataset))
     lost = [all(record.training_failed for record in group.records) for group in before]
-    known = [*groups, *(before if any(lost) else [])]
-    short = variant_names(known)
+    candidates = [*groups, *(before if any(lost) else [])]
+    short = variant_names(candidates)
     failed = {name for name, is_lost in zip(short[len(groups) :], lost) if is_lost} - {*short[: len(groups)]}
     pretrained = [f"{name}, {group.pretraining}" for name, group in zip(short, groups)]
     names = pretrained if len({*pretrained}) > len({*short[: len(groups)]}) else short[: len(groups)]
-    named = [*zip(names, groups), *(one for one in zip(short, known) if one[0] in failed)]
+    named = [*zip(names, groups), *(one for one in zip(short, candidates) if one[0] in failed)]
     order = sorted({(not is_baseline(group.first), name) for name, group in named})
     columns = _columns(groups, names, scores)
     parts = [columns[start : start + MOST_COLUMNS] for start in range(0, len(columns), MOST_COLUMNS)]
