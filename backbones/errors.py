@@ -8,6 +8,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TextIO
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -48,8 +49,13 @@ class MachineError(UserError):
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near."""
-    close = difflib.get_close_matches(str(given), list(known), n=3, cutoff=0.6)
+    """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near.
+
+    For a path, what lies in its folder is known, too.
+    """
+    path = Path(str(given))
+    beside = map(str, path.parent.glob("*")) if len(path.parts) > 1 else ()
+    close = difflib.get_close_matches(str(given), [*beside, *known], n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

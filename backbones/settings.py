@@ -229,6 +229,8 @@ def _reason_in(box: str, kinds: Mapping[str, Any]) -> tuple[str, str]:
     flag = next((word for word in re.findall(r"--[\w-]+", reason) if word in kinds), "")
     if reason.startswith(("Error parsing --", "invalid choice")):
         got = " ".join(re.findall(r"'([^']*)'", re.findall(r"\['.*?'\]|'[^']*'", reason)[0]))
+        if count := re.search(r"expected argument count (\d+)", reason):
+            return flag, f"{flag} needs {count[1]} values, got {got!r}"
         choices = choices_of(kinds[flag])
         wanted = f"one of {', '.join(choices)}" if choices else value_name(kinds[flag])
         return flag, f"{flag} must be {wanted}, got {got!r}{did_you_mean(got, choices)}"

@@ -166,8 +166,9 @@ def load_object(text: str) -> Any:
     path, _, name = text.rpartition(":")
     module = _import_file(path)
     if not hasattr(module, name):
-        public = [known for known in vars(module) if not known.startswith("_")]
-        raise UsageError(f"{path}: '{name}' not found in this file{did_you_mean(name, public)}")
+        own = [known for known, part in vars(module).items() if getattr(part, "__module__", "") == module.__name__]
+        hint = did_you_mean(name, own) or f"; it defines {', '.join(own) or 'no component'}"
+        raise UsageError(f"{path}: '{name}' not found in this file{hint}")
     return getattr(module, name)
 
 

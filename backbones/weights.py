@@ -78,10 +78,10 @@ def find_weights(spec: BackboneSpec) -> Located:
             )
         return _locate_file(file, spec)
     if not path.suffix and len(path.parts) == 1:
-        near = did_you_mean(source, _SOURCES) or did_you_mean(f"weights/{source}", map(str, Path("weights").glob("*")))
+        near = did_you_mean(source, _SOURCES) or did_you_mean(f"weights/{source}", ())
         raise UsageError(f"weights '{source}' must be one of {', '.join(_SOURCES)}, a file or a folder{near}")
     raise MissingInput(
-        f"backbone {spec.name}: there are no weights at {path}{did_you_mean(path, map(str, path.parent.glob('*')))}. "
+        f"backbone {spec.name}: there are no weights at {path}{did_you_mean(path, ()) or '.'} "
         "Set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random; "
         f"`python -m transfer.pretrain RECIPE --backbone {spec.name} --dataset DATA` makes them"
     )

@@ -34,7 +34,8 @@ OPTIONS = {
 }
 DOCTOR = {"backbone": BackboneCheckOptions, "clean": CleanOptions, "speed": SpeedOptions}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
-COMMANDS = sorted({command for name in GUIDE for command in commands(name)})
+TRIED = "docs/guide/afternoon.md"  # by tests/journey
+COMMANDS = sorted({command for name in GUIDE if name != TRIED for command in commands(name)})
 PLANNED = [command for command in COMMANDS if command[0] not in OPTIONS and "--dry-run" not in command[1]]
 PARSED = [command for command in COMMANDS if command[0] in OPTIONS]
 USERS_FILES = files_in("docs/adding-a-part.md")

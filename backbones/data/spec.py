@@ -85,7 +85,7 @@ def resolve_dataset(name: str) -> DatasetSpec:
         return DatasetSpec(name=title, format=recognise(folder), root=(str(folder),), recognised=True)
     if name not in dataset_names():
         raise UsageError(
-            f"unknown dataset {name!r}{did_you_mean(name, dataset_names())}; use a name of "
+            f"unknown dataset {name!r}{did_you_mean(name, dataset_names()) or ';'} use a name of "
             f"`python -m transfer --list datasets`, a YAML file, a folder, or {ADAPTER}NAME"
         )
     return _from_yaml(CONFIGS / "datasets" / f"{name}.yaml", folder=None)

@@ -29,7 +29,7 @@ from transfer.records.store import Record
 # Parts that a command sets in the place of a backbone's own; of `pos_embed_interp` the record does not say who set it.
 _SET = {item.name for item in dataclass_fields(BackboneOptions)} - {"weights", "load", "pos_embed_interp"}
 # Fields of a backbone that do not change its architecture.
-_NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size")
+_NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size", "pos_embed_interp")
 OF_PRETRAINING = "dataset of the pretraining"
 """The mark of runs that are scored on it."""
 

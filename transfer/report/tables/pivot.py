@@ -116,7 +116,7 @@ def by_variant(table: Table, groups: Sequence[Group]) -> Table:
 
 
 def _count(parts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> int:
-    return len({repr([part.get(name) for name in fields]) for part in parts})
+    return len({tuple(value_label(part.get(name)) for name in fields) for part in parts})
 
 
 def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str]) -> list[_Column]:

@@ -1,0 +1,137 @@
+"""Mistakes that someone makes on the way of docs/guide/afternoon.md: one line says what is wrong and how to fix it."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from transfer import run
+from transfer.doctor import __main__ as doctor
+from transfer.pretrain import main as pretrain
+from transfer.report import __main__ as report
+
+COMPONENTS = """
+from torch import nn
+
+class LapStem(nn.Module):
+    def __init__(self, dim, patch):
+        super().__init__()
+        self.proj = nn.Conv2d(3, dim, patch, patch)
+
+    def forward(self, images):
+        return self.proj(images)
+
+class NoPatch(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+
+class Flat(LapStem):
+    def forward(self, images):
+        return self.proj(images).flatten(1)
+
+def two(q, k):
+    return q
+"""
+MAIN: dict[str, Callable[[list[str]], int]] = {
+    "run": run.main, "pretrain": pretrain, "report": report.main, "doctor": doctor.main,
+}  # fmt: skip
+PROBE = "run knn --backbone tiny --weights random --dataset digits/new --size 32 --threads 1"
+RECIPE = "pretrain cifar_deit --backbone tiny --dataset digits/new"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as in the middle of the journey: images, components, an export, runs of each status."""
+    root = tmp_path_factory.mktemp("journey")
+    for split in ("new/train", "new/val", "noval/train"):
+        for number in range(8):
+            path = root / "digits" / split / f"{number % 2}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = np.random.default_rng([len(split), number]).integers(0, 255, (32, 32), dtype=np.uint8)
+            Image.fromarray(pixels).save(path)
+    (root / "components.py").write_text(COMPONENTS)
+    (root / "taken").write_text("a file where a folder should be")
+    (root / "weights" / "patchify").mkdir(parents=True)
+    (root / "weights" / "patchify" / "config.json").write_text("{}")
+    for name, status in (("unfinished", None), ("failed", "diverged")):
+        path = root / "broken" / name
+        path.mkdir(parents=True)
+        (path / "options.yaml").write_text("")
+        if status:
+            (path / "record.json").write_text(json.dumps({"outcome": {"status": status}}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        assert run.main(shlex.split(PROBE)[1:]) == 0
+    return root
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "text"),
+    [
+        (PROBE.replace("knn", "fewshto"), 2, "unknown task 'fewshto'; did you mean 'fewshot'"),
+        (PROBE.replace("tiny", "tniy"), 2, "unknown backbone 'tniy'; did you mean 'tiny'"),
+        (PROBE.replace("digits/new", "toy_digit"), 2, "unknown dataset 'toy_digit'; did you mean 'toy_digits'"),
+        (PROBE.replace("digits/new", "digits/nwe"), 2, "unknown dataset 'digits/nwe'; did you mean 'digits/new'"),
+        (
+            PROBE.replace("digits/new", "digits/noval"),
+            1,
+            "knn needs a validation split.*; add it to the dataset .a folder val/",
+        ),
+        (f"{PROBE} --stem component.py:LapStem", 2, "component.py; did you mean 'components.py'"),
+        (f"{PROBE} --stem components.py:LapStm", 2, "'LapStm' not found in this file; did you mean 'LapStem'"),
+        (f"{PROBE} --stem components.py:NoPatch", 2, "must accept .dim, patch..*; got .dim."),
+        (f"{PROBE} --stem components.py:Flat", 1, r"must .* got \[1, 256\] instead of \[1, 64, 2, 2\]"),
+        (f"{PROBE} --attention components.py:two", 2, "must accept .q, k, v..*; got .q, k."),
+        (f"{PROBE} --attention rleu", 2, "unknown attention 'rleu'; did you mean 'relu'"),
+        (
+            PROBE.replace("random", "weights/pachify"),
+            1,
+            "no weights at weights/pachify; did you mean 'weights/patchify'",
+        ),
+        (PROBE.replace("tiny", "weights/pachify"), 2, "unknown backbone .*; did you mean 'weights/patchify'"),
+        (PROBE.replace("random", "broken/unfinished"), 1, "is unfinished; rerun its command to finish it"),
+        (PROBE.replace("random", "broken/failed"), 1, "training ended as diverged, so it saved no weights"),
+        (f"{PROBE} --tempreature 1", 2, "unknown option --tempreature; did you mean '--temperature'"),
+        (f"{PROBE} --k 0", 2, "--k 0: must be at least 1"),
+        (f"{PROBE} --seeds zero", 2, "--seeds must be INT"),
+        (f"{PROBE} --out taken", 1, "--out taken: cannot be written .*; choose another folder"),
+        (PROBE.replace("knn", "components.py"), 2, "name the task in this file, as in components.py:TASK"),
+        (
+            PROBE.replace("knn", "components.py:TASK"),
+            2,
+            "'TASK' not found in this file; it defines LapStem, NoPatch, Flat, two",
+        ),
+        (f"{PROBE.replace('knn', 'fewshot')} --probe ridge --k 5", 2, "--k has no effect with --probe ridge"),
+        (RECIPE.replace("deit", "deti"), 2, "unknown recipe 'cifar_deti'; did you mean 'cifar_deit'"),
+        (f"{RECIPE} --epochs 2 --warmup-epochs 3", 2, "--warmup-epochs 3: .*; lower it or raise --epochs"),
+        (f"{RECIPE} --seeds 0 0", 2, "--seeds must be different numbers"),
+        ("report rnus", 1, "rnus: directory not found; name a folder of runs"),
+        ("report runs --format xls", 2, "--format must be one of terminal, .*, got 'xls'"),
+        ("report runs --output report.doc", 2, "no format has the suffix .doc; end it in .md"),
+        ("report runs --dirty --pivot --scores tpo1", 2, "--scores must be among .*, got 'tpo1'; did you mean 'top1'"),
+        ("report runs --scores top1", 2, "--scores: needs --pivot"),
+        ("report runs --dirty --compare stm=conv stem=patchify", 2, "no run has a field 'stm'; did you mean 'stem'"),
+        ("report runs --compare stem=patchify", 2, "--compare needs 2 values, got 'stem=patchify'"),
+        ("doctor backbon tiny", 2, "unknown command 'backbon'; did you mean 'backbone'"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_fix(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    command: str,
+    status: int,
+    text: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    name, *argv = shlex.split(command)
+    assert MAIN[name](argv) == status
+    out, err = capfd.readouterr()
+    *before, last = err.splitlines()
+    assert re.search(f"^error: .*{text}", last), err
+    assert (out, [line for line in before if "error" in line.lower()]) == ("", [])
