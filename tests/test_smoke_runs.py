@@ -37,7 +37,7 @@ GOLDEN = {
     "dino": {"knn_top1": 0.769, "knn_top5": 0.992, "first_loss": 5.012, "last_loss": 5.052},
     "reid": {"mAP": 0.148, "rank5": 0.312, "rank10": 0.542, "mINP": 0.090, "first_loss": 6.300, "last_loss": 3.971},
     "fewshot": {"accuracy_1shot": 0.321, "accuracy_5shot": 0.372, "accuracy_10shot": 0.374},
-    "detect": {"first_loss": 4.081, "last_loss": 1.9},
+    "detect": {"first_loss": 3.908, "last_loss": 1.9},
     "classify": {"top1": 0.301, "top5": 0.738},
     "linear": {"top1": 0.330, "top5": 0.746, "best_top1": 0.330, "first_loss": 2.297, "last_loss": 1.962},
     "knn": {"top1": 0.524, "top5": 0.944, "top1_k10": 0.555, "top1_k200": 0.465},

@@ -96,7 +96,7 @@ def test_verify_runs_no_file_that_only_a_record_names(
     verify(["runs"])
     said = capsys.readouterr().out
     if not listed:
-        assert f"there is no task {others}:wrong here" in said
+        assert f"task {others}:wrong is not available" in said
         return
     assert f"scores not recomputed: {others}:wrong: only the record names this file" in said
     verify(["runs", "--trust-code", f"{others}:wrong"])

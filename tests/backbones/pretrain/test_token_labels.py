@@ -48,7 +48,7 @@ def test_a_folder_that_misses_images_says_how_many_and_which(tmp_path: Path) -> 
     write(tmp_path, "a/two.npy", scores())
     with pytest.raises(UserError, match=r"no label map for 2 of 3 training images \(a/one, b/three\)"):
         LabelMaps(tmp_path, split(), classes=2)
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="directory not found"):
         LabelMaps(tmp_path / "absent", split(), classes=2)
 
 

@@ -54,7 +54,7 @@ def test_training_options_without_effect_are_refused_and_count_for_nothing(
 
 
 def test_weights_without_a_head_are_refused(out: Path) -> None:
-    with pytest.raises(transfer.MissingInput, match="give --weights a run of linear"):
+    with pytest.raises(transfer.MissingInput, match="set --weights to a run of linear"):
         transfer.evaluate("linear", out=out, epochs=0, **SMOKE)
 
 

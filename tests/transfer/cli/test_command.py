@@ -168,7 +168,7 @@ def test_all_that_is_wrong_with_a_command_is_one_error(
         "--seeds must be INT ..., got 'a'",
         "--epochs must be INT, got 'x'",
         "--subset 1: must be at least 2",
-        "--out /proc/x: cannot be written",
+        "--out /proc: cannot be written",
         "weights 'randm'",
         "mine.py",
     ):

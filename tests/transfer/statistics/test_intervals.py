@@ -17,7 +17,7 @@ def test_wilson(successes: int, of: int, level: float) -> None:
 
 def test_wilson_of_nothing() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
-    with pytest.raises(ValueError, match="no rate"):
+    with pytest.raises(ValueError, match="not a rate"):
         wilson(4, 3)
 
 
