@@ -1,5 +1,6 @@
 """The table of a paper: variants as rows, tasks as columns, means with their 95 % intervals. Imports no torch."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,7 @@ LEGEND = {
     "*": "one seed: the interval reflects test samples, not training runs",
     "!": "failed training runs excluded",
     "failed": "all training runs failed",
-    "-": "no run",
+    "-": "no run, or the score was not computed",
 }
 """What the marks of cells mean."""
 
@@ -126,7 +127,7 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
     for group in groups:  # a failed run names no scores
         of_task.setdefault(group.first.task, []).extend(name for record in group.records for name in record.scores)
     for name, group in zip(names, groups):
-        for score in [one for one in scores if one in of_task[group.first.task]] if scores else [group.first.primary]:
+        for score in [one for one in scores if one in of_task[group.first.task]] if scores else [_primary(group)]:
             cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
     short = [(task, dataset.partition(" (")[0], score) for task, dataset, score in cells]
     columns: dict[str, _Column] = {}
@@ -137,6 +138,13 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
             protocol = f" ({comparability_text(group.protocol)})" if several and group.protocol else ""
             columns.setdefault(heading + protocol, _Column(heading + protocol, score)).groups[name] = group
     return list(columns.values())
+
+
+def _primary(group: Group) -> str:
+    """Return the primary score; where no run computed it, the one of theirs with most shots."""
+    own = [name for record in group.records for name in record.scores]
+    default = group.first.primary
+    return default if default in own or not own else max(own, key=lambda name: [*map(int, re.findall(r"\d+", name))])
 
 
 def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], failed: Collection[str]) -> Table:
@@ -163,7 +171,7 @@ def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:
     """Return the mean of a score over the seeds of a configuration, with its interval where samples have results."""
     variant = runs.evidence.variant(group.records)
     if not (values := variant.values(score)):
-        return MeanInterval(mark="failed")
+        return MeanInterval(mark="failed" if all(one.training_failed for one in group.records) else "-")
     mark = "*" * (len(values) == 1) + "!" * bool(variant.broken)
     low, high = interval(runs, group, score)
     return MeanInterval(mean_and_deviation(values)[0], low, high, mark)

@@ -59,6 +59,13 @@ def test_a_variant_whose_pretrainings_all_failed_has_a_row() -> None:
     ]
 
 
+def test_a_completed_run_without_its_primary_score_shows_its_own() -> None:
+    shots = {"accuracy_1shot": 0.2, "accuracy_5shot": 0.3}
+    runs = RunSet.of_records([made("fewshot", scores=shots, primary="accuracy_10shot")])
+    (table,) = pivot_tables(runs)
+    assert [cell_text(cell) for cell in table.rows[0].values()][1:] == ["30.0*"]
+
+
 def test_rows_are_named_by_what_differs_and_the_rest_is_common() -> None:
     stems = ("conv", "patchify", "/a/mine.py:LapStem")
     runs = RunSet.of_records([made(stem=stem, backbone={"qk_norm": stem == "conv"}) for stem in stems])
