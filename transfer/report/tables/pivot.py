@@ -14,6 +14,7 @@ from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_text import comparability_text
 from transfer.report.tables.cell_values import MeanInterval
 from transfer.report.tables.columns import interval
+from transfer.report.tables.scores import image_notes
 from transfer.report.tables.table import Column, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
@@ -153,6 +154,8 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], faile
     for column in columns:
         cells[column.heading] = {name: _cell(runs, group, column.score) for name, group in column.groups.items()}
         notes += _notes(column)
+    records = [record for column in columns for group in column.groups.values() for record in group.records]
+    notes += [Note(note.text, note.about) for note in image_notes([records])]
     marks, rows = set(), []
     for name in names:
         row = {
