@@ -24,9 +24,9 @@ class ReportOptions:
     output: Path | None = None
     """File to write; by default stdout."""
     smoke: bool = False
-    """Show smoke runs as well; they are left out otherwise."""
+    """Show smoke runs as well; by default they are excluded."""
     dirty: bool = False
-    """Show runs made with changed files of the suite as well; they are left out otherwise."""
+    """Show runs made with changed files of the suite as well; by default they are excluded."""
     per_run: bool = False
     """One row per run instead of means over seeds. In csv, jsonl and parquet one row per run and score."""
     pivot: bool = False
@@ -50,7 +50,7 @@ class ReportOptions:
     interaction: tuple[str, str] | None = None
     """Two fields, for instance stem attention: tests whether the effect of one depends on the other."""
     heatmap: tuple[str, ...] = ()
-    """Two fields, for instance lr warmup_epochs: shows outcomes and scores of trainings over both."""
+    """Two fields, for instance lr warmup_epochs: shows outcomes and scores of training runs over both."""
     by: tuple[str, ...] = ()
     """Fields for whose values --heatmap has separate panels."""
     cost: bool = False
