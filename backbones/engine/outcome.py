@@ -139,7 +139,7 @@ def _verdict(
 ) -> tuple[Status, str]:
     name, level = signs.statistic, signs.chance
     if made < FEWEST:
-        return "not_judged", f"{made} steps, and fewer than {FEWEST} are not judged"
+        return "not_judged", f"{made} steps, at least {FEWEST} are needed; train longer or use a smaller --batch-size"
     if level is not None and level <= 0:
         return "not_judged", "one class, so that a constant prediction makes no error"
     if name not in windows:

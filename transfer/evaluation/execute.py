@@ -85,5 +85,6 @@ def execute(
         print_safe(run_table(evaluation.records))
         for record in evaluation.records:
             if record.reason and (record.not_judged or record.training_failed):
-                print_safe(f"{record.run_id}: {record.status.replace('_', ' ')}: {record.reason}", file=sys.stderr)
+                ended = "not checked for failure" if record.not_judged else record.status.replace("_", " ")
+                print_safe(f"{record.run_id}: {ended}: {record.reason}", file=sys.stderr)
     return evaluation.exit_status, evaluation.records if evaluation.first_rank else []
