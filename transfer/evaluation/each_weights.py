@@ -24,5 +24,5 @@ def each_weights(command: Command, from_scratch: bool) -> list[Command]:
 
 def pairing(commands: list[Command]) -> str:
     """Return the line that says which seeds are used with which weights."""
-    pairs = (f"{one.backbone.weights[0]} with seed {' '.join(map(str, one.run.seeds))}" for one in commands)
-    return f"{len(commands)} weights: {', '.join(pairs)} (as many --seeds as --weights are paired in order)"
+    pairs = ", ".join(f"{one.backbone.weights[0]} with seed {' '.join(map(str, one.run.seeds))}" for one in commands)
+    return f"{len(commands)} weights: {pairs}"
