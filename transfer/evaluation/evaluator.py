@@ -213,7 +213,10 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
     ]
     if planned.trains:
         options = planned.command.options
-        lines.append(f"{options.epochs} epochs, {getattr(options, 'batch_size', '?')} images per step")
+        images = getattr(options, "num_identities", 0) * getattr(options, "num_instances", 0)
+        images = getattr(options, "batch_size", images)
+        of_step = f", {images} images per step" * bool(images)
+        lines.append(f"{options.epochs} epoch{'s' * (options.epochs != 1)}{of_step}")
     return [*lines, f"written to {context.folder}"]
 
 
