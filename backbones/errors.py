@@ -55,7 +55,8 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """
     path = Path(str(given))
     beside = map(str, path.parent.glob("*")) if len(path.parts) > 1 else ()
-    close = difflib.get_close_matches(str(given), [*beside, *known], n=3, cutoff=0.6)
+    names = {name.lower(): name for name in (*known, *beside)}
+    close = [names[word] for word in difflib.get_close_matches(str(given).lower(), list(names), n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

@@ -46,7 +46,7 @@ def test_variants_are_rows_and_tasks_columns_the_baseline_first() -> None:
     assert all(text in told for text in ("* one seed", "! failed training runs excluded", "- no run"))
     assert with_numbers(table)["reid toy_market mAP"][0] == pytest.approx(5.0)
     with pytest.raises(UsageError, match=r"--scores must be among .*did you mean 'mAP'"):
-        pivot_tables(RunSet.of_records([made()]), ["mAp"])
+        pivot_tables(RunSet.of_records([made()]), ["mapp"])
 
 
 def test_a_variant_whose_pretrainings_all_failed_has_a_row() -> None:
