@@ -4,7 +4,7 @@ from pathlib import Path
 
 from backbones.checkpoints.exports import CONFIG, EXPORT
 from backbones.engine.outcome import SCORED
-from backbones.errors import MissingInput, UserError, reason_of
+from backbones.errors import MissingInput, UserError, did_you_mean, reason_of
 from backbones.runtime.files import parse_json
 
 RECORD, OPTIONS = "record.json", "options.yaml"
@@ -18,12 +18,17 @@ def weights_of_run(weights: str, out: Path) -> str:
         out: the folder of runs, in which an id is looked for.
 
     Raises:
-        MissingInput: the run is unfinished, its training failed, or it saved no weights.
+        MissingInput: the run is unfinished, its training failed, it saved no weights, or the id
+            is unknown and near that of a run.
         UserError: its record cannot be read.
     """
     folders = [Path(weights)] if "/" in weights or Path(weights).is_dir() else [out / weights]
     run = next((folder for folder in folders if (folder / RECORD).exists() or (folder / OPTIONS).exists()), None)
     if run is None:
+        ids = (record.parent.name for record in out.glob(f"*/{RECORD}"))
+        plausible = "-" in weights and not {":", "/"} & {*weights} and not Path(weights).exists()
+        if plausible and (near := did_you_mean(weights, ids)):
+            raise MissingInput(f"--weights {weights}: no such run in {out}{near}")
         return weights
     if not (run / RECORD).is_file():
         raise MissingInput(f"--weights {weights}: the run in {run} is unfinished; rerun its command to finish it")

@@ -27,6 +27,8 @@ def test_a_run_stands_for_its_export_and_other_weights_stay(tmp_path: Path) -> N
         assert weights_of_run(name, tmp_path) == str(folder / "export")
     for weights in ("config", "timm:vit.tag", "hf-hub:a/b", "some/file.pth"):
         assert weights_of_run(weights, tmp_path) == weights
+    with pytest.raises(MissingInput, match=f"no such run in .*did you mean '{folder.name}'"):
+        weights_of_run(f"{folder.name[:-1]}c", tmp_path)
 
 
 @pytest.mark.parametrize(("status", "reason"), [("diverged", "ended as diverged"), ("completed", "trains no backbone")])
