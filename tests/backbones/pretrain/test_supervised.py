@@ -208,7 +208,7 @@ def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_
     lines = [[*map(json.loads, (folder / "history.jsonl").open())] for folder in (alone, together)]
     losses = [[line["loss"] for line in side if "loss" in line] for side in lines]
     assert len(losses[0]) == 18
-    assert losses[1] == pytest.approx(losses[0], abs=2e-4)
+    assert losses[1] == pytest.approx(losses[0], abs=5e-4)
     assert all(torch.load(together / f"{rank}.pt") == scores for rank in (0, 1))
 
 
