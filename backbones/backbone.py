@@ -62,7 +62,7 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     """
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
     if spec.drop_path not in (0, overrides.get("drop_path", spec.drop_path)):
-        raise UsageError(f"backbone {spec.name}: `drop_path` is the recipe's here, give --drop-path {spec.drop_path}")
+        raise UsageError(f"backbone {spec.name}: `drop_path` is the recipe's here, set --drop-path {spec.drop_path}")
     if any(side % spec.divisor for side in size):
         raise UsageError(f"size {size[0]} x {size[1]}: {describe_divisor(spec)} of {spec.name} does not divide it")
     try:

@@ -233,5 +233,5 @@ def _create_at_size(name: str, size: tuple[int, int] | None, options: dict[str, 
             raise UserError(f"backbone {spec.name}: {options.get('pretrained_cfg_overlay', name)}: {error}") from error
     raise UsageError(
         f"backbone {spec.name}: timm's {spec.arch} cannot be made so: {refusals[-1]}"
-        + ("; give --drop-path 0" if "drop_path" in refusals[-1] else "")
+        + ("; set --drop-path 0" if "drop_path" in refusals[-1] else "")
     )

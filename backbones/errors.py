@@ -38,7 +38,7 @@ class Replaced(UserError):
         super().__init__(f"{path}".rstrip("\n").removesuffix(_REPLACED) + _REPLACED)
 
 
-_REPLACED = ": replaced while this command was at work; start it again"
+_REPLACED = ": modified while the command was running; rerun it"
 
 
 class MachineError(UserError):

@@ -108,10 +108,10 @@ def source_grid(
     elif squares and not (grids and count == model.pos_embed.shape[1]):
         grids += [(side, side) for side in sides]
     if len(grids) != 1:
-        why = f"no grid of {size[0]} x {size[1]} pixels" if size else "from which their grid cannot be told"
+        why = f"no grid of {size[0]} x {size[1]} pixels" if size else "which do not determine their grid"
         squares_here = "".join(f"; a square would be --weights-size {side * patch} {side * patch}" for side in sides)
         raise ValueError(
-            f"`pos_embed` has {count} positions, {why}; give --weights-size H W, the pixels of the images that it was "
+            f"`pos_embed` has {count} positions, {why}; set --weights-size H W, the pixels of the images that it was "
             f"trained on{squares_here}"
         )
     return grids[0]

@@ -109,7 +109,7 @@ def _locate_file(path: Path, spec: BackboneSpec) -> Located:
     if (modified := exports.modified_files(folder, path.name)) and not spec.allow_modified:
         raise UserError(
             f"{folder / modified[0]}: not the file that was exported: missing, renamed, damaged or changed since. "
-            "Export it again, or give --allow-modified, which the record keeps"
+            "Export it again, or use --allow-modified, which the record keeps"
         )
     exported = path.name in exports.WEIGHT_FILES and exports.is_export(folder)
     return Located(path, f"sha256:{sha256(path)}", folder=folder if exported else None)
@@ -145,7 +145,7 @@ def _find_timm_weights(spec: BackboneSpec, tag: str) -> Located:
         raise UsageError(f"--{idle[0].replace('_', '-')} has no effect on timm:{full}, which timm itself loads")
     if not config.hf_hub_id:
         raise MissingInput(
-            f"weights 'timm:{full}' are not on the Hugging Face hub; give --weights a file of {config.url}"
+            f"weights 'timm:{full}' are not on the Hugging Face hub; set --weights to a file of {config.url}"
         )
     files = (config.hf_hub_filename,) if config.hf_hub_filename else exports.WEIGHT_FILES[:2]
     return Located(hub.cached_file(config.hf_hub_id, files), f"timm:{full}", timm_name=full)
@@ -168,8 +168,8 @@ def read_weights(
     config = exports.read_config(located.folder) if located.folder else None
     if spec.load == "strict" and (changed := changed_parts(spec)):
         raise UserError(
-            f"{spec.weights} holds another model than backbone {spec.name}: {'; '.join(changed)}. `--load partial` "
-            "takes what fits, and keeps each part that the export names and no flag does"
+            f"{spec.weights} contains a different architecture than backbone {spec.name}: {'; '.join(changed)}. "
+            "`--load partial` loads matching tensors; components that no flag sets stay those of the export"
         )
     names, digest = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
     network = read_network(located.path, digest, names, weights_key=spec.weights_key)

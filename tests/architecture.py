@@ -15,7 +15,7 @@ from tests.test_imports import PACKAGES, ROOMS
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
-COLOURS = {"transfer": "#dbeafe", "tasks": "#dcfce7", "backbones": "#fef3c7"}
+COLORS = {"transfer": "#dbeafe", "tasks": "#dcfce7", "backbones": "#fef3c7"}
 COLUMNS = 4
 WIDTH, HEIGHT, GAP = 236, 74, 12
 """Of a box, and between boxes, in pixels."""
@@ -57,7 +57,7 @@ def picture(page: str) -> str:
 
 def _band(package: str, top: int, height: int) -> Iterator[str]:
     width = GAP + COLUMNS * (WIDTH + GAP)
-    yield f"<rect x='{GAP}' y='{top}' width='{width}' height='{height}' rx='8' fill='{COLOURS[package]}'/>"
+    yield f"<rect x='{GAP}' y='{top}' width='{width}' height='{height}' rx='8' fill='{COLORS[package]}'/>"
     yield f"<text x='{2 * GAP}' y='{top + 23}' {FONT} font-size='17' font-weight='bold'>{package}/</text>"
 
 

@@ -27,11 +27,7 @@ MAINS: dict[str, Callable[[list[str]], int]] = {
     "report": report.main,
     "verify": verify.main,
 }
-OPTIONS = {
-    "report": report.ReportOptions,
-    "verify": verify.VerifyOptions,
-    "doctor": doctor.DataOptions,
-}
+OPTIONS = {"report": report.ReportOptions, "verify": verify.VerifyOptions, "doctor": doctor.DataOptions}
 DOCTOR = {"backbone": BackboneCheckOptions, "clean": CleanOptions, "speed": SpeedOptions}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 TRIED = "docs/guide/afternoon.md"  # by tests/journey

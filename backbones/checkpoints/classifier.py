@@ -72,6 +72,6 @@ _NONE = Tensor()
 def no_trained_classifier(name: str, where: Any) -> UserError:
     """Return the error for weights that have no classifier where a trained one was asked for."""
     return UserError(
-        f"backbone {name}: {where} no trained classifier; give --weights with one: an export of supervised "
+        f"backbone {name}: {where} no trained classifier; set --weights to one: an export of supervised "
         "pretraining, or timm:<arch.tag> of a model that was trained to classify"
     )

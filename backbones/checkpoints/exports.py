@@ -245,7 +245,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         read = (folder / CONFIG).read_bytes()
         if b'"architecture"' not in read:
-            raise ValueError("it names no architecture of timm: give --backbone and --weights")
+            raise ValueError("it names no architecture of timm: set --backbone and --weights")
         config: dict[str, Any] = dict(parse_json(read))
         if SUITE in config:
             config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}

@@ -60,7 +60,7 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         owner = str(state["run_key"])
         if owner == run_key and state[SCHEMA] != VERSION:
-            raise ValueError(f"`{SCHEMA}` is {state[SCHEMA]}, and this version of the code knows {VERSION}")
+            raise ValueError(f"`{SCHEMA}` is {state[SCHEMA]}, and this version supports {VERSION}")
     except pickle.UnpicklingError as error:  # torch's advice is to run what it holds
         raise UserError(f"{path}: not a checkpoint: it holds Python objects, which are not run; {hint}") from error
     except Exception as error:

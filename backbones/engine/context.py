@@ -134,7 +134,7 @@ class Context:
         """
         if self.weights_id not in ("", backbone.weights_id):
             raise UserError(
-                f"weights {backbone.spec.weights}: replaced while this command was at work ({self.weights_id} when it "
+                f"weights {backbone.spec.weights}: modified while the command was running ({self.weights_id} when it "
                 f"began, {backbone.weights_id} now); start it again"
             )
         self._settle_threads(operations["total"] * images)

@@ -21,7 +21,7 @@ def choose_device(name: str, ranks: Ranks) -> torch.device:
     if name == "cpu" or (name == "auto" and not _gpu_available()):
         return torch.device("cpu")
     if not _gpu_available():
-        raise UserError("--device cuda: torch sees no GPU; `python -m transfer.doctor` tells why, or give --device cpu")
+        raise UserError("--device cuda: torch sees no GPU; `python -m transfer.doctor` tells why, or use --device cpu")
     if ranks.local_rank >= torch.cuda.device_count():
         raise UserError(f"local rank {ranks.local_rank} has no GPU of its own: there are {torch.cuda.device_count()}")
     device = torch.device("cuda", ranks.local_rank)

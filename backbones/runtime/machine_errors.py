@@ -40,11 +40,11 @@ _ADVICE = (
     (
         r"NVIDIA driver on your system is too old|driver version is insufficient",
         "the NVIDIA driver is too old for this build of torch: update it, install a build of torch for an older CUDA, "
-        "or give --device cpu",
+        "or use --device cpu",
     ),
     (
         r"no kernel image is available",
-        "this build of torch has no code for this GPU: install one that has, or give --device cpu",
+        "this build of torch has no code for this GPU: install one that has, or use --device cpu",
     ),
 )
 """The first text that an error contains, and what to do."""

@@ -170,7 +170,7 @@ def _check_listed(spec: DatasetSpec, root: Path, splits: Splits) -> None:
         listed |= {"val": splits.val, "train_val": splits.train + splits.val}
     check_counts(spec, _counts(listed, splits), absent={"train", "val", "train_val"} - listed.keys())
     if not splits.cameras:
-        splits.notes.append("no cameras: only the query image itself is left out of its ranking")
+        splits.notes.append("no cameras: only the query image itself is excluded from its ranking")
     if not splits.train:
         splits.notes.append(f"no training images{' with `split: all`' * bool(splits.rounds)}: evaluation only")
 

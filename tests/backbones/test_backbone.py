@@ -99,8 +99,7 @@ def test_drop_path_reaches_the_blocks():
 
 
 @pytest.mark.parametrize(
-    ("name", "stride", "dims"),
-    [("resnet18", 32, 512), ("convnext_atto", 32, 320), ("deit_tiny_patch16_224", 16, 192)],
+    ("name", "stride", "dims"), [("resnet18", 32, 512), ("convnext_atto", 32, 320), ("deit_tiny_patch16_224", 16, 192)]
 )
 def test_models_of_timm(name, stride, dims):
     backbone = create(name, weights="random", img_size=(128, 64)).eval()

@@ -93,7 +93,7 @@ def test_the_grid_of_a_state(positions, prefix, here, there, grid):
     if grid is not None:
         assert source_grid(state(positions, **PREFIXES[prefix]), vit(here), *options) == grid
         return
-    with pytest.raises(ValueError, match=rf"{positions} positions, .*; give --weights-size H W"):
+    with pytest.raises(ValueError, match=rf"{positions} positions, .*; set --weights-size H W"):
         source_grid(state(positions, **PREFIXES[prefix]), vit(here), *options)
 
 

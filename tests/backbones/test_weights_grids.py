@@ -75,7 +75,7 @@ def test_features_are_those_of_timms_model_or_the_grid_is_asked_for(layout, grid
     options = {"weights": str(tmp_path / "w.pth"), "img_size": here, "load": load, "weights_size": stated}
     if not loads and (loads is False or layout == "plain"):
         square = r"; a square would be --weights-size 96 96$" if there == (96, 96) else ""
-        with pytest.raises(UserError, match=rf"`pos_embed` has \d+ positions, .*; give --weights-size H W.*{square}"):
+        with pytest.raises(UserError, match=rf"`pos_embed` has \d+ positions, .*; set --weights-size H W.*{square}"):
             create("tiny", **options, mean=HALF[0], std=HALF[1])
         return
     backbone, images = create("tiny", **options, mean=HALF[0], std=HALF[1]).eval(), torch.rand(2, 3, *here)

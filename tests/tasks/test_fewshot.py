@@ -93,10 +93,7 @@ def test_features_that_say_nothing_give_no_score(tmp_path, monkeypatch, change, 
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (["--block", "2"], "tiny has 2 blocks"),
-        (["--l2", "1", "2", "--shots", "400"], "none remain to choose"),
-    ],
+    [(["--block", "2"], "tiny has 2 blocks"), (["--l2", "1", "2", "--shots", "400"], "none remain to choose")],
 )
 def test_what_cannot_work_is_known_before_the_run(tmp_path, words: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):

@@ -95,12 +95,7 @@ class Table:
 
 @pytest.mark.parametrize(
     ("right", "chosen"),
-    [
-        ({1: 1, 2: 3, 4: 2}, 2),
-        ({4: 3, 2: 3, 1: 3}, 2),
-        ({1: 3, 2: 3, 4: 0}, 1),
-        ({8: 3, 1: 0, 2: 3, 4: 3, 16: 3}, 4),
-    ],
+    [({1: 1, 2: 3, 4: 2}, 2), ({4: 3, 2: 3, 1: 3}, 2), ({1: 3, 2: 3, 4: 0}, 1), ({8: 3, 1: 0, 2: 3, 4: 3, 16: 3}, 4)],
 )
 def test_the_middle_of_the_best_strengths_is_taken(right: dict[float, int], chosen: float) -> None:
     assert best_strength(Table(right), torch.rand(4, 1), torch.zeros(4).long(), list(right)) == chosen

@@ -116,7 +116,7 @@ def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[
         if spec.weights != str(own_weights) and pretraining_facts(own_weights):
             # Weights of a smoke run replace released ones in smoke runs only.
             return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, messages)
-        messages.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not here")
+        messages.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not available locally")
         return override(spec, weights="random"), "random", {}
 
 
@@ -125,7 +125,7 @@ def _note_changed_parts(spec: BackboneSpec, command: Command, messages: Messages
     if spec.load != "partial":
         return
     if changed := changed_parts(spec):
-        messages.note(f"--load partial: {spec.weights} holds another model: {'; '.join(changed)}")
+        messages.note(f"--load partial: {spec.weights} contains a different architecture: {'; '.join(changed)}")
     named = command.resolved(from_scratch=False, weights="random")
     names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
     values = {name: (getattr(spec, name), getattr(named, name)) for name in names}

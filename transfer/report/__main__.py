@@ -76,7 +76,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         store = store_in(folder)
         runs, problems = store.runs()
         finished += runs
-        messages += [f"left out: {problem}" for problem in problems]
+        messages += [f"skipped: {problem}" for problem in problems]
         for run in store.unfinished():
             messages.append(f"{run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
     runs, disputes = merged(finished)
@@ -89,10 +89,10 @@ def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = [run for run in known if options.smoke or not run.record.smoke]
     if len(shown) < len(known):
-        print_safe(f"{_runs(len(known) - len(shown))} of --smoke left out; --smoke shows them", file=sys.stderr)
+        print_safe(f"{_runs(len(known) - len(shown))} of --smoke excluded; --smoke shows them", file=sys.stderr)
     clean = [run for run in shown if options.dirty or not run.record.dirty]
     if len(clean) < len(shown):
-        print_safe(f"{_runs(len(shown) - len(clean))} of changed files left out; --dirty shows them", file=sys.stderr)
+        print_safe(f"{_runs(len(shown) - len(clean))} of changed files excluded; --dirty shows them", file=sys.stderr)
     if not clean and not options.paper:
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return clean

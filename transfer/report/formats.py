@@ -61,7 +61,7 @@ def chosen_format(named: Format | None, output: Path | None) -> Format:
         )
     if suffix and named is None and of_suffix is None:
         known = ", ".join(suffixes[0] for suffixes in SUFFIXES.values() if suffixes)
-        raise UsageError(f"--output {output}: no format has the suffix {suffix}; end it in {known}, or give --format")
+        raise UsageError(f"--output {output}: no format has the suffix {suffix}; end it in {known}, or use --format")
     return named or of_suffix or "markdown"
 
 

@@ -150,7 +150,7 @@ def check_equal(values: Tensor, reference: Tensor, limit: float, what: str) -> N
         raise CheckFailed(f"{what}: shape {list(values.shape)} instead of {list(reference.shape)}")
     apart = difference(values, reference)
     if not apart <= limit:
-        allowed = f"at most {limit:.0e} is rounding" if limit else "they must be equal to the bit"
+        allowed = f"at most {limit:.0e} is rounding" if limit else "they must be bit-exact"
         raise CheckFailed(f"{what}: features differ by {apart:.1e} of the largest one ({allowed})")
 
 

@@ -31,7 +31,7 @@ def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     if not hub or not revision or not re.fullmatch("[0-9a-f]{40}", revision):
         raise UsageError(
             f"{spec.name}: `hub` is {hub!r} and `revision` {revision!r}; they must be the id of a dataset, as in "
-            "OWNER/NAME, and a commit of it (40 hex digits): branches move; a folder of yours is of `format: parquet`"
+            "OWNER/NAME, and a commit of it (40 hex digits): branches move; your own folder needs `format: parquet`"
         )
     with quiet_datasets(f"{spec.name} ({hub}@{revision})"):
         builder = load_dataset_builder(str(_snapshot(spec.name, hub, revision)), text_option(spec, "config"))

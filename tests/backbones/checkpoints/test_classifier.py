@@ -86,7 +86,7 @@ def test_weights_without_one(load, tmp_path):
     with pytest.raises(UserError, match="tiny: random weights hold no trained classifier"):
         tiny(classes="trained")
     export(tiny(), tmp_path / "out")
-    with pytest.raises(UserError, match=r"model\.safetensors holds no trained classifier; give --weights"):
+    with pytest.raises(UserError, match=r"model\.safetensors holds no trained classifier; set --weights"):
         tiny(classes="trained", weights=str(tmp_path / "out"), load=load)
 
 

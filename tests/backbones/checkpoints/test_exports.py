@@ -133,7 +133,7 @@ def test_weights_that_are_replaced_after_they_were_found(tmp_path: Path) -> None
     spec = resolve("tiny", weights=str(first))
     located = find_weights(spec)
     (second / WEIGHTS).replace(first / WEIGHTS)
-    with pytest.raises(UserError, match=r"model\.safetensors: replaced while this command was at work"):
+    with pytest.raises(UserError, match=r"model\.safetensors: modified while the command was running"):
         build(spec, located)
 
 

@@ -326,7 +326,7 @@ def test_a_folder_of_transformers_tells_heads_and_statistics(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
     with pytest.raises(UserError, match="with 4 heads; tiny has 2"):
         create("tiny", **options)
-    with pytest.raises(UserError, match="give --backbone and --weights"):
+    with pytest.raises(UserError, match="set --backbone and --weights"):
         create(str(tmp_path))
 
 

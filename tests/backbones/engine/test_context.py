@@ -4,13 +4,7 @@ import signal
 import pytest
 import torch
 
-from backbones.engine.context import (
-    Cost,
-    Stopped,
-    auto_threads,
-    auto_workers,
-    peak_mib,
-)
+from backbones.engine.context import Cost, Stopped, auto_threads, auto_workers, peak_mib
 from backbones.errors import UserError
 from backbones.runtime.device import choose_device
 from backbones.runtime.ranks import ALONE, Ranks

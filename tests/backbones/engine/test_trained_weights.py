@@ -88,8 +88,8 @@ def test_a_head_that_was_replaced_since_it_was_named(tmp_path: Path) -> None:
     file.write_bytes((tmp_path / "two" / "export" / "head.safetensors").read_bytes())
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert head_digest(str(tmp_path / "one")) != named
-    with pytest.raises(UserError, match=r"head.safetensors: replaced while this command was at work"):
+    with pytest.raises(UserError, match=r"head.safetensors: modified while the command was running"):
         read_head(str(tmp_path / "one"), named)
     file.unlink()
-    with pytest.raises(UserError, match=r"head.safetensors: replaced while this command was at work"):
+    with pytest.raises(UserError, match=r"head.safetensors: modified while the command was running"):
         read_head(str(tmp_path / "one"), named)

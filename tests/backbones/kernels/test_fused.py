@@ -102,11 +102,7 @@ def test_what_the_kernels_do_not_take_is_said_once() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "head_dim", "hs"),
-    [
-        ("bf16", "64", tuple(SCALAR)),
-        ("bf16", "128x64", ("relu",)),
-        ("fp32", "128", ("relu",)),
-    ],
+    [("bf16", "64", tuple(SCALAR)), ("bf16", "128x64", ("relu",)), ("fp32", "128", ("relu",))],
 )
 def test_translated_for_a_gpu_that_is_not_here(kind: str, head_dim: str, hs: tuple[str, ...]) -> None:
     """For compute capability 9.0: matrix units of that generation are used, and no register is spilled to memory."""

@@ -5,12 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backbones.pretrain.dino_loss import (
-    cross_view_loss,
-    entropy,
-    teacher_log_probabilities,
-    teacher_temperature,
-)
+from backbones.pretrain.dino_loss import cross_view_loss, entropy, teacher_log_probabilities, teacher_temperature
 
 
 def softmax(values: list[float]) -> list[float]:

@@ -171,8 +171,7 @@ def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **gi
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"repeats": 3, "batch_size": 6}, *(pytest.param(more, marks=pytest.mark.nightly) for more in (SAM, FAST))],
+    "given", [{"repeats": 3, "batch_size": 6}, *(pytest.param(more, marks=pytest.mark.nightly) for more in (SAM, FAST))]
 )
 def test_resumed_equals_uninterrupted_to_the_bit(
     data: ClassificationData, tmp_path: Path, given: dict[str, Any]

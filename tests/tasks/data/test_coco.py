@@ -219,7 +219,7 @@ def test_an_image_replaced_by_one_of_equal_size_and_time_is_named(tmp_path):
     data = opened(written(tmp_path))
     for split in (data.train, data.val):
         replaced(Path(split.path(0)))
-        with pytest.raises(UserError, match=rf"{split.name}1\.jpg: replaced while this command was at work"):
+        with pytest.raises(UserError, match=rf"{split.name}1\.jpg: modified while the command was running"):
             data.check_unchanged()
         replaced(Path(split.path(0)))
         data.check_unchanged()  # the bytes are those that were known

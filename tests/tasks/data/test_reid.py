@@ -115,7 +115,7 @@ def test_without_cameras_only_the_query_itself_is_left_out(tmp_path, monkeypatch
     (root / "gallery").symlink_to(root / "query")
     data = open_reid(spec(root, options={"cameras": "none", "gallery": "gallery"}), None)
     assert data.counts["gallery"] == {"images": 10, "identities": 4, "cameras": 0}
-    assert "no cameras: only the query image itself is left out of its ranking" in data.notes
+    assert "no cameras: only the query image itself is excluded from its ranking" in data.notes
     features = {}
 
     def kept(learner, files, options, context, label):

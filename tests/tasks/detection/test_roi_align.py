@@ -1,9 +1,10 @@
-"""RoIAlign, called through mmcv, against its definition: bilinear samples, pooled bin by bin, in float64."""
+"""RoIAlign, called through mmcv, against torchvision's with its own gradient, in float64."""
 
 import math
 
 import pytest
 import torch
+import torchvision
 
 from tasks.detection import mmlab
 
@@ -28,51 +29,7 @@ def maps(seed=0):
     return torch.randn(2, 3, 9, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def value_at(plane, y, x):
-    """[C] the bilinear value of [C, H, W] at a place: every pixel weighs by its distance, at most 1."""
-    height, width = plane.shape[1:]
-    if not (-1 <= y <= height and -1 <= x <= width):
-        return plane.new_zeros(len(plane))
-    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
-    rows = (1 - (torch.arange(height, dtype=plane.dtype) - y).abs()).clamp(min=0)
-    columns = (1 - (torch.arange(width, dtype=plane.dtype) - x).abs()).clamp(min=0)
-    return plane @ columns @ rows
-
-
-def bin_samples(roi, size, scale, ratio, aligned):
-    """For each bin [h][w] the places (y, x) of its samples."""
-    shift = 0.5 if aligned else 0.0
-    left, top, right, bottom = (side * scale - shift for side in roi[1:].tolist())
-    height, width = bottom - top, right - left
-    if not aligned:
-        height, width = max(height, 1.0), max(width, 1.0)
-    height, width = height / size[0], width / size[1]
-    down, across = (ratio, ratio) if ratio > 0 else (math.ceil(height), math.ceil(width))
-    return [
-        [
-            [
-                (top + (i + (k + 0.5) / down) * height, left + (j + (m + 0.5) / across) * width)
-                for k in range(down)
-                for m in range(across)
-            ]
-            for j in range(size[1])
-        ]
-        for i in range(size[0])
-    ]
-
-
-def plain_roi_align(features, rois, size, scale, ratio, aligned):
-    pooled = features.new_zeros(len(rois), features.shape[1], *size)
-    for n, roi in enumerate(rois):
-        for i, row in enumerate(bin_samples(roi, size, scale, ratio, aligned)):
-            for j, places in enumerate(row):
-                if places:
-                    values = torch.stack([value_at(features[int(roi[0])], y, x) for y, x in places])
-                    pooled[n, :, i, j] = values.mean(0)
-    return pooled
-
-
-def with_gradient(align, features, upstream=None):
+def with_gradient(align, features):
     """The output, and the gradient of its product with fixed random numbers."""
     leaf = features.clone().requires_grad_()
     output = align(leaf)
@@ -87,7 +44,8 @@ def with_gradient(align, features, upstream=None):
 def test_values_and_gradients(size, scale, ratio, aligned):
     layer = RoIAlign(size, scale, ratio, "avg", aligned)
     found = with_gradient(lambda leaf: layer(leaf, ROIS), maps())
-    expected = with_gradient(lambda leaf: plain_roi_align(leaf, ROIS, size, scale, ratio, aligned), maps())
+    peer = torchvision.ops.RoIAlign(size, scale, ratio, aligned)
+    expected = with_gradient(lambda leaf: peer(leaf, ROIS), maps())
     torch.testing.assert_close(found[0], expected[0], rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(found[1], expected[1], rtol=1e-9, atol=1e-9)
 

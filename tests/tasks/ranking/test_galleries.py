@@ -72,10 +72,7 @@ def test_pictures_of_a_run_and_what_keeps_them_from_being_drawn(root: Path, tmp_
         save_pictures(folder, root, 2)
     lists().save(folder / RANKED)
     save_pictures(folder, root, 5)
-    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [
-        picture_name(0),
-        picture_name(1),
-    ]
+    assert sorted(path.name for path in (folder / "pictures").iterdir()) == [picture_name(0), picture_name(1)]
     with Image.open(folder / "pictures" / picture_name(1)) as image:
         assert image.format == "JPEG"
     (root / "g/a.jpg").unlink()

@@ -42,9 +42,9 @@ def test_what_partial_keeps_and_what_it_changes_is_said_and_recorded(
     assert main([*words, "--length", "image"]) == 0
     said = capsys.readouterr().err
     assert "kept from out: stem conv, not patchify; attention relu, not softmax; qk_norm True, not False" in said
-    assert "holds another model" not in said
+    assert "contains a different architecture" not in said
     assert main([*words, "--attention", "gelu"]) == 0
-    assert "out holds another model: attention relu there, gelu here" in capsys.readouterr().err
+    assert "out contains a different architecture: attention relu there, gelu here" in capsys.readouterr().err
     first, second = sorted(
         (Record.read(path) for path in Path("runs").glob("*/record.json")), key=lambda one: one.backbone["attention"]
     )

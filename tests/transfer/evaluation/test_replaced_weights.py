@@ -49,7 +49,7 @@ def test_no_run_trains_from_weights_that_its_record_does_not_name(
         patched.setattr(evaluator, "finish", replaced_after_the_first)
         assert run(command) == 1
     said = capsys.readouterr().err
-    assert f"{weights}: replaced while this command was at work (" in said
+    assert f"{weights}: modified while the command was running (" in said
     second_id = create("tiny", weights=str(weights)).weights_id
     assert second_id != first_id
     before = records(out)

@@ -28,8 +28,8 @@ def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
     assert main([runs, "--per-run"]) == 0
     said = capsys.readouterr()
     assert len(re.findall(r"[0-9a-f]{12} \|\n", said.out)) == 1
-    assert "1 run of --smoke left out; --smoke shows them" in said.err
-    assert "1 run of changed files left out; --dirty shows them" in said.err
+    assert "1 run of --smoke excluded; --smoke shows them" in said.err
+    assert "1 run of changed files excluded; --dirty shows them" in said.err
     assert main([runs, "--per-run", "--smoke", "--dirty"]) == 0
     said = capsys.readouterr()
     assert len(re.findall(r"[0-9a-f]{12} \|\n", said.out)) == 3

@@ -85,10 +85,7 @@ def test_the_expected_time_counts_searched_jobs_and_devices() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (
-            "options: {epochs: 1e20}",
-            "error: steps.one: --epochs must be INT",
-        ),
+        ("options: {epochs: 1e20}", "error: steps.one: --epochs must be INT"),
         ("seeds: [0, 1e23]", "mine.yaml: steps.one: `seeds` is a list of different numbers"),
     ],
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from transfer.report.figures.svg import (
-    COLOURS,
+    COLORS,
     INK,
     Mark,
     Plot,
@@ -79,8 +79,8 @@ def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: l
     """Draw the points of a panel, and add what is said of each to `marks`."""
     for label in dict.fromkeys(plain(row["backbone"], 120) for row in points):
         number, of_series = labels[label], [row for row in points if plain(row["backbone"], 120) == label]
-        shape = SHAPES[number // len(COLOURS) % len(SHAPES)]
-        color = COLOURS[number % len(COLOURS)]
+        shape = SHAPES[number // len(COLORS) % len(SHAPES)]
+        color = COLORS[number % len(COLORS)]
         costs, scores = [row[COST] for row in of_series], [row["score"] for row in of_series]
         deviations = [0.0 if is_missing(row["score_sd"]) else row["score_sd"] for row in of_series]
         axes.errorbar(costs, scores, yerr=deviations, fmt="none", ecolor=color, alpha=0.6)

@@ -12,7 +12,7 @@ from backbones.runtime.csv_text import csv_text
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import (
-    COLOURS,
+    COLORS,
     INK,
     SMALL,
     Mark,
@@ -25,7 +25,7 @@ from transfer.report.figures.svg import (
     plot_of,
     wrapped,
 )
-from transfer.report.summary.naming import variant_names
+from transfer.report.summary.naming import compared_names
 from transfer.report.summary.sentences import interval_text, row_name
 from transfer.report.tables.table import plain_value
 from transfer.report.tables.verdict_text import verdict_in_short
@@ -59,7 +59,7 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
         part for part in ([row for row in drawn if row.percent], [row for row in drawn if not row.percent]) if part
     ]
     colors = dict(zip(DECIDED, _colors(comparison, runs), strict=True))
-    a, b = (plain(name, 40) for name in variant_names(comparison))
+    a, b = (plain(name, 40) for name in compared_names(comparison))
     labels = {id(row): _label(row, {"a": a, "b": b}) for row in drawn}
     lines = [max(1 + labels[id(row)].count("\n") for row in part) + 1 for part in panels]
     height = LINE * sum(of * len(part) for of, part in zip(lines, panels, strict=True)) + 0.7 * len(panels) + 0.5
@@ -83,7 +83,7 @@ def _colors(comparison: Comparison, runs: RunSet) -> list[str]:
     ]
     single = [arm_number(min(names), -1) if len(names) == 1 else -1 for names in named]
     numbers = single if -1 not in single and single[0] != single[1] else [0, 1]
-    return [COLOURS[number % len(COLOURS)] for number in numbers]
+    return [COLORS[number % len(COLORS)] for number in numbers]
 
 
 def _panel(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str]) -> Iterator[Mark]:

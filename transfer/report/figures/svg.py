@@ -28,7 +28,7 @@ SMALL = 8.5
 """Size of the text of legends and remarks, in points."""
 EM = 0.6
 """Width of a character of DejaVu Sans, in font sizes: more than the mean."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 """Okabe and Ito's palette, distinct to color-blind readers; without its yellow, which is faint on white."""
 STYLES = ("-", "--", "-.", ":")
 LINES = 24
@@ -302,7 +302,7 @@ class Looks:
 
 def look(number: int) -> dict[str, Any]:
     """Return color and dashes of a curve, distinct for the first 32."""
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number // len(COLOURS) % len(STYLES)]}
+    return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number // len(COLORS) % len(STYLES)]}
 
 
 def logarithmic(axis: Any, values: Sequence[float]) -> None:

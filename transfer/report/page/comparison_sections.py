@@ -68,10 +68,10 @@ def in_words(comparison: "Comparison", runs: RunSet, ratios: CostRatios) -> Sect
 
 def versus(comparison: "Comparison") -> str:
     """Return the heading of a comparison: "conv vs. patchify", in brackets what both variants are selected by."""
-    from transfer.report.summary.naming import shared_name, variant_names
+    from transfer.report.summary.naming import compared_names, shared_name
 
     shared = shared_name(comparison)
-    return " vs. ".join(variant_names(comparison)) + f" ({shared})" * bool(shared)
+    return " vs. ".join(compared_names(comparison)) + f" ({shared})" * bool(shared)
 
 
 def ratios_of(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]:

@@ -152,7 +152,7 @@ def _one_of_each(runs: Sequence[Run], task: str, needed: str) -> list[Run]:
 
 
 def _left_out(runs: Sequence[Run]) -> str:
-    return f"Further configurations, left out here: {len(runs) - RUNS}." if len(runs) > RUNS else ""
+    return f"Further configurations, not shown: {len(runs) - RUNS}." if len(runs) > RUNS else ""
 
 
 def _how_to_draw(task: str, count: str) -> str:

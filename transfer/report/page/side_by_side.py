@@ -12,7 +12,7 @@ from transfer.records.store import Run
 from transfer.report.page.galleries import IMAGES, drawn, gallery_of
 from transfer.report.page.section_types import Gallery, Picture, Section
 from transfer.report.summary.differing_samples import differing_samples
-from transfer.report.summary.naming import variant_names
+from transfer.report.summary.naming import compared_names
 
 EACH_WAY = 3
 """Queries that are shown in favour of each variant."""
@@ -27,7 +27,7 @@ def side_by_side(comparison: Comparison, *, pictures: bool) -> Iterator[Section]
         comparison: of two variants.
         pictures: whether pictures are embedded; ranked lists are shown as marks without.
     """
-    a, b = variant_names(comparison)
+    a, b = compared_names(comparison)
     for row in comparison.rows:
         if not row.primary or row.effect is not None:
             continue

@@ -63,7 +63,7 @@ def _numbers(published: PublishedTable, runs: RunSet, margin: float) -> Table:
 
 def _figure(figure: PublishedTable, runs: RunSet) -> Table:
     """Return the claims of a figure, and its ratios of hours beside the operations of the user's own runs."""
-    sweep = f"no legible numbers; `python -m transfer.sweep {figure.sweep} --tier full` makes one's own"
+    sweep = f"no legible numbers; `python -m transfer.sweep {figure.sweep} --tier full` makes yours"
     rows: list[Row] = [{"claim": claim} for claim in figure.claims]
     if figure.costs:
         matcher = _matcher(figure, runs)

@@ -9,7 +9,7 @@ PARTS = ("stem", "attention", "ffn", "backbone")
 """Fields whose value alone is the name."""
 
 
-def variant_names(comparison: Comparison) -> list[str]:
+def compared_names(comparison: Comparison) -> list[str]:
     """Return the names of the variants of a comparison, by the fields in which their selectors differ."""
     return names_of([variant.text for variant in comparison.variants])
 

@@ -12,7 +12,7 @@ from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
 from transfer.records.evidence import is_seeded
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.summary.naming import variant_names
+from transfer.report.summary.naming import compared_names
 from transfer.report.summary.stability import rate_sentences
 from transfer.report.tables.comparison_notes import verdict_rows
 from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio
@@ -72,7 +72,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     rates = tuple(rate_sentences(comparison, runs))
     primary = {place: row for place, row in enumerate(comparison.rows) if row.primary and row.effect is None}
     rows = [primary.pop(place) for place in verdict_rows(comparison.rows, runs.exports)]
-    a, b = variant_names(comparison)
+    a, b = compared_names(comparison)
     if not rows:
         return Answer(f"{a} vs. {b}: not compared.", rates=rates, limits=tuple(_excluded(comparison)))
     by_word: dict[str, list[ComparedScore]] = {}

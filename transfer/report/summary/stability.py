@@ -7,7 +7,7 @@ from backbones.errors import UsageError
 from transfer.comparison.compare_arms import Comparison
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
-from transfer.report.summary.naming import variant_names
+from transfer.report.summary.naming import compared_names
 from transfer.report.tables.largest_stable import largest_stable
 from transfer.report.tables.stability_map import StabilityMap, stability_map
 from transfer.report.tables.table import is_missing, is_number
@@ -19,7 +19,7 @@ def rate_sentences(comparison: Comparison, runs: RunSet) -> Iterator[str]:
     """Yield a sentence for each task of which a variant has trainings at several rates."""
     for task in runs.tasks:
         maps = []
-        for name, variant in zip(variant_names(comparison), comparison.variants, strict=True):
+        for name, variant in zip(compared_names(comparison), comparison.variants, strict=True):
             try:
                 of_arm = stability_map(runs.select(run for run in variant.runs if run.record.task == task), *AXES)
             except UsageError:  # a task without rates, or a variant without the task

@@ -130,7 +130,7 @@ def _columns(names: Sequence[str]) -> list[Column]:
 def _notes(rows: Sequence[Row], left_out: int, axes: tuple[str, str]) -> list[Note]:
     notes = []
     if left_out:
-        notes.append(Note(f"runs without {axes[0]} or {axes[1]}, left out: {left_out}"))
+        notes.append(Note(f"runs without {axes[0]} or {axes[1]}, excluded: {left_out}"))
     if any(SCORE_AT_CHANCE in dict(row["statuses"].runs) for row in rows):
         text = "completed with a score that is not above chance by a one-sided binomial test at 99.9 %"
         notes.append(Note(text, SCORE_AT_CHANCE))

@@ -142,11 +142,7 @@ def test_sets_divided_by_md5(tmp_path, name, count):
             lambda root: (root / "cars_test_annos_withlabels.mat").unlink(),
             "cars_test_annos_withlabels.mat: file not found",
         ),
-        (
-            "cub200",
-            lambda root: shutil.rmtree(root / "images" / "003.Two"),
-            r"14 file\(s\)[\s\S]*images.txt names",
-        ),
+        ("cub200", lambda root: shutil.rmtree(root / "images" / "003.Two"), r"14 file\(s\)[\s\S]*images.txt names"),
         ("colorectal", lambda root: shutil.rmtree(root / "08_EMPTY"), "missing, empty or unreadable: 08_EMPTY/"),
     ],
 )

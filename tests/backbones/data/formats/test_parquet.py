@@ -187,10 +187,7 @@ def test_files_replaced_by_others_of_the_same_times_are_seen(root):
             r"train.parquet, row \d+: no value in column 'label' .5 rows",
         ),
         ([(None, label) for _, label in rows()], "train.parquet, row 0: no value in column 'image'"),
-        (
-            [(content[:200], label) for content, label in rows()],
-            r"15 of 15 images cannot be rea[\s\S]*parquet, row 0",
-        ),
+        ([(content[:200], label) for content, label in rows()], r"15 of 15 images cannot be rea[\s\S]*parquet, row 0"),
         ([], "train.parquet: there are no rows"),
     ],
 )
@@ -246,9 +243,6 @@ def test_what_the_hub_lacks_is_named():
         hub_opened(revision=other)
     with pytest.raises(UserError, match=r"dev not found \(key `val`\)"):
         hub_opened(val="dev")
-    for keys, part in (
-        ({"revision": "main"}, "`revision` 'main'"),
-        ({"hub": None}, "`hub` is None"),
-    ):
+    for keys, part in (({"revision": "main"}, "`revision` 'main'"), ({"hub": None}, "`hub` is None")):
         with pytest.raises(UsageError, match=part):
             hub_opened(**keys)

@@ -20,7 +20,7 @@ from transfer.run import main
 from transfer.verify.__main__ import main as verify
 
 FILES = files_in("docs/adding-a-part.md")
-COLOURS = {"blue": (40, 40, 220), "green": (40, 200, 40), "red": (220, 40, 40)}
+COLORS = {"blue": (40, 40, 220), "green": (40, 200, 40), "red": (220, 40, 40)}
 FLAGS = ["knn", "--backbone", "tiny", "--weights", "random", "--size", "32", "--resize", "32", "--threads", "1"]
 FLAGS += ["--k", "5", "--other-k", "--dataset", "my_data.yaml"]
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(FILES[name])
     (tmp_path / "shapes").mkdir()
     rng = np.random.default_rng(0)
-    for name, color in COLOURS.items():
+    for name, color in COLORS.items():
         for number in range(20):
             pixels = np.clip(np.array(color) + rng.normal(0, 30, (32, 32, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "shapes" / f"{name}_{number:04}.png")

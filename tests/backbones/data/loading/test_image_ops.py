@@ -92,7 +92,7 @@ def test_damaged_files_give_the_error_of_pil(content):
     assert str(fast.value) == str(slow.value)
 
 
-COLOURS = {
+COLORS = {
     "RandAugment": {"auto_augment": DEIT},
     "RandAugment, random interpolation": {"auto_augment": "rand-m9-mstd0.5", "interpolation": "random"},
     "AutoAugment": {"auto_augment": "v0"},
@@ -101,7 +101,7 @@ COLOURS = {
 }
 
 
-@pytest.mark.parametrize("colors", COLOURS)
+@pytest.mark.parametrize("colors", COLORS)
 def test_draws_and_views_are_those_of_pil(colors):
     """After a view of either path every generator stands at the same place, and most pixels are equal within a level;
     what moves pixels by parts of one interpolates a little differently.
@@ -111,7 +111,7 @@ def test_draws_and_views_are_those_of_pil(colors):
         views, states = [], []
         for ops, source in (("pil", image), ("fast", to_pixels(image))):
             with seeded(key):
-                view = train_transform(48, options(image_ops=ops, **COLOURS[colors]), MEAN, STD)(source)
+                view = train_transform(48, options(image_ops=ops, **COLORS[colors]), MEAN, STD)(source)
                 states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
             views.append(view.int())
         assert states[0] == states[1]

@@ -74,7 +74,7 @@ def test_a_file_of_equal_size_and_time_in_the_place_of_another_is_seen(folder: P
     path = folder / NAMES[1]
     overwrite(path, bytes(reversed(path.read_bytes())), in_place=in_place)
     known.check([0, 2])
-    with pytest.raises(Replaced, match=r"cat/1.jpg: replaced while this command was at work"):
+    with pytest.raises(Replaced, match=r"cat/1.jpg: modified while the command was running"):
         known.check()
     assert told(folder) == true(folder)
     path.unlink()

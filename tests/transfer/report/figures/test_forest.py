@@ -10,7 +10,7 @@ import pytest
 from tests.transfer.report.tables.test_comparison import both, compared, made
 from transfer.records.run_set import RunSet
 from transfer.report.figures.forest import UNDECIDED, forest_plot
-from transfer.report.figures.svg import COLOURS
+from transfer.report.figures.svg import COLORS
 
 
 def test_rows_intervals_and_sides(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     for text in ("knn top1 on toy_market", "← patchify better", "→ conv better", "percentage points"):
         assert text in plot.svg
     assert "top5" not in plot.svg
-    assert COLOURS[0] in plot.svg
+    assert COLORS[0] in plot.svg
     (row,) = [row for row in comparison.rows if row.primary]
     assert row.estimate is not None
     (drawn,) = csv.DictReader(io.StringIO(plot.csv))
@@ -38,7 +38,7 @@ def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) 
     plot = forest_plot(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
     assert plot is not None
     assert UNDECIDED in plot.svg
-    assert COLOURS[0] not in plot.svg
+    assert COLORS[0] not in plot.svg
     assert re.search("✗ patchify failed in 1 of 3", plot.svg)
 
 
@@ -48,7 +48,7 @@ def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_
     comparison = compared(runs, "stem=conv", "stem=patchify")
     plot = forest_plot(comparison, RunSet.of(runs))
     assert plot is not None
-    assert COLOURS[1] in plot.svg, "the second variant is better"
+    assert COLORS[1] in plot.svg, "the second variant is better"
     (drawn,) = csv.DictReader(io.StringIO(plot.csv))
     assert float(drawn["difference"]) > 0, "the CSV keeps the table's sign"
     assert drawn["verdict"] == "b better"

@@ -102,8 +102,7 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("depth", 11), ("attention", "relu"), ("patch", 8), ("pos_embed_interp", "antialias")],
+    ("name", "value"), [("depth", 11), ("attention", "relu"), ("patch", 8), ("pos_embed_interp", "antialias")]
 )
 def test_every_part_of_the_backbone_counts(tmp_path: Path, name: str, value: Any) -> None:
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)

@@ -65,10 +65,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     ),
     "all of b broke down": (
         lambda root: variants(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
-        [
-            rf"^{HEAD}: patchify failed \(1 score of 1 task\)\.",
-            "^patchify failed in 2 of 2 training runs",
-        ],
+        [rf"^{HEAD}: patchify failed \(1 score of 1 task\)\.", "^patchify failed in 2 of 2 training runs"],
     ),
     "both are at chance, and significantly different": (
         lambda root: variants(root, seeds(3, 0.05), seeds(3, 0.12), dataset=TEN_CLASSES),
@@ -80,10 +77,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     ),
     "not judged": (
         lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5, outcome=ended("not_judged"))),
-        [
-            rf"^{HEAD}: better \(",
-            "^3 training runs of patchify not checked",
-        ],
+        [rf"^{HEAD}: better \(", "^3 training runs of patchify not checked"],
     ),
     "all of b were found dead by an older rule": (
         lambda root: variants(root, seeds(2, 0.8), seeds(2, 0.5, broke=True, outcome=ended("diverged") | {"rule": 1})),
