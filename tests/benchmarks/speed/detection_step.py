@@ -80,7 +80,7 @@ def ellipse(x: float, y: float, width: float, height: float) -> list[float]:
 
 def read_options(given: argparse.Namespace, rounds: int) -> DetectOptions:
     """The task's options, as a command with these sizes would have them."""
-    words = f"--backbone {given.backbone} --size {given.size} {given.size} --batch-size {given.batch}"
+    words = f"--backbone {given.backbone} --size {given.size} {given.size} --batch-size {given.batch_size}"
     words += f" --epochs {rounds} --milestones 0.5 --window {given.window} --detector {given.detector}"
     words += "" if given.relative else " --no-relative"
     options: DetectOptions = read_command(task_recipe(TASK.name), TASK.options, words.split()).options
@@ -134,7 +134,7 @@ def side_by_side(given: argparse.Namespace, data: CocoData, clock: Clock, device
     ours, theirs = (statistics.median(seconds[1:]) / steps for seconds in turns.values())
     positions = "relative" if options.relative else "absolute"
     print(f"{given.backbone}, {given.detector}, window {options.window}, {positions} positions, {given.size} px")
-    print(f"{device.type}, {torch.get_num_threads()} threads, batch {given.batch}, ours in {context.precision}")
+    print(f"{device.type}, {torch.get_num_threads()} threads, batch {given.batch_size}, ours in {context.precision}")
     print(f"seconds per step: ours {ours:.3f}, mmdetection {theirs:.3f}, {theirs / ours:.2f} times")
 
 
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.simplefilter("ignore")
     device = choose_device(given.device, ALONE)
     gpu = device.type == "cuda"
-    given.count, given.batch = given.count or (64 if gpu else 8), given.batch or (8 if gpu else 2)
+    given.count, given.batch_size = given.count or (64 if gpu else 8), given.batch_size or (8 if gpu else 2)
     torch.set_num_threads(given.threads)
     mmlab.load()
     with tempfile.TemporaryDirectory() as folder:

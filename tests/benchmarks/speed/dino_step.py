@@ -120,7 +120,7 @@ def ours(crops: list[Tensor], device: torch.device, stem: str, compiled: bool) -
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
-    given, device = arguments(argv, __doc__, batch=2, locals=8, steps=1)
+    given, device = arguments(argv, __doc__, batch_size=2, locals=8, steps=1)
     sizes = [GLOBAL] * 2 + [LOCAL] * given.locals
-    crops = [torch.rand(given.batch, 3, side, side, device=device) for side in sizes]
+    crops = [torch.rand(given.batch_size, 3, side, side, device=device) for side in sizes]
     return contest(partial(peer, crops, device), partial(ours, crops, device, given.stem), given)

@@ -23,7 +23,7 @@ def arguments(argv: Sequence[str] | None, doc: str | None, **numbers: int) -> tu
     """The command line, of whole numbers with these defaults besides what all have; and the device."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stem", default="patchify", help="of ours; the peers' is patchify")
     parser.add_argument("--threads", type=int, default=usable_cores())
@@ -48,9 +48,9 @@ def contest(peer: Peer, ours: Ours, given: argparse.Namespace) -> int:
     }
     if context.on_gpu:
         contestants |= {"timm, bf16, compiled": peer(torch.bfloat16, True), "ours, compiled": ours(True)[0]}
-    rates = measure(contestants, given.rounds, given.steps, given.batch, context.device, clock)
+    rates = measure(contestants, given.rounds, given.steps, given.batch_size, context.device, clock)
     peak = matrix_throughput(context.device, DTYPES[context.precision], clock)
-    print(f"{context.device.type}, {given.threads} threads, {context.precision}, batch {given.batch}")
+    print(f"{context.device.type}, {given.threads} threads, {context.precision}, batch {given.batch_size}")
     show(rates)
     for name in (name for name in rates if name.startswith("ours")):
         achieved = rates[name] * operations
