@@ -65,7 +65,7 @@ class SweepReport:
         met = []
         for request in _requests(self.sweep):
             try:
-                met.append((request, sections(self.runs, replace(request, ratios=self.ratios))))
+                met.append((request, sections(self.runs, replace(request, ratios=self.ratios, brief=True))))
             except UserError as error:
                 self.missing.append(f"not shown: {error}")
         return met
