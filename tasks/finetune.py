@@ -36,8 +36,6 @@ class Finetune(FinetuneFacts):
         self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
     ) -> tuple[Scores, Outcomes]:
         """Train a new classifier and the backbone, score the validation split, and export both."""
-        if spec.weights == "random":
-            context.note("nothing to fine-tune: this run starts from random weights")
         return METHOD.run(spec, dataset, options, context)
 
 

@@ -16,6 +16,11 @@ from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from transfer.cli.command import Command
 
+UNTRAINED = (
+    "weights: none given, the backbone starts from random weights; use --weights FILE or --backbone weights/NAME for "
+    "trained ones"
+)
+
 
 @dataclass
 class Messages:
@@ -53,11 +58,13 @@ class ResolvedInputs:
 
 def find_backbone(command: Command, task: Task) -> ResolvedInputs:
     """Resolve the backbone and find its weights. Raises UserError; of missing weights it is `kept`."""
-    inputs = ResolvedInputs(command.resolved(task.from_scratch))
+    inputs = ResolvedInputs(asked := command.resolved(task.from_scratch))
     with kept():
-        inputs.spec, inputs.weights_id, inputs.origin = _weights(inputs.spec, command, inputs.messages)
+        inputs.spec, inputs.weights_id, inputs.origin = _weights(asked, command, inputs.messages)
         _note_changed_parts(inputs.spec, command, inputs.messages)
         if command.backbone.weights == ("config",) and not task.from_scratch:
+            if asked.weights == inputs.weights_id == "random":
+                inputs.messages.note(UNTRAINED)
             _note_ignored_export(inputs.spec, inputs.messages)
     return inputs
 
