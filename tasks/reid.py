@@ -232,7 +232,7 @@ def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, con
     def batches(epoch: int) -> list[list[int]]:
         return pk_batches(identities, p=options.num_identities, k=options.num_instances, seed=context.seed, epoch=epoch)
 
-    return context.loader(images, batches, parts=options.grad_accum_steps)
+    return context.loader(images, batches, parts=options.grad_accum_steps, epochs=options.epochs)
 
 
 def ranked_features(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import mean
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,17 +97,26 @@ class Context:
         *,
         parts: int,
         collate: Callable[[list[Any]], Any] | None = None,
+        epochs: int = 1,
     ) -> RunLoader:
-        """Return the loader that `fit` reads from, under the run's ranks and workers; see `RunLoader`."""
+        """Return the loader that `fit` reads from, under the run's ranks and workers; see `RunLoader`.
+
+        Args:
+            epochs: of the training, where their numbers of batches differ; 1: every epoch is as long as the first.
+        """
         if self.max_replaced and isinstance(dataset, SplitDataset):
             dataset.replace_damaged(self.max_replaced)
             self.replacing = dataset
-        batches, images = epoch_batches(0), len(dataset)  # type: ignore[arg-type]
-        left = images - len({index for batch in batches for index in batch})
-        self.details["epoch"] = {"steps": len(batches), "images": images, "left_out": left}
+        images, lengths, used = len(dataset), list[int](), list[int]()  # type: ignore[arg-type]
+        for batches in map(epoch_batches, range(epochs)):
+            lengths.append(len(batches))
+            used.append(len({index for batch in batches for index in batch}))
+        steps, left = mean(lengths), images - mean(used)
+        self.details["epoch"] = {"steps": steps, "images": images, "left_out": left}
+        in_all = f" on average, {sum(lengths):,} in all" * (min(lengths) < max(lengths))
         why = " (incomplete batches are dropped)" if left < max(map(len, batches), default=0) else ""
-        rest = f", without {left} of {images} training images{why}" if left else ""
-        self.say(f"steps per epoch: {len(batches)}{rest}")
+        rest = f", without {round(left, 1)} of {images} training images{why}" if left else ""
+        self.say(f"steps per epoch: {round(steps, 1)}{in_all}{rest}")
         return RunLoader(
             dataset,
             epoch_batches,
@@ -115,6 +125,7 @@ class Context:
             ranks=self.ranks.data,
             pin_memory=self.on_gpu,
             collate=collate,
+            lengths=lengths if epochs > 1 else (),
         )
 
     @property

@@ -178,14 +178,14 @@ class _Run:
         self.save()
 
     def _say_length(self, bar: Any, place: StreamPosition) -> None:
-        """Say after a few steps how many there are and how long they will take; an epoch may differ from the first."""
-        bar.total = place.length * self.options.epochs
+        """Say after a few steps how many there are and how long they will take."""
+        bar.total = place.total or place.length * self.options.epochs
         timed = self.progress.step - self.first - SLOW_STEPS
         if timed == 0:
             self.timed_from = time.monotonic()
         if timed == TIMED_STEPS:
             left = (bar.total - self.progress.step) * (time.monotonic() - self.timed_from) / timed
-            self.context.say(f"training: {bar.total:,} steps, {place.length:,} per epoch; about {duration(left)} left")
+            self.context.say(f"training: {bar.total:,} steps; about {duration(left)} left")
 
     def validate(self, validate: Validate | None, clock: float) -> float:
         """Write the scores of an epoch that has just ended to the history, and charge their time to evaluation."""

@@ -8,7 +8,7 @@ skipping to its place decodes nothing.
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -28,11 +28,15 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """The position of a step: its epoch, its index in it, and the epoch's length in steps; all count from 0."""
+    """The position of a step: its epoch, its index in it, and the epoch's length in steps; all count from 0.
+
+    `total` is the steps of all epochs where their lengths differ; 0: all are as long as this one.
+    """
 
     epoch: int
     index: int
     length: int
+    total: int = 0
 
     @property
     def ends_epoch(self) -> bool:
@@ -49,6 +53,7 @@ class RunLoader:
         workers: loader processes; 0 loads in this one.
         collate: samples -> batch; None: torch's default, which stacks tensors.
         parts: micro-batches per step; each is shared among the ranks, so that they hold what one process's would.
+        lengths: the batches of each epoch, where they differ.
     """
 
     def __init__(
@@ -61,8 +66,9 @@ class RunLoader:
         ranks: Ranks = ALONE,
         pin_memory: bool = False,
         collate: Callable[[list[Any]], Any] | None = None,
+        lengths: Sequence[int] = (),
     ):
-        self.collate = collate
+        self.collate, self.lengths = collate, lengths
         self.dataset, self.epoch_batches = dataset, epoch_batches
         self.workers, self.parts, self.ranks, self.pin_memory = workers, parts, ranks, pin_memory
 
@@ -84,9 +90,9 @@ class RunLoader:
     def positions(self, epoch: int, index: int, epochs: int) -> Iterator[StreamPosition]:
         """Yield the positions of `stream` without the batches."""
         for current in range(epoch, epochs):
-            length = len(self.epoch_batches(current))
+            length = self.lengths[current] if self.lengths else len(self.epoch_batches(current))
             for step in range(index if current == epoch else 0, length):
-                yield StreamPosition(current, step, length)
+                yield StreamPosition(current, step, length, sum(self.lengths))
 
 
 class _Batched(Dataset[Any]):

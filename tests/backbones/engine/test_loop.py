@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from backbones.data.loading.samplers import pk_batches
 from backbones.engine.checkpoint import STATE, History
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch
@@ -17,7 +18,7 @@ from backbones.engine.loop import fit
 from backbones.engine.step import Stepper
 from backbones.errors import Stopped, UserError
 from tests.backbones.runtime.test_files import files_of_at_most
-from tests.support import Classifier, context, fit_options, loader, tensors
+from tests.support import Classifier, Points, context, fit_options, loader, tensors
 
 
 class Interrupted(Classifier):
@@ -85,6 +86,21 @@ def test_bf16_and_workers_change_nothing_about_resuming(tmp_path: Path) -> None:
     finish(tmp_path / "pieces", [5], {}, precision="bf16", workers=1)
     whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
+
+
+def test_where_epochs_differ_one_number_of_steps_is_said_recorded_and_trained(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def batches(epoch: int) -> list[list[int]]:
+        return pk_batches([index // 6 for index in range(24)], p=2, k=2, seed=3, epoch=epoch)
+
+    here = context(tmp_path, progress=True)
+    fit(Classifier(), here.loader(Points(), batches, parts=1, epochs=4), fit_options(epochs=4), here)
+    said = capfd.readouterr().err
+    assert [len(batches(epoch)) for epoch in range(4)] == [6, 5, 6, 5]
+    assert "steps per epoch: 5.5 on average, 22 in all, without 2 of 24 training images" in said
+    assert "training: 22 steps; about" in said
+    assert (here.details["epoch"]["steps"], here.outcome.step, len(history(tmp_path))) == (5.5, 22, 22)
 
 
 @pytest.mark.parametrize("each", [False, True])
