@@ -17,7 +17,6 @@ from backbones.engine.flops import flops
 from backbones.errors import UserError, shortened
 from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
 from backbones.pretrain.augment import eval_transform
-from backbones.pretrain.options import shorter_side
 from backbones.spec import BackboneSpec
 from backbones.weights import find_weights
 from tasks.facts.classify import ClassifyFacts, ClassifyOptions
@@ -49,8 +48,8 @@ class Classify(ClassifyFacts):
         backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
         context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
         columns, remark = choose_columns(backbone, dataset)
-        for text in filter(None, (remark, other_view(backbone, options))):
-            context.note(text)
+        if remark:
+            context.note(remark)
         transform = eval_transform(options.size, options.resize, view=options.resize_mode)
         outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch_size, columns=columns)
         context.cost.eval_seconds += time.monotonic() - start
@@ -79,20 +78,6 @@ def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Ten
             best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
             return columns, f"{best}; missing: {shortened(missing) if missing else 'none'}"
     raise _other_classes(backbone, dataset, _difference(theirs, ours))
-
-
-def other_view(backbone: Backbone, options: ClassifyOptions) -> str:
-    """Return notes for the record if the run that made the weights scored another view of an image."""
-    folder = find_weights(backbone.spec).folder
-    trained = pretraining_facts(folder).get("options", {}) if folder else {}
-    if "size" not in trained:
-        return ""
-    view = "area" if trained.get("augment") == "bigvision" else "bicubic"
-    theirs = trained["size"], shorter_side(trained["size"], trained.get("resize")), view
-    if theirs == (options.size, shorter_side(options.size, options.resize), options.resize_mode):
-        return ""
-    size, resize, view = theirs
-    return f"the run that made these weights scored another view: --size {size} --resize {resize} --resize-mode {view}"
 
 
 def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:

@@ -1,10 +1,13 @@
 """Accuracy of a trained classifier: options and version; see `tasks.classify`."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from backbones.checkpoints.exports import export_folder, pretraining_facts
+from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, FrozenOptions
-from tasks.task import TaskFacts
+from tasks.task import Defaults, TaskFacts
 
 
 @dataclass(kw_only=True)
@@ -20,6 +23,16 @@ class ClassifyFacts(TaskFacts, Classification):
     """Top-1 and top-5 accuracy of the weights' own classifier."""
 
     name, version, options, trains = "classify", 1, ClassifyOptions, False
+
+    def defaults_for_backbone(self, spec: BackboneSpec, options: ClassifyOptions, given: Collection[str]) -> Defaults:
+        """Return the view that the run which made the weights validated, unless the user sets another size."""
+        folder = export_folder(spec.weights)
+        trained = pretraining_facts(folder).get("options", {}) if folder else {}
+        if "augment" not in trained or ("size" in given and options.size != trained["size"]):
+            return super().defaults_for_backbone(spec, options, given)
+        mode, reason = "area" if trained["augment"] == "bigvision" else "bicubic", "as the weights were validated"
+        values = {"size": trained["size"], "resize": trained["resize"], "resize_mode": mode}
+        return {name: (value, reason) for name, value in values.items()}
 
 
 FACTS = ClassifyFacts()

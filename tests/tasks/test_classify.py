@@ -14,6 +14,9 @@ from backbones.pretrain.accuracy import imagenet_synsets
 from backbones.spec import BackboneSpec, resolve
 from tasks.classify import choose_columns
 from tests.tasks.support import digits, run_task, without
+from transfer.pretrain import main as pretrain
+from transfer.records.store import Record
+from transfer.run import main as run
 
 DIGITS = tuple("0123456789")
 
@@ -52,18 +55,17 @@ def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     assert here.notes == []
 
 
-@pytest.mark.parametrize(
-    ("theirs", "said"),
-    [
-        ({"size": 32, "resize": 32, "augment": "crop"}, ""),
-        ({"size": 32, "resize": 32, "augment": "bigvision"}, "--size 32 --resize 32 --resize-mode area"),
-    ],
-)
-def test_another_view_than_that_of_the_weights_run_is_said(theirs: dict[str, Any], said: str, tmp_path: Path) -> None:
-    spec = exported(tmp_path / "w", about={"classes": DIGITS, "options": theirs})
-    notes = run_task("classify", digits(2), "--size", "32", "--resize", "32", spec=spec)[2].notes
-    assert len(notes) == bool(said)
-    assert all(note.endswith(said) for note in notes)
+@pytest.mark.parametrize(("recipe", "mode"), [("deit", "bicubic"), ("bigvision_i1k", "area")])
+def test_a_pretrained_classifier_scores_as_its_pretraining_did(
+    recipe: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--backbone", "tiny", "--dataset", "toy_digits", "--subset", "60", "--threads", "1", "--workers", "0"]
+    assert pretrain([recipe, *words, "--size", "32", "--resize", "44", "--epochs", "2", "--batch-size", "64"]) == 0
+    assert run(["classify", *words, "--weights", "weights/tiny"]) == 0
+    classified, pretrained = (Record.read(path) for path in sorted(Path("runs").glob("*/record.json")))
+    assert classified.scores == pretrained.scores
+    assert [classified.options[name] for name in ("size", "resize", "resize_mode")] == [32, 44, mode]
 
 
 @pytest.mark.parametrize(
