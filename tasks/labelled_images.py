@@ -101,7 +101,7 @@ class Classification(Task):
 
     def defaults_for_data(self, dataset: ClassificationData, options: Any) -> Defaults:
         """Return a batch size that fits a small training split, where the task trains by batches of it."""
-        return batch_for(len(dataset.train), options) if hasattr(options, "batch_size") and dataset.train else {}
+        return batch_for(len(dataset.train or ()), options)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Check that the backbone takes images of this size."""

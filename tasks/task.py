@@ -90,6 +90,10 @@ class Task:
         """Return values that fit the opened dataset better than the recipe's; see `defaults_for_backbone`."""
         return {}
 
+    def epoch_steps(self, dataset: Any, options: Any) -> int | None:
+        """Return the steps of an epoch, where they are known before the training is set up and all epochs are equal."""
+        return None
+
     def build(self, spec: BackboneSpec, options: Any) -> None:
         """Build the model around the backbone from random weights, without data or context.
 
@@ -171,8 +175,11 @@ class Task:
 
 
 def batch_for(images: int, options: Any) -> Defaults:
-    """Return the largest power of 2 as batch size that leaves `STEPS` steps an epoch, if the recipe's leaves fewer."""
-    if not options.epochs or images >= STEPS * options.batch_size:
+    """Return the largest power of 2 as batch size that leaves `STEPS` steps an epoch, if the recipe's leaves fewer;
+    nothing for options without a batch size.
+    """
+    batch = getattr(options, "batch_size", 0)
+    if not (images and batch and options.epochs) or images >= STEPS * batch:
         return {}
     return {"batch_size": (2 ** int(math.log2(max(images // STEPS, 1))), f"an epoch has {images} training images")}
 

@@ -37,9 +37,7 @@ class Dino(DinoFacts):
         context.micro_batch(options.batch_size, options.grad_accum_steps)
         images = len(data.needed("train", self.name))
         if images < options.batch_size:
-            raise UserError(
-                f"{data.name}: {images} training images, but a batch takes --batch-size {options.batch_size}"
-            )
+            raise UserError(f"{data.name}: --batch-size {options.batch_size} is too large for {images} training images")
         if data.val is not None and images < options.knn_k:
             raise UserError(f"{data.name}: {images} training images are fewer than --knn-k {options.knn_k}")
 
@@ -60,7 +58,7 @@ class Dino(DinoFacts):
         """Return student and teacher, and the loader of their batches."""
         assert data.train is not None
         seed_torch(context.seed)
-        learner = make_learner(spec, options, len(data.train) // options.batch_size)
+        learner = make_learner(spec, options, self.epoch_steps(len(data.train), options))
         operations = flops(learner.exported, options.size)
         micro_batch = context.micro_batch(2 * options.batch_size, options.grad_accum_steps)
         context.note_backbone(learner.exported, operations, micro_batch)

@@ -86,5 +86,9 @@ class DinoFacts(MethodFacts):
     name, version, options, primary = "dino", 1, DinoOptions, "knn_top1"
     metrics = ("knn_top1", "knn_top5")
 
+    def epoch_steps(self, images: int, options: DinoOptions) -> int:
+        """Return the number of whole batches."""
+        return images // options.batch_size
+
 
 FACTS = DinoFacts()

@@ -52,6 +52,10 @@ class Method:
     primary: ClassVar[str]
     file: str = ""
 
+    def epoch_steps(self, images: int, options: Any) -> int | None:
+        """Return the steps of an epoch of a training split of so many images; None if the method does not tell."""
+        return None
+
     def check(self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context") -> None:
         """Raise the errors that can be found before anything is trained."""
 

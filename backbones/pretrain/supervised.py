@@ -54,11 +54,8 @@ class Supervised(SupervisedFacts):
                 "pair images within one: choose a batch size that makes this number even"
             )
         split = data.needed("train", self.name)
-        images = epoch_images(len(split), options)
-        if images < options.batch_size:
-            raise UserError(
-                f"{data.name}: {images} training images an epoch, but a step takes --batch-size {options.batch_size}"
-            )
+        if not self.epoch_steps(images := len(split), options):
+            raise UserError(f"{data.name}: --batch-size {options.batch_size} is too large for {images} training images")
         if options.token_labels is not None:
             LabelMaps(options.token_labels, split, len(data.classes))
 
@@ -90,11 +87,6 @@ class Supervised(SupervisedFacts):
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
         return accuracies(outcomes) if outcomes else {}
-
-
-def epoch_images(n: int, options: SupervisedOptions) -> int:
-    """Return the images in an epoch of n: with repeated augmentation DeiT's sampler keeps a multiple of 256."""
-    return n // 256 * 256 or n if options.repeats > 1 else n
 
 
 def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, context: Context) -> RunLoader:

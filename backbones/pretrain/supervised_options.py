@@ -74,5 +74,9 @@ class SupervisedFacts(MethodFacts):
     name, version, options, primary = "supervised", 1, SupervisedOptions, "top1"
     metrics = ("top1", "top5")
 
+    def epoch_steps(self, images: int, options: SupervisedOptions) -> int:
+        """Return the number of whole batches; with repeated augmentation DeiT's sampler keeps a multiple of 256."""
+        return (images // 256 * 256 or images if options.repeats > 1 else images) // options.batch_size
+
 
 FACTS = SupervisedFacts()

@@ -80,7 +80,7 @@ class Command:
     def differences(self) -> list[str]:
         """Return a line for each option that differs from the recipe, or from its default where the recipe has none."""
         assert self.recipe is not None
-        usual = plain(RunOptions()) | plain(BackboneOptions()) | self.recipe.values()
+        usual = plain(type(self.run)()) | plain(BackboneOptions()) | self.recipe.values()
         given = plain(self.run) | plain(self.backbone) | plain(self.options)
         return [
             f"  {name}: {_shown(value)} (recipe: {_shown(usual.get(name))})"

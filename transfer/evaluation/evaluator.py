@@ -65,7 +65,8 @@ def evaluate_runs(
                 check_run(planned)
         for planned in runs:
             if command.run.dry_run:
-                context.say(f"{planned.run_id}: {_state(planned, store)}")
+                plan = _plan(planned, replace(context, folder=store.folder(planned.run_id)))
+                context.say("\n  ".join([_state(planned, store), *plan, *planned.command.fitted]))
                 continue
             _evaluate_run(planned, context, store, result)
         return result
@@ -76,8 +77,8 @@ def evaluate_runs(
 def _state(planned: PlannedRun, store: Store) -> str:
     """Return what a command would do for a run."""
     if store.find(planned.run_id, planned.run_key):
-        return "has a record, which would be reused"
-    return "would resume" if has_state(store.folder(planned.run_id)) else "would start"
+        return f"{planned.run_id}: has a record, which would be reused"
+    return f"{planned.run_id}: would {'resume' if has_state(store.folder(planned.run_id)) else 'start'}"
 
 
 def make_context(command: Command) -> Context:
@@ -216,7 +217,9 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
         images = getattr(options, "num_identities", 0) * getattr(options, "num_instances", 0)
         images = getattr(options, "batch_size", images)
         of_step = f", {images} images per step" * bool(images)
-        lines.append(f"{options.epochs} epoch{'s' * (options.epochs != 1)}{of_step}")
+        steps = planned.task.epoch_steps(planned.dataset, options)
+        of_epoch = f" of {steps:,} steps, {steps * options.epochs:,} in all" if steps else ""
+        lines.append(f"{options.epochs} epoch{'s' * (options.epochs != 1)}{of_epoch}{of_step}")
     return [*lines, f"written to {context.folder}"]
 
 

@@ -16,10 +16,7 @@ from backbones.weights import Located, changed_parts, find_weights
 from tasks.task import Task
 from transfer.cli.command import Command
 
-UNTRAINED = (
-    "weights: none given, the backbone starts from random weights; use --weights FILE or --backbone weights/NAME for "
-    "trained ones"
-)
+UNTRAINED = "weights: none given, the backbone starts from random weights; for trained ones use --weights FILE"
 
 
 @dataclass
@@ -64,7 +61,7 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
         _note_changed_parts(inputs.spec, command, inputs.messages)
         if command.backbone.weights == ("config",) and not task.from_scratch:
             if asked.weights == inputs.weights_id == "random":
-                inputs.messages.note(UNTRAINED)
+                inputs.messages.note(f"{UNTRAINED} or --backbone weights/NAME")
             _note_ignored_export(inputs.spec, inputs.messages)
     return inputs
 

@@ -8,7 +8,7 @@ from backbones.data.classification import ClassificationData, open_classificatio
 from backbones.data.spec import DatasetSpec
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
-from tasks.task import Metric, Outcomes, Scores, Task
+from tasks.task import Defaults, Metric, Outcomes, Scores, Task, batch_for
 from transfer.records.store import history
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ class Pretraining(Task):
             subset=subset,
             drop_corrupt=drop_corrupt,
         )
+
+    def defaults_for_data(self, dataset: ClassificationData, options: Any) -> Defaults:
+        """Return a batch size that fits a small training split."""
+        return batch_for(len(dataset.train or ()), options)
+
+    def epoch_steps(self, dataset: ClassificationData, options: Any) -> int | None:
+        """Return the steps of an epoch, unless the method does not tell."""
+        return self.method.epoch_steps(len(dataset.train or ()), options)
 
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Raise UserError for a combination of options with which the method would fail."""
