@@ -107,11 +107,11 @@ class Context:
         if self.max_replaced and isinstance(dataset, SplitDataset):
             dataset.replace_damaged(self.max_replaced)
             self.replacing = dataset
-        images, lengths, used = len(dataset), list[int](), list[int]()  # type: ignore[arg-type]
+        images, lengths, unused = len(dataset), list[int](), list[int]()  # type: ignore[arg-type]
         for batches in map(epoch_batches, range(epochs)):
             lengths.append(len(batches))
-            used.append(len({index for batch in batches for index in batch}))
-        steps, left = mean(lengths), images - mean(used)
+            unused.append(images - len({index for batch in batches for index in batch}))
+        steps, left = mean(lengths), mean(unused)
         self.details["epoch"] = {"steps": steps, "images": images, "left_out": left}
         in_all = f" on average, {sum(lengths):,} in all" * (min(lengths) < max(lengths))
         why = " (incomplete batches are dropped)" if left < max(map(len, batches), default=0) else ""
