@@ -88,9 +88,9 @@ def test_bf16_and_workers_change_nothing_about_resuming(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
 
 
-def test_where_epochs_differ_one_number_of_steps_is_said_recorded_and_trained(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_of_unequal_epochs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One number is said, recorded and trained."""
+
     def batches(epoch: int) -> list[list[int]]:
         return pk_batches([index // 6 for index in range(24)], p=2, k=2, seed=3, epoch=epoch)
 

@@ -136,7 +136,6 @@ def test_defaults_that_fit_the_backbone(
         ("finetune", "--epochs 1", {"batch_size": 8}),
         ("fewshot", "", {"shots": (1, 5, 10)}),  # 10 is the primary score; every class has 6
         ("tokens", "", {"images": 20}),
-        ("linear", "--epochs 1 --batch-size 60", {"batch_size": 60}),
         ("deit", "--epochs 1", {"batch_size": 8}),
         ("deit", "--epochs 1 --batch-size 60", {"batch_size": 60}),
     ],
