@@ -31,22 +31,24 @@ PANELS = 12
 
 
 @for_both_widths
-def cost_plot(rows: Table) -> Plot:
+def cost_plot(rows: Table) -> Plot | None:
     """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
 
-    The CSV has the rows that are drawn, which are those with a positive cost and a score.
+    None where no dataset has two points. The CSV has the rows with a positive cost and a score.
     """
     points = [row for row in rows.rows if not is_missing(row[COST]) and row[COST] > 0 and not is_missing(row["score"])]
     kept = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
-    all_panels = _panels(kept)
+    all_panels: dict[tuple[Any, ...], list[Row]] = {}
+    for row in kept.rows:
+        all_panels.setdefault(tuple(row[name] for name in PANEL), []).append(row)
+    all_panels = {key: of_panel for key, of_panel in all_panels.items() if len(of_panel) > 1}
+    if not all_panels:
+        return None
     panels = dict(list(all_panels.items())[:PANELS])
     names = {plain(row["backbone"], 120): str(row["backbone"]) for row in kept.rows}
     labels = {key: arm_number(name, number) for number, (key, name) in enumerate(names.items())}
-    across = min(max(len(panels), 1), 2)
-    with canvas(4.6 * across + 0.4, 3.4 * -(-max(len(panels), 1) // across), max(len(panels), 1), across) as (
-        figure,
-        all_axes,
-    ):
+    across = min(len(panels), 2)
+    with canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
         marks: list[Mark] = []
         for axes, (key, points) in zip(all_axes, panels.items()):
             _panel(axes, points, labels, marks)
@@ -57,14 +59,6 @@ def cost_plot(rows: Table) -> Plot:
         finish(figure, all_axes)
         note_omitted(figure, len(panels), len(all_panels), "panels")
         return plot_of(figure, "cost-gflops", csv(kept), marks)
-
-
-def _panels(rows: Table) -> dict[tuple[Any, ...], list[Row]]:
-    """Return the rows of each panel, in order of appearance."""
-    panels: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows.rows:
-        panels.setdefault(tuple(row[name] for name in PANEL), []).append(row)
-    return panels
 
 
 def _mark(row: Row, gid: str) -> Mark:
@@ -89,17 +83,9 @@ def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: l
             look = {"s": 42, "color": color, "marker": shape, "label": label, "zorder": 3, "gid": marks[-1].gid}
             axes.scatter([row[COST]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{COST}"]]
-    for front in _by_protocol(best):
-        costs, scores = [row[COST] for row in front], [row["score"] for row in front]
-        axes.plot(costs, scores, color=INK, linewidth=1.1, drawstyle="steps-post")
+    for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
+        front = [(row[COST], row["score"]) for row in best if cell_text(row["protocol"]) == protocol]
+        axes.plot(*zip(*front), color=INK, linewidth=1.1, drawstyle="steps-post")
     if best:
         ringed = {"facecolors": "none", "edgecolors": INK, "zorder": 4, "label": "Pareto front"}
         axes.scatter([row[COST] for row in best], [row["score"] for row in best], s=110, **ringed)
-
-
-def _by_protocol(points: Sequence[Row]) -> list[list[Row]]:
-    """Return the points of each protocol."""
-    groups: dict[str, list[Row]] = {}
-    for row in points:
-        groups.setdefault(cell_text(row["protocol"]), []).append(row)
-    return list(groups.values())

@@ -228,7 +228,7 @@ def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Ite
 
 
 def plot_of(figure: "Figure", name: str, csv: str, marks: Iterable[Mark] = ()) -> Plot:
-    """Return a figure that is drawn, and the values that it shows.
+    """Return a figure that is drawn, as an <svg> element whose lines have the page's text color, and its values.
 
     Args:
         figure: on a `canvas`.
@@ -236,18 +236,14 @@ def plot_of(figure: "Figure", name: str, csv: str, marks: Iterable[Mark] = ()) -
         csv: the values.
         marks: what the page says of parts of the figure.
     """
-    return Plot(_page_svg(figure, name, marks), csv, figure)
-
-
-def _page_svg(figure: "Figure", name: str, marks: Iterable[Mark]) -> str:
-    """Return the figure as an <svg> element whose lines have the text color of the page."""
     drawn = _saved(figure, "svg").decode()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
     # the style rule would apply to the whole page
     drawn = re.sub(r"<style[^>]*>.*?</style>", "", drawn, count=1, flags=re.DOTALL)
     by_gid = {mark.gid: mark for mark in marks}
     drawn = re.sub(r'<g id="([^"]+)">', lambda found: _marked(found.group(), by_gid.get(found[1])), drawn)
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-{'narrow-' * is_narrow()}", drawn)
+    drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-{'narrow-' * is_narrow()}", drawn)
+    return Plot(drawn, csv, figure)
 
 
 def _marked(tag: str, mark: Mark | None) -> str:

@@ -36,7 +36,7 @@ def cost_rows(cost: Cost, matcher: Matcher) -> list[Row]:
     empty: Row = dict.fromkeys(COLUMNS)
     empty |= {"claim": cost.claim, "published": f"+{cost.more} % hours"}
     best: dict[Reading, Pair] = {}
-    for pair in sorted(_pairs(cost, matcher), key=_rank):
+    for pair in sorted(_pairs(cost, matcher), key=lambda one: (-len(one.reasons), _start(one.with_it))):
         best[pair.with_it.reading] = pair
     return [empty | _shown(pair) for pair in best.values()] or [empty]
 
@@ -55,11 +55,11 @@ def _pairs(cost: Cost, matcher: Matcher) -> list[Pair]:
 def _completed(matches: Sequence[PublishedMatch]) -> list[PublishedMatch]:
     """Return the completed runs with counted operations, in the order in which they started."""
     counted = [match for match in matches if not match.record.training_failed and match.record.cost.get("gflops")]
-    return sorted(counted, key=lambda match: str(match.record.environment.get("started")))
+    return sorted(counted, key=_start)
 
 
-def _rank(pair: Pair) -> tuple[int, str]:
-    return -len(pair.reasons), str(pair.with_it.record.environment.get("started"))
+def _start(match: PublishedMatch) -> str:
+    return str(match.record.environment.get("started"))
 
 
 def _shown(pair: Pair) -> Row:

@@ -21,7 +21,9 @@ from transfer.report.published.matching import Matcher
 from transfer.report.published.notes import lettered, merged, rules, table_notes
 from transfer.report.published.own_runs import OwnRuns, own_runs
 from transfer.report.tables.table import Note, Row, Table
-from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
+from transfer.sweep.definition.sweep_file import read_sweep
+
+_read_sweep = lru_cache(read_sweep)
 
 
 def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = None) -> Table:
@@ -72,7 +74,7 @@ def _figure(figure: PublishedTable, runs: RunSet) -> Table:
 
 
 def _matcher(published: PublishedTable, runs: RunSet) -> Matcher:
-    return Matcher(_at_full_scale(published.sweep), read_paper(published.paper), runs.exports, runs.records)
+    return Matcher(_read_sweep(published.sweep, "full"), read_paper(published.paper), runs.exports, runs.records)
 
 
 def _known(runs: RunSet) -> list[Record]:
@@ -80,8 +82,3 @@ def _known(runs: RunSet) -> list[Record]:
     shown = {record.run_id for record in runs.records}
     records = (run.record for run in runs.known)
     return [record for record in records if not record.training_failed or record.run_id in shown]
-
-
-@lru_cache
-def _at_full_scale(sweep: str) -> SweepFile:
-    return read_sweep(sweep, "full")
