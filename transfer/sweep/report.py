@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 NAMED = ("paper", "interaction", "heatmap", "by", "cost")
 """Sections of the page that a sweep's YAML may name besides comparisons."""
+EQUAL = "All variants have the same images, epochs and learning rates, not the same cost:"
 ENOUGH = 3
 """Seeds from which on the intervals say how training runs vary."""
 
@@ -73,17 +74,18 @@ class SweepReport:
     def text(self) -> str:
         """Return the result for a terminal.
 
-        Of variants that the command compares these are a sentence for each comparison, the means, and how to add seeds;
-        of other sweeps the sections that their YAML names, or else the means.
+        Of variants that the command compares these are the verdict and the cost of each comparison, the means, and how
+        to add seeds; of other sweeps the sections that their YAML names, or else the means.
         """
         parts = [part for _, of_request in self.requested for part in of_request]
         means = [Section(title="Means", table=table) for table in pivot_tables(self.runs)] if len(self.runs) else []
         if self.sweep.vary is None:
             shown = [*self.of_jobs, *(parts or ([] if self.searches else means))]
             return "\n\n".join([as_terminal(shown, color=shows_colors()), *self.missing])
-        sentences = [part.note.splitlines()[0] for part in parts if part.lead]
+        told = [part.note.splitlines() for part in parts if part.lead]
+        sentences = [line for lines in told for line in lines if line is lines[0] or line.startswith("Cost of ")]
         tables = [terminal(part.table, color=shows_colors()) for part in means if part.table]
-        lines = [self.of_jobs[0].note, *sentences, *self.missing, *tables, self.more_seeds]
+        lines = [f"{self.of_jobs[0].note}. {EQUAL}", *sentences, *self.missing, *tables, self.more_seeds]
         return "\n".join(filter(None, lines))
 
     @property
@@ -106,9 +108,10 @@ class SweepReport:
             named = {name: value for name in NAMED if (value := getattr(one, name))}
             request = replace(request, compare=[*request.compare, *one.compare], **named)
         parts = sections(self.runs, request) if len(self.runs) else []
-        leading = [part for part in parts if part.lead]
-        more = [Section(title="More seeds", note=self.more_seeds)] if self.more_seeds else []
-        parts = [*leading, *more, *self.of_jobs, *(part for part in parts if not part.lead)]
+        if self.more_seeds and parts:
+            parts[0] = replace(parts[0], reading="\n".join([parts[0].reading, self.more_seeds]))
+        folded = [part for part in parts if part.folded]
+        parts = [*(part for part in parts if not part.folded), *self.of_jobs, *folded]
         parts += [Section(title="Not shown", note="\n".join(self.missing))] if self.missing else []
         tier = f", {self.sweep.tier}" if self.sweep.tiers else ""
         content = page(f"{self.sweep.name}{tier}: {self.sweep.about}", parts, self.runs)

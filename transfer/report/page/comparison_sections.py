@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.report.page.section_types import Section
-from transfer.report.render.text import note_text
+from transfer.report.render.text import note_text, note_texts
 from transfer.report.tables.cost_ratios import CostRatios, ratio_table
+from transfer.report.tables.table import Note
 
 if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
 
 READING = {
+    "summary": "Means of the first and the second variant, their difference, and in brackets its 95 % interval.",
     "forest": "Each square is the paired difference of two variants on the same samples, its line the 95 % confidence "
     "interval. A filled square is significant after correction for multiple tests; a line across 0 is inconclusive.",
     "ratios": "Time of a step of the first variant, as a multiple of the second's: median and quartiles over "
@@ -24,39 +26,38 @@ READING = {
 MOST_OTHERS = 20
 """Differences in other metrics than the primary ones that a terminal shows."""
 
-_COMPARISONS: "WeakKeyDictionary[RunSet, dict[tuple[tuple[str, str], Settings], Comparison]]" = WeakKeyDictionary()
-"""Cache of comparisons, since the text and the page of a sweep show the same ones."""
-
 
 def comparisons_of(runs: RunSet, pairs: Sequence[tuple[str, str]], options: Settings) -> "list[Comparison]":
     """Return the comparison of each pair of variants; p values are adjusted within it."""
-    if not pairs:
-        return []
+    return [_compared(runs, a, b, options) for a, b in pairs]
+
+
+@lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
+def _compared(runs: RunSet, a: str, b: str, options: Settings) -> "Comparison":
     from transfer.report.tables.comparison import compared
 
-    made = _COMPARISONS.setdefault(runs, {})
-    keys = [((a, b), options) for a, b in pairs]
-    for key in keys:
-        if key not in made:
-            made[key] = compared(runs, *key[0], options)
-    return [made[key] for key in keys]
+    return compared(runs, a, b, options)
 
 
 def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratios: CostRatios) -> Iterator[Section]:
-    """Yield the summary with a sentence for each comparison, then for each comparison its effects and limits."""
+    """Yield the summary of all comparisons with their cost and limits, then the effects of each as a plot."""
     from transfer.report.figures.forest import forest_plot
     from transfer.report.summary.sentences import answer
 
     told = [answer(comparison, runs, ratios) for comparison in comparisons]
-    shared = [limit for limit in (told[0].limits if told[1:] else ()) if all(limit in one.limits for one in told)]
-    yield Section(title="Summary", note="\n".join(one.headline for one in told), reading=" ".join(shared), lead=True)
+    shared = [limit for limit in told[0].limits if all(limit in one.limits for one in told)]
+    limits = [
+        Note(limit, "" if limit in shared else versus(comparison))
+        for comparison, one in zip(comparisons, told, strict=True)
+        for limit in one.limits
+    ]
+    note = "\n\n".join("\n".join([one.headline, *one.effects, one.cost]) for one in told)
+    yield Section(title="Summary", note=note, reading="\n".join([READING["summary"], *note_texts(limits)]), lead=True)
     for number, (comparison, one) in enumerate(zip(comparisons, told, strict=True)):
-        rest = [limit for limit in one.limits if limit not in shared]
-        note = "\n".join(filter(None, [*one.effects, *one.rates, one.cost, *rest]))
         plot = forest_plot(comparison, runs, name=f"forest-{number}")
-        yield Section(
-            title=versus(comparison), note=note, plot=plot, reading=READING["forest"] * bool(plot and not number)
-        )
+        if plot or one.rates:
+            reading = READING["forest"] if plot else ""
+            yield Section(title=versus(comparison), note="\n".join(one.rates), plot=plot, reading=reading)
 
 
 def in_words(comparison: "Comparison", runs: RunSet, ratios: CostRatios) -> Section:
@@ -77,11 +78,9 @@ def versus(comparison: "Comparison") -> str:
 def ratios_of(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]:
     """Yield what the first variant costs beside the second, where that was measured."""
     table = ratio_table([match.matched for match in comparison.matches], ratios)
-    note = "\n".join(map(note_text, table.notes))
-    if len(table) or note:
-        shown = replace(table, notes=[]) if len(table) else None
-        title = f"Measured cost: {versus(comparison)}"
-        yield Section(title=title, table=shown, note=note, reading=READING["ratios"])
+    if len(table) or table.notes:
+        note, shown = "\n".join(map(note_text, table.notes)), replace(table, notes=[]) if len(table) else None
+        yield Section(title=f"Measured cost: {versus(comparison)}", table=shown, note=note, reading=READING["ratios"])
 
 
 def samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Section]:

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from backbones.errors import visible_lines
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import Plot
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
 from transfer.report.render.text import constant_columns, note_texts, values
@@ -82,6 +81,12 @@ def text(value: object) -> str:
     return escape(visible_lines(str(value)))
 
 
+def _paragraphs(lines: str, attributes: str = "") -> str:
+    """Return a paragraph for each line, in which what stands between backticks is code."""
+    marked = (re.sub("`([^`]+)`", r"<code>\1</code>", text(line)) for line in lines.splitlines() if line.strip())
+    return "".join(f"<p{attributes}>{line}</p>" for line in marked)
+
+
 def _asset(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
@@ -113,15 +118,17 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
     kind = " class=lead" if section.lead else ""
     parts = [f'<section id="{name}" aria-labelledby="{name}-title"{kind}>']
     parts += [f"<details><summary>{heading}</summary>" if section.folded else heading]
-    parts += [f"<p>{text(line)}</p>" for line in section.note.splitlines() if line.strip()]
+    parts += [f"<div>{_paragraphs(block)}</div>" for block in section.note.split("\n\n") if block.strip()]
     if section.plot is not None:
         shown = {"wide": section.plot.svg, "narrow": section.plot.narrow}
         drawn = "".join(_svg(svg, f'class="{width}" role="img" aria-label="{text(section.title)}"', name)
                         for width, svg in shown.items())  # fmt: skip
-        parts.append(f'<figure class="plot">{drawn}{_download(section.plot, section.file_name)}</figure>')
+        address = f"data:text/csv;charset=utf-8,{quote(section.plot.csv, safe=',')}"
+        caption = f'<figcaption><a download="{section.file_name}.csv" href="{address}">Data (CSV)</a></figcaption>'
+        parts.append(f'<figure class="plot">{drawn}{caption}</figure>')
     if section.table is not None:
         parts.append(_table(section.table, section, marks, rows))
-        parts += [f'<p class="soft">{text(note)}</p>' for note in note_texts(section.table.notes)]
+        parts.append(_paragraphs("\n".join(note_texts(section.table.notes)), ' class="soft"'))
     if section.galleries:
         drawn = " pairs" if section.in_pairs else ""
         drawn += " drawn" if any(gallery.picture for gallery in section.galleries) else ""
@@ -131,8 +138,7 @@ def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int
     if section.pictures:
         figures = "".join(_figure(picture, marks) for picture in section.pictures)
         parts.append(f'<div class="pictures{" pairs" * section.in_pairs}">{figures}</div>')
-    if section.reading:
-        parts.append(f'<p class="soft">{text(section.reading)}</p>')
+    parts.append(_paragraphs(section.reading, ' class="soft"'))
     return "\n".join([*parts, *["</details>"] * section.folded, "</section>"])
 
 
@@ -141,16 +147,12 @@ def _svg(svg: str, attributes: str, name: str) -> str:
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", svg).replace("<svg ", f"<svg {attributes} ", 1)
 
 
-def _download(plot: Plot, name: str) -> str:
-    address = f"data:text/csv;charset=utf-8,{quote(plot.csv, safe=',')}"
-    return f'<figcaption><a download="{name}.csv" href="{address}">Data (CSV)</a></figcaption>'
-
-
 def _table(table: Table, section: Section, marks: dict[str, list[str]], most: int) -> str:
     """Return a section's table as HTML: the first `most` rows, and the others in a template, which is not laid out."""
     constant = constant_columns(table)
     names = sorted((name for name in table.names if name not in constant), key=lambda name: name in RUN_COLUMNS)
-    numeric = [_is_numeric(table[name]) for name in names]
+    present = [[value for value in table[name] if value is not None] for name in names]
+    numeric = [bool(column) and all(map(is_number, column)) for column in present]
     digits_of = {column.name: column.significant_digits for column in table.columns}
     columns = [
         _numbers(table[name], digits_of[name])
@@ -178,11 +180,6 @@ def _table(table: Table, section: Section, marks: dict[str, list[str]], most: in
         f'aria-label="Table: {text(section.title)}">\n'
         f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
-
-
-def _is_numeric(column: Sequence[Any]) -> bool:
-    """Return whether a column has numbers and None alone, and at least one number."""
-    return all(value is None or is_number(value) for value in column) and any(value is not None for value in column)
 
 
 def _row(cells: list[str], marks: list[str]) -> str:

@@ -43,6 +43,10 @@ class Table {
     this.choices = new Map();
     this.heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => this.sort(column)));
     if (this.rows.length > MOST_BARE) room.before(this.tools());
+    const hint = element("p", { className: "soft sideways", textContent: "Scroll sideways for all columns \u2192", hidden: true });
+    room.before(hint);
+    const watch = new ResizeObserver(() => (hint.hidden = room.scrollWidth <= room.clientWidth + 1));
+    for (const part of [room, table]) watch.observe(part);
     this.more = element("button", { type: "button", className: "more", hidden: true });
     this.more.addEventListener("click", () => this.showAll());
     room.after(this.more);

@@ -44,7 +44,7 @@ class Section:
     table: Table | None = None
     """Table whose column in `RUN_COLUMNS`, if any, is shown last."""
     note: str = ""
-    """Plain text, a paragraph per line."""
+    """Plain text, a paragraph per line; of a part that leads, the first line after an empty one is a headline."""
     reading: str = ""
     """How to read the section, in one or two sentences; shown on the page alone."""
     lead: bool = False

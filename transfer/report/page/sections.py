@@ -107,7 +107,7 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
 def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     """Return a page's sections in the order of a reader's questions; what is looked up is folded.
 
-    The summary, the scores, the comparisons, their costs, stability, published results; then everything else.
+    The summary with costs, the scores, the comparisons, stability, published results; then everything else.
     """
     from transfer.report.page.galleries import picture_sections
     from transfer.report.summary.variants import arms_to_compare, why_no_arms
@@ -120,17 +120,19 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     first = [*comparison_sections(comparisons, runs, request.ratios)] if comparisons else []
     summary = first[0] if first else Section(title="Summary", note=why_no_arms(runs), lead=True)
     shown = [summary, *_pivot(runs, request), *first[1:]]
-    shown += [part for comparison in comparisons for part in ratios_of(comparison, request.ratios)]
-    shown += [replace(part, table=None) for part in costs]
+    shown += [replace(part, table=None) for part in costs if part.plot]
     shown += _maps(runs, request.heatmap, request.by) if request.heatmap else _varying(runs)
     shown += [_paper(runs, request.paper, request.margin)] if request.paper else []
     shown += [_interaction(runs, request.interaction, request)] if request.interaction else []
     rest = [difference_table(comparison, runs) for comparison in comparisons if comparison.rows or request.compare]
     rest += [*samples(comparisons, request.pictures), *_tables(runs, request)]
+    rest += [part for comparison in comparisons for part in ratios_of(comparison, request.ratios)]
     rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     rest += [*_asked(request.layers, _layers(runs), NO_LAYERS), *_similarity(runs), *_curves(runs)]
     rest += picture_sections(runs.runs, pictures=request.pictures)
-    return [*shown, *(replace(part, folded=True) for part in rest)]
+    parts = [*shown, *(replace(part, folded=True) for part in rest)]
+    told = {part.reading: part.title for part in reversed(parts)}  # how to read them is told once
+    return [part if told[part.reading] == part.title else replace(part, reading="") for part in parts]
 
 
 def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:

@@ -3,10 +3,11 @@
 No sentence says more than the verdict of its row, which follows from the interval. Imports no torch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from backbones.engine.cost import duration
 from backbones.errors import shortened
 from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
 from transfer.records.evidence import is_seeded
@@ -23,6 +24,12 @@ SHOWN = 8
 """Effects that are told one by one; of more, verdicts are counted."""
 SAME = 0.005
 """Costs whose ratio is nearer to 1 than this are called the same."""
+COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("gflops", "GFLOP per image", "{:.3g}".format),
+    ("params", "M parameters", lambda count: f"{count / 1e6:.2f}"),
+    ("train_seconds", "of training (wall time)", duration),
+)
+"""Costs that are told of both variants: the entry of a record, its unit, and the text of its number."""
 ORDER = (
     *(Kind.A_BETTER, Kind.B_BETTER, Kind.A_FAILED, Kind.B_FAILED, Kind.BOTH_FAILED),
     *(Kind.AT_CHANCE, Kind.EQUIVALENT, Kind.INCONCLUSIVE, Kind.NO_INTERVAL),
@@ -135,11 +142,10 @@ def _effect(row: ComparedScore, tests: int) -> str:
         row: of a comparison of two variants.
         tests: over how many the p values of the primary scores are adjusted.
     """
-    verdict, estimate = row.verdict, row.estimate
-    if estimate is None:
-        means = " vs. ".join(_score(mean, row) for mean in row.means)
+    verdict, means = row.verdict, " vs. ".join(_score(mean, row) for mean in row.means)
+    if row.estimate is None:
         return f"{row_name(row)} ({means})" if means else row_name(row)
-    said = f"{row_name(row)} {interval_text(row)}"
+    said = f"{row_name(row)} {means}, {interval_text(row)}"
     if verdict.breakdowns:
         said += _counting(verdict)
     if verdict.kind is Kind.EQUIVALENT:
@@ -191,7 +197,7 @@ def _count(number: int, name: str) -> str:
 
 def _marks(records: Sequence[Record]) -> Iterator[str]:
     """Yield what makes these runs no result."""
-    subsets = sorted({record.subset for record in records if record.subset is not None})
+    subsets = sorted({size for one in records for size in (one.subset, one.origin.get("subset")) if size is not None})
     if told := ", ".join(map(str, subsets)):
         yield f"Runs used subsets of the data (--subset {told}); scores on the full datasets may differ."
     if any(record.dirty for record in records):
@@ -243,28 +249,29 @@ def _excluded(comparison: Comparison) -> Iterator[str]:
 
 
 def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> str:
-    """Return what the first variant costs beside the second: operations of an image, and times measured alternately."""
+    """Return what both variants cost: operations of an image, parameters, training, and times measured alternately."""
     matches = list({id(row.matched): row.matched for row in rows}.values())
-    operations = []
-    for matched in matches:
-        flops = [_mean([run.record for run in variant], "gflops") for variant in matched.variants]
-        if all(flops):
-            operations.append(flops[0] / flops[1])
-    parts = [f"{_change(operations)} FLOPs"] if operations else []
+    parts = []
+    for name, unit, shown in COSTS:
+        pairs = [[_mean([run.record for run in variant], name) for variant in one.variants] for one in matches]
+        if pairs := [pair for pair in pairs if all(pair)]:
+            sides = [(min(of), max(of)) if name != "train_seconds" else (sum(of),) for of in zip(*pairs)]
+            told = " vs. ".join(" to ".join(dict.fromkeys(map(shown, side))) for side in sides)
+            change = f" ({_change([of_a / of_b for of_a, of_b in pairs])})" if name == "gflops" else ""
+            parts.append(f"{told} {unit}{change}")
+    lines = [f"Cost of {a} vs. {b}: {', '.join(parts)}."] if parts else []
     measured = [ratio for _, ratio in ratios.of_matches(matches) if isinstance(ratio, CostRatio)]
     steps = [ratio.training for ratio in measured if ratio.training]
     named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))
     times = ", ".join(f"{_times(found)} for {name}" for name, found in named if found)
-    parts += [f"measured alternately, {times} ({measured[0].clock})"] if times else []
-    return f"Cost of {a} vs. {b}: {'; '.join(parts)}." if parts else ""
+    lines += [f"{measured[0].clock}, {a} / {b}, measured alternately: {times}."] if times else []
+    return "\n".join(lines)
 
 
 def _times(ratios: Sequence[Ratio]) -> str:
-    """Return "1.04 (quartiles 1.03 to 1.06) times", or the smallest and largest median of several."""
-    if len(ratios) == 1:
-        return f"{ratios[0]} times"
+    """Return "1.04 (quartiles 1.03 to 1.06)", or the smallest and largest median of several."""
     medians = [ratio.median for ratio in ratios]
-    return f"{min(medians):.2f} to {max(medians):.2f} times"
+    return str(ratios[0]) if len(ratios) == 1 else f"{min(medians):.2f} to {max(medians):.2f}"
 
 
 def _mean(records: Sequence[Record], name: str) -> float:
@@ -278,7 +285,7 @@ def _change(ratios: Sequence[float]) -> str:
     if max(abs(low), abs(high)) < SAME:
         return "the same"
     if low > 1:
-        return f"{low + 1:.1f} to {high + 1:.1f} times the" if high - low > 0.1 else f"{low + 1:.1f} times the"
+        return f"{low + 1:.1f} to {high + 1:.1f} times" if high - low > 0.1 else f"{low + 1:.1f} times"
     if high - low < 0.01:
         return f"{(low + high) / 2:+.0%}".replace("%", " %")
     return f"{PERCENT * low:+.0f} to {PERCENT * high:+.0f} %"

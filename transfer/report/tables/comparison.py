@@ -3,6 +3,7 @@
 Scores that are fractions are shown in percent, all others in their own unit.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, replace
 from itertools import pairwise
@@ -70,7 +71,7 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
         reasons = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
         raise UserError(f"'{a}' and '{b}' cannot be compared: {_joined(reasons) or 'no task in common'}")
     variants = [
-        Note(f"{variant.text} ({count(len(variant.runs), 'run')})", letter)
+        Note(f"{re.sub('sha256:[0-9a-f]{64}:', '', variant.text)} ({count(len(variant.runs), 'run')})", letter)
         for letter, variant in zip("ab", comparison.variants, strict=True)
     ]
     matches = [*zip(comparison.matches, _places(comparison), strict=True)]

@@ -20,7 +20,7 @@ HOSTILE = (
     "</script><script>document.title='broken in'</script><!--<script>",
     '"><img src=x onerror="document.title=\'broken in\'">',
     "' onmouseover='alert(1)",
-    "</style></textarea></template></title><svg/onload=alert(1)>",
+    "`</style></textarea></template></title><svg/onload=alert(1)>`",
     "javascript:alert(1)",
     "$\\frac{1$ ${x} %s \\ & &lt; \x00\x07 \u202e\n<b>牛",
 )

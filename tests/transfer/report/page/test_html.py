@@ -137,6 +137,7 @@ def test_hostile_text_stays_text() -> None:
     found = Parsed(text)
     assert [attributes.get("type") for attributes in found.all("script")] == ["application/json", None]
     assert {tag for tag, _ in found.tags}.isdisjoint({"img", "b", "textarea"})
+    assert text.count("<p><code>&lt;/style&gt;") == 1, "text between backticks is code"
     assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on")]
     assert all(str(link["href"]).startswith(("#", "data:text/csv")) for link in found.all("a"))
     content = block(text)

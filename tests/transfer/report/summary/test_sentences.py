@@ -34,11 +34,14 @@ TEN_CLASSES = {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "
 OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "better": (
         lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5)),
-        [rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\.", r"^Better: knn top1 on toy_market \+\d+\.\d \[\d"],
+        [
+            rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\.",
+            r"^Better: knn top1 on toy_market \d+\.\d vs\. \d+\.\d, \+\d+\.\d \[\d",
+        ],
     ),
     "worse": (
         lambda root: variants(root, seeds(3, 0.4), seeds(3, 0.6)),
-        [rf"^{HEAD}: worse \(", r"^Worse: knn top1 on toy_market -\d+\.\d \[-\d+\.\d, -\d"],
+        [rf"^{HEAD}: worse \(", r"^Worse: knn top1 on toy_market [^,]*, -\d+\.\d \[-\d+\.\d, -\d"],
     ),
     "equal on every sample": (
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.5)),
@@ -49,10 +52,10 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         [rf"^{HEAD}: inconclusive \(", r"^Inconclusive: .* \[-\d.*, \d.*\]\.$"],
     ),
     "one seed, better": (
-        lambda root: variants(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True),
+        lambda root: variants(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True, origin={"subset": 60}),
         [
             rf"^Smoke test, not a valid result. {HEAD}: better \(1 score of 1 task, 1 seed\)\.",
-            r"^One seed per variant: .*Add --seeds 1 2\.",
+            r"^Runs used subsets of the data \(--subset 60\); .*\n(.*\n)*One seed per variant: .*Add --seeds 1 2\.",
         ],
     ),
     "some of b broke down": (
@@ -96,10 +99,10 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "cost": (
         lambda root: variants(
             root,
-            [{**one, "cost": {"gflops": 5.12, "images_per_second": 90.0}} for one in seeds(2, 0.8)],
-            [{**one, "cost": {"gflops": 4.0, "images_per_second": 100.0}} for one in seeds(2, 0.5)],
+            [{**one, "cost": {"gflops": 5.12, "params": 22.4e6, "train_seconds": 50.0}} for one in seeds(2, 0.8)],
+            [{**one, "cost": {"gflops": 4.0, "params": 22.1e6, "train_seconds": 120.0}} for one in seeds(2, 0.5)],
         ),
-        [r"^Cost of [^:]+ vs\. [^:]+: \+28 % FLOPs\.$"],
+        [rf"^Cost of {HEAD}: 5.12 vs. 4 GFLOP per image \(\+28 %\), 22.40 vs. 22.10 M parameters, 50 s vs. 2 min"],
     ),
     "better in one of two datasets": (
         lambda root: [

@@ -53,8 +53,8 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
     assert main(words) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "Cost of conv vs. patchify: +25 % FLOPs; measured alternately, 1.34 (quartiles 1.31 to 1.36) times "
-        "for a training step, 1.05 (quartiles 1.04 to 1.06) times for a forward pass (CPU time of one thread)." in said
+        "1 s vs. 1 s of training (wall time). CPU time of one thread, conv / patchify, measured alternately: "
+        "1.34 (quartiles 1.31 to 1.36) for a training step, 1.05 (quartiles 1.04 to 1.06) for a forward pass." in said
     )
     assert main([*words, "--output", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
@@ -64,7 +64,7 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
     assert main(words) == 0
     assert "in turns" not in capsys.readouterr().out
     assert main([*words, "--measure-cost"]) == 0
-    assert "FLOPs; measured alternately, " in " ".join(capsys.readouterr().out.split())
+    assert "conv / patchify, measured alternately: " in " ".join(capsys.readouterr().out.split())
     assert main([str(tmp_path), "--measure-cost"]) == 2
     assert "--measure-cost: needs --compare" in capsys.readouterr().err
 
