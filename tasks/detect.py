@@ -24,18 +24,17 @@ from backbones.runtime.finite import NotFinite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData
-from tasks.data.segmentations import mask_library
+from tasks.data.coco_split import mask_library
 from tasks.detection import mmlab
+from tasks.detection.coco.averages import evaluate, resampled, scores
 from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
-from tasks.detection.coco.scores import evaluate, resampled, scores
 from tasks.detection.detector_specs import DetectorSpec, resolve_detector
 from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detection.learner import DetectionLearner, collate
 from tasks.detection.options import DetectOptions
 from tasks.detection.pipelines import DetectionImages, train_transforms
-from tasks.detection.predict import Results, detect
-from tasks.detection.shared_classes import SharedClasses, shared_classes
+from tasks.detection.predict import Results, SharedClasses, detect, shared_classes
 from tasks.facts.detect import RESULTS, DetectFacts, chosen_detector, lacking_masks
 from tasks.task import Outcomes, Scores
 

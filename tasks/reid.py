@@ -33,8 +33,7 @@ from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
 from tasks.bnneck import BNNeck
 from tasks.data.reid import ReidData
-from tasks.data.reid_layouts import Sample
-from tasks.data.reid_subset import matched
+from tasks.data.reid_layouts import Sample, matched
 from tasks.facts.reid import ReidFacts, ReidOptions
 from tasks.losses import batch_hard_triplet
 from tasks.ranking.galleries import PLACES, RANKED, RankedLists

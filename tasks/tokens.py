@@ -30,8 +30,7 @@ from backbones.spec import BackboneSpec
 from tasks.facts.tokens import SCORED, TokensFacts, TokensOptions
 from tasks.task import Outcomes, Scores
 from tasks.token_diagnostics.hook_points import find_hook_points
-from tasks.token_diagnostics.measures import _mean, attention_facts, evenly, layer_facts, observe
-from tasks.token_diagnostics.recorder import Recorder
+from tasks.token_diagnostics.recorder import Recorder, _mean, attention_facts, evenly, layer_facts, observe
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 from tasks.token_diagnostics.stem import stem_facts
 

@@ -15,18 +15,16 @@ from numpy.typing import NDArray
 
 from backbones.data.formats.cifar import cifar
 from backbones.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
-from backbones.data.formats.hub import hf
 from backbones.data.formats.imagenet import imagenet, imagenet21k
 from backbones.data.formats.official_split import cub200, dtd, oxford_pets, stanford_cars
-from backbones.data.formats.parquet import parquet
+from backbones.data.formats.parquet import hf, parquet
 from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, manifest_digest
-from backbones.data.splits.integrity import check_split
+from backbones.data.splits.integrity import check_split, take_fraction, take_per_class
 from backbones.data.splits.overlap import overlap_notes
 from backbones.data.splits.split import Split
-from backbones.data.splits.subsets import take_fraction, take_per_class
 from backbones.errors import UserError, shortened
 
 __all__ = ["ClassificationData", "Split", "open_classification"]

@@ -24,14 +24,13 @@ from torchvision.transforms import (
     Resize,
 )
 
-from backbones.data.loading.erasing import RandomErasing
 from backbones.data.loading.fast_ops import TIMM
 from backbones.data.loading.floats import to_floats
 from backbones.data.loading.image_ops import FastCrop, FastFlip, FastJitter, FastView
-from backbones.data.loading.images import to_pixels
+from backbones.data.loading.images import RandomErasing, to_pixels
 from backbones.errors import UsageError
-from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop, SquashCrop
-from backbones.pretrain.bigvision_randaugment import RandAugment as BigVisionRandAugment
+from backbones.pretrain.bigvision import AreaCrop, InceptionCrop, SquashCrop
+from backbones.pretrain.bigvision import RandAugment as BigVisionRandAugment
 from backbones.pretrain.options import AugmentOptions, shorter_side
 
 Step = Callable[[Any], Any]

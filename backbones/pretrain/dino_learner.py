@@ -19,8 +19,8 @@ from backbones.engine.options import FitOptions
 from backbones.engine.outcome import Signs
 from backbones.engine.schedule import cosine
 from backbones.engine.sequence_parallel import share_tokens
-from backbones.pretrain.dino_head import DinoHead
 from backbones.pretrain.dino_loss import (
+    DinoHead,
     cross_view_loss,
     entropy,
     teacher_log_probabilities,

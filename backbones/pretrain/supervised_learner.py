@@ -19,11 +19,11 @@ from backbones.engine.sequence_parallel import share_tokens
 from backbones.errors import UserError
 from backbones.pretrain.losses import (
     constant_loss,
+    mix,
     sigmoid_cross_entropy,
     soft_target_cross_entropy,
     token_label_losses,
 )
-from backbones.pretrain.mixup import mix
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.pretrain.token_labels import crop_targets
 from backbones.token_shards import Shards

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.data.array_index import Index, file_stamp, is_settled, keep_index, load_index
+from backbones.data.cache import Index, file_stamp, is_settled, keep_index, load_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import UserError, shortened
 from backbones.runtime.files import listed_path, with_home
 from tasks.data.coco_checks import FIELDS, HINT, OPTIONAL, check_entries, check_unique, rle_fault
-from tasks.data.coco_split import CocoImage, CocoSplit
-from tasks.data.segmentations import Segmentations, encoded_mask, mask_library
+from tasks.data.coco_split import CocoImage, CocoSplit, Segmentations, encoded_mask, mask_library
 
 POINTS = 3
 SLACK = 0.005

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from backbones.data.loading.read_image import LEAVE_OUT, is_image, open_image, orientation, read_image
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits.integrity import orientation_notes, raise_if_damaged, read_once
-from backbones.data.splits.subsets import content_digests
+from backbones.data.splits.integrity import content_digests, orientation_notes, raise_if_damaged, read_once
 from backbones.errors import UserError, shortened
 from tasks.data.coco_split import WORDS, CocoSplit
 

@@ -20,9 +20,17 @@ from backbones.data.splits.manifest import Manifest
 from backbones.data.splits.overlap import Images, overlap_notes, shared_images
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError, shortened
-from tasks.data.reid_layouts import Sample, Splits, drop_junk, market1501, trees_of, without_cameras
+from tasks.data.reid_layouts import (
+    Sample,
+    Splits,
+    choose_identities,
+    drop_junk,
+    market1501,
+    matched,
+    trees_of,
+    without_cameras,
+)
 from tasks.data.reid_lists import msmt17, reid_lists
-from tasks.data.reid_subset import choose_identities, matched
 from tasks.data.torchreid_sets import torchreid_set
 from tasks.data.toy_people import GENERATORS
 

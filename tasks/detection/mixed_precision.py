@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from backbones.runtime.finite import NotFinite
-from tasks.detection.operator_dtype import operator_dtype
+from tasks.detection.operators import operator_dtype
 
 
 class FullPrecision(nn.Module):

@@ -1,7 +1,10 @@
-"""Import of mmdetection: over a user's compiled mmcv where there is one, else over the bridge of `mmcv_ext`.
+"""Import of mmdetection: over a user's compiled mmcv where there is one, else over a bridge to `operators`.
 
 Its maintained fork (onedl-mmengine, onedl-mmcv, onedl-mmdetection) installs without compiled operators, and `mmcv.ops`,
-hence `mmdet.models`, fails without the module `mmcv._ext`.
+hence `mmdet.models`, fails without the module `mmcv._ext`. The bridge replaces it: names, arguments and tensors filled
+in place are those that `mmcv/ops/{nms,roi_align,focal_loss}.py` of onedl-mmcv 2.3.6 use, on any device. Half precisions
+are computed in float32 and rounded at the end. Every other name can be looked up, as mmcv does on import, and says what
+is missing when called.
 """
 
 import contextlib
@@ -10,17 +13,53 @@ import io
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from importlib import metadata
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
-from typing import Literal
+from types import ModuleType
+from typing import Any, Literal, NoReturn
 
+import torch
 from timm.layers import LayerNorm2d
 
 from backbones.errors import MissingInput, UserError, shortened
 from backbones.runtime.machine_errors import machine_error
-from tasks.detection.mmcv_ext import Bridge
-from tasks.detection.nms import class_offsets_in_float64
+from tasks.detection import operators
+
+DIFFERENTIABLE = [f"{name}_{way}" for name in ("roi_align", "sigmoid_focal_loss") for way in ("forward", "backward")]
+OPS: dict[str, Callable[..., Any]] = {name: getattr(operators, name) for name in ("nms", *DIFFERENTIABLE)}
+
+
+class MissingOp(UserError, NotImplementedError):
+    """An operator was called that only a compiled mmcv has."""
+
+
+class Bridge(ModuleType):
+    """The module that replaces `mmcv._ext`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, __doc__)
+        self.__spec__ = ModuleSpec(name, loader=None, origin=__file__)
+        vars(self).update(OPS)
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return _missing(name)
+
+
+def _missing(name: str) -> Callable[..., NoReturn]:
+    def call(*_: object, **__: object) -> NoReturn:
+        caller = sys._getframe(1)
+        raise MissingOp(
+            f"{caller.f_globals.get('__name__')}.{caller.f_code.co_qualname} calls mmcv's operator {name!r}, which "
+            f"needs a compiled mmcv: pip install a build of onedl-mmcv with its operators for torch "
+            f"{torch.__version__}, or choose a model without this operator"
+        )
+
+    return call
+
 
 COMPILED = "mmcv._ext"
 PACKAGES = {
@@ -108,7 +147,7 @@ def _suppress_in_float64() -> None:
     original = importlib.import_module("mmcv.ops.nms").batched_nms
     if ops_source() != "bridge" or hasattr(original, "__wrapped__"):
         return
-    exact = class_offsets_in_float64(original)
+    exact = operators.class_offsets_in_float64(original)
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] in ("mmcv", "mmdet")]:
         if getattr(module, "batched_nms", None) is original:
             module.batched_nms = exact  # type: ignore[attr-defined]

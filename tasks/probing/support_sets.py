@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.classification import ClassificationData
-from backbones.data.splits.subsets import all_digests
+from backbones.data.splits.integrity import all_digests
 from backbones.errors import UserError, shortened, visible
 from backbones.runtime.csv_text import csv_text
 from tasks.labelled_images import check_classes

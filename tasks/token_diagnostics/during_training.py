@@ -14,8 +14,7 @@ from backbones.pretrain.augment import eval_transform
 from backbones.spec import BackboneSpec
 from tasks.token_diagnostics.epochs import epochs_of
 from tasks.token_diagnostics.hook_points import find_hook_points
-from tasks.token_diagnostics.measures import attention_facts, evenly, layer_facts, observe
-from tasks.token_diagnostics.recorder import Recorder
+from tasks.token_diagnostics.recorder import Recorder, attention_facts, evenly, layer_facts, observe
 from tasks.token_diagnostics.stem import stem_facts
 
 IMAGES = 64

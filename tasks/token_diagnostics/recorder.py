@@ -10,14 +10,92 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from timm.layers import Attention as TimmAttention
+from timm.models.volo import Attention as VoloAttention
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
-from backbones.attention import Attention, UserAttention
+from backbones.attention import ATTENTIONS, Attention, UserAttention
+from backbones.attention_functions import without_autocast
 from backbones.backbone import Backbone
-from tasks.token_diagnostics.attention import has_weights, sums_values, weights_shown
+from backbones.engine.context import Context
+from backbones.engine.extract import compute_rows
 from tasks.token_diagnostics.hook_points import HookPoint, find_hook_points
 from tasks.token_diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_statistics, token_statistics
+
+Core = Callable[..., Tensor]
+Receive = Callable[[Tensor], None]
+
+
+def has_weights(attention: Any) -> bool:
+    """Return whether an attention's weights can be computed: this suite's, timm's plain one's, VOLO's."""
+    return isinstance(attention, Attention) or type(attention) in (TimmAttention, VoloAttention)
+
+
+@contextmanager
+def weights_shown(attention: Any, receive: Receive) -> Iterator[None]:
+    """Call `receive` with the attention's weights in every forward pass within the block."""
+    if not isinstance(attention, Attention):
+        hook = attention.register_forward_pre_hook(lambda module, inputs: receive(softmax_weights(module, inputs[0])))
+        try:
+            yield
+        finally:
+            hook.remove()
+        return
+    core = attention.core
+
+    def shown(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        receive(weights_of(partial(core, **options), q, k))
+        return core(q, k, v, **options)
+
+    attention.core = shown
+    try:
+        yield
+    finally:
+        attention.core = core
+
+
+def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
+    """Return the weights of a function of (q, k, v) that sums values with weights: its results for unit vectors as v.
+
+    They are computed in float32 at least, so that half-precision queries and keys are not rounded again.
+    """
+    keys, d = k.shape[-2:]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    q, k = q.to(wide), k.to(wide)
+    base = torch.eye(keys, dtype=wide, device=q.device)
+    base = nn.functional.pad(base, (0, -keys % d))
+    with without_autocast(q):
+        columns = [core(q, k, unit.expand_as(k).contiguous()) for unit in base.split(d, dim=1)]
+    return torch.cat(columns, dim=-1)[..., :keys]
+
+
+def sums_values(core: Core, attention: Attention) -> bool:
+    """Return whether a function of (q, k, v) sums values with weights independent of them; the shipped ones do."""
+    if core in ATTENTIONS.values():
+        return True
+    generator = torch.Generator().manual_seed(0)
+    weight = attention.qkv.weight
+    shape = (3, 1, attention.num_heads, 7, attention.head_dim)
+    q, k, v = torch.randn(shape, generator=generator).to(weight.device, weight.dtype)
+    with without_autocast(q):  # independent of the run's precision
+        return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
+
+
+def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
+    """Return a timm attention's weights for tokens [B, N, D] or a map [B, h, w, D], by its projection of q and k."""
+    module: Any = attention
+    x = x.flatten(1, -2)
+    q, k, _ = module.qkv(x).unflatten(2, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    if hasattr(module, "q_norm"):
+        q, k = module.q_norm(q), module.k_norm(k)
+    with without_autocast(q):
+        weights: Tensor = (q.float() * module.scale @ k.float().mT).softmax(-1)
+        return weights
+
 
 WITH_ATTENTION = ("outlooker", "block", "class attention")
 CHUNK = 2**24
@@ -124,3 +202,60 @@ def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Return `function` of x [B, ...], called with at most `CHUNK` numbers at a time."""
     images = max(CHUNK // max(x[0].numel(), 1), 1)
     return torch.cat([function(chunk) for chunk in x.split(images)])
+
+
+CPU_BATCH = 16
+
+
+def evenly(images: int, total: int) -> NDArray[Any]:
+    """Return the places of `images` images, evenly spaced in a list of `total`."""
+    return np.arange(images) * total // images
+
+
+def observe(
+    recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], context: Context, *, batch_size: int
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """Return the fields [M, F] of each place and [M, G] of each attention, the same on every rank."""
+
+    def compute(pixels: Tensor, labels: Tensor) -> Tensor:
+        size = CPU_BATCH if pixels.device.type == "cpu" else len(pixels)
+        return torch.cat([recorder.rows(chunk) for chunk in pixels.split(size)])
+
+    values = compute_rows(compute, images, context, batch_size=batch_size, label="tokens").numpy()
+    with torch.inference_mode(), context.scoring():  # tells a rank without an image the places, too
+        recorder.rows(images[0][0][None].to(context.device))
+    return recorder.columns(values)
+
+
+def layer_facts(recorder: Recorder, places: list[NDArray[Any]]) -> list[dict[str, Any]]:
+    """Describe every place, with the means over the images, as plain values."""
+    return [about | _layer(rows) for about, rows in zip(recorder.layers, places, strict=True)]
+
+
+def attention_facts(recorder: Recorder, attentions: list[NDArray[Any]]) -> list[dict[str, Any]]:
+    """Describe every attention, with the means over the images, as plain values."""
+    return [about | _attention(rows) for about, rows in zip(recorder.attentions, attentions, strict=True)]
+
+
+def _layer(rows: NDArray[Any]) -> dict[str, Any]:
+    """Return the means over the images of fields [M, F], None if undefined for all, and the similarity's deviation."""
+    facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(TOKEN_FIELDS)}
+    similarity = rows[:, TOKEN_FIELDS.index("similarity")]
+    defined = similarity[np.isfinite(similarity)]
+    return facts | {"similarity_sd": float(defined.std(ddof=1)) if len(defined) > 1 else None}
+
+
+def _attention(rows: NDArray[Any]) -> dict[str, Any]:
+    """Return the means over the images of fields [M, G], but the extremes of the smallest and largest row sum."""
+    facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(ATTENTION_FIELDS)}
+    smallest, largest = (ATTENTION_FIELDS.index(f"row_sum_{which}") for which in ("smallest", "largest"))
+    return facts | {
+        "row_sum_smallest": float(rows[:, smallest].min()),
+        "row_sum_largest": float(rows[:, largest].max()),
+    }
+
+
+def _mean(values: NDArray[Any]) -> float | None:
+    """Return the mean of the finite values; None when there are none."""
+    defined = values[np.isfinite(values)]
+    return float(defined.mean()) if len(defined) else None

@@ -19,7 +19,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.errors import UserError
 from tasks.data.coco import open_coco
 from tasks.data.reid import open_reid
-from tasks.probing.shards import DamagedShard, encode_shard, read_shard
+from tasks.probing.feature_store import DamagedShard, encode_shard, read_shard
 
 Made = tuple[Path, tuple[str, ...], Callable[[Path], Any]]
 """A folder, the names of those of its files that are changed, and what reads it."""

@@ -18,7 +18,7 @@ from backbones.data.classification import ClassificationData, open_classificatio
 from backbones.data.spec import resolve_dataset
 from backbones.data.splits.packed_names import PackedNames
 from backbones.data.splits.split import FileSplit
-from backbones.data.toy.jpegs import draw_jpegs
+from backbones.data.toy.digits import draw_jpegs
 from backbones.errors import print_safe
 from backbones.pretrain.method import Method, load_method
 from backbones.runtime.threads import usable_cores

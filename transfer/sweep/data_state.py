@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from backbones.checkpoints import exports
-from backbones.data.array_index import stamp_of
+from backbones.data.cache import stamp_of
 from backbones.data.spec import DatasetSpec, candidate_folders, resolve_dataset
 from transfer.sweep.definition.grid import SweepJob
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.data.array_index import file_stamp
+from backbones.data.cache import file_stamp
 from backbones.data.formats.folders import FoundLayout, dataset_root
 from backbones.data.spec import DatasetSpec
-from backbones.data.splits.arrow_split import Source
+from backbones.data.splits.arrow_split import PixelSplit, Source
 from backbones.data.splits.packed_names import PackedNames
-from backbones.data.splits.pixel_split import PixelSplit
 from backbones.errors import UserError, reason_of
 
 SIDE, CHANNELS = 32, 3

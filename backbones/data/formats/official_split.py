@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.data.formats.folders import FoundLayout, class_names, dataset_root
-from backbones.data.formats.list_files import ListedSplit, layout_from_lists, listed_fields
+from backbones.data.formats.users_reader import ListedSplit, layout_from_lists, listed_fields
 from backbones.data.layouts import CUB_LISTS
 from backbones.data.spec import DatasetSpec
 from backbones.errors import MissingInput, UserError

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backbones.data.formats.folders import FoundLayout
-from backbones.data.formats.hub import cache_of, cached_revisions, hf
-from backbones.data.formats.parquet import files_of, layout_from_rows, read_files
+from backbones.data.formats.parquet import cache_of, cached_revisions, files_of, hf, layout_from_rows, read_files
 from backbones.data.formats.unofficial_split import KeyRule, divide_by_tfds_order
 from backbones.data.layouts import PARQUET, SPLITS
 from backbones.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from backbones.data.array_index import SETTLED, Index, keep_index, load_index
-from backbones.data.cache import cache_folder
+from backbones.data.cache import SETTLED, Index, cache_folder, keep_index, load_index
 from backbones.data.splits.packed_names import PackedNames
 from backbones.errors import Replaced, UserError, print_safe
 from backbones.runtime.files import lock

@@ -1,9 +1,13 @@
-"""One split of a classification set: labels, names, and how an image of it is read. Shapes: M images, C classes."""
+"""One split of a classification set: labels, names, contents, and how an image of it is read.
+
+Shapes: M images, C classes, H x W pixels.
+"""
 
 import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,16 +15,98 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from tqdm import tqdm
 
 from backbones.data.loading.read_image import OF_PIL, mode_of, read_image
-from backbones.data.splits.digests import image_digest
 from backbones.data.splits.manifest import CONTENT_BYTES, Manifest, stamp_of_file
 from backbones.data.splits.packed_names import PackedNames
-from backbones.data.splits.preload import Pixels
 from backbones.errors import UserError
+from backbones.runtime.threads import usable_cores
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+JPEG = b"\xff\xd8\xff"
+RIFF, WEBP = b"RIFF", b"WEBP"
+
+
+def image_digest(encoded: bytes, *, name: str, mode: str = "RGB") -> str:
+    """Return the sha256 (hex) of an image: of its pixels, or of the encoded bytes of a JPEG or WEBP.
+
+    PNG, TIFF, BMP, GIF and raw pixels keep what they are given, so equal images agree whichever of them holds them.
+    Decoders of JPEG and WEBP differ in the last bit from version to version, hence their bytes stand for them (and
+    damage behind their first bytes goes unseen here; `integrity` looks for it).
+
+    Args:
+        encoded: the image as it is stored.
+        name: what messages call it.
+        mode: the channels that count; grey ones are those of RGB.
+
+    Raises:
+        UserError: the image is damaged.
+    """
+    if encoded.startswith(JPEG) or (encoded.startswith(RIFF) and encoded[8:12] == WEBP):
+        return hashlib.sha256(encoded).hexdigest()
+    return pixel_digest(read_image(io.BytesIO(encoded), name=name, mode=mode))
+
+
+def pixel_digest(image: Image.Image | NDArray[Any]) -> str:
+    """Return the sha256 (hex) of size and pixels of an RGB image, given as such or as uint8 [H, W, 3]."""
+    pixels = np.asarray(image)
+    height, width = pixels.shape[:2]
+    return hashlib.sha256(f"{width}x{height}\0".encode() + pixels.tobytes()).hexdigest()
+
+
+LIMIT = 512 * 2**20
+PROBES = 32
+
+
+class Pixels:
+    """M images of one number of channels, uint8, one after the other, with their sizes."""
+
+    def __init__(self, block: NDArray[Any], shapes: NDArray[Any]) -> None:
+        """Args: block: uint8 [total]; shapes: int64 [M, 2] of (H, W)."""
+        self._block, self._shapes = block, shapes
+        channels = len(block) // shapes.prod(axis=1).sum()
+        self._tail = () if channels == 1 else (channels,)
+        self._ends = np.concatenate([[0], np.cumsum(channels * shapes.prod(axis=1))])
+
+    def __getitem__(self, index: int) -> Image.Image:
+        """Return a copy of image `index`."""
+        start, stop = self._ends[index], self._ends[index + 1]
+        return Image.fromarray(self._block[start:stop].reshape(*self._shapes[index], *self._tail))
+
+    @classmethod
+    def load(cls, read: Callable[[int], Image.Image], count: int, limit: int | None, *, name: str) -> Self | None:
+        """Decode images 0..count-1 in threads.
+
+        Args:
+            limit: in bytes. None is returned when a few images spread over the split say that they take more.
+            name: the name of the split, for the progress bar.
+
+        Raises:
+            UserError: an image cannot be read.
+        """
+        probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
+        if limit is not None and np.mean([_decoded_bytes(read, index) for index in probes]) * count > limit:
+            return None
+        parts, shapes = [], []
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            images = pool.map(lambda index: np.asarray(read(index)), range(count))
+            for image in tqdm(images, desc=f"decoding {name}", total=count, delay=2, leave=False, disable=None):
+                parts.append(image.reshape(-1))
+                shapes.append(image.shape[:2])
+        return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
+
+
+def _decoded_bytes(read: Callable[[int], Image.Image], index: int) -> int:
+    """Return the size of an image; 0 for a corrupt one, which is named, or replaced, in training."""
+    try:
+        image = read(index)
+    except UserError:
+        return 0
+    return len(image.getbands()) * image.width * image.height
 
 
 @dataclass(eq=False)

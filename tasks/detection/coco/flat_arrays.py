@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones.errors import shortened
-from tasks.data.segmentations import encoded_mask, mask_library
+from tasks.data.coco_split import encoded_mask, mask_library
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.data.segmentations import mask_library
+from tasks.data.coco_split import mask_library
 from tasks.detection.coco.flat_arrays import Detections, FlatArrays, Objects
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)

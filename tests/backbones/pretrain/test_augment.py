@@ -10,8 +10,7 @@ from torchvision import transforms as T
 from backbones.data.loading.floats import to_floats
 from backbones.errors import UsageError
 from backbones.pretrain.augment import AugmentOptions, eval_transform, train_transform
-from backbones.pretrain.bigvision_crops import InceptionCrop
-from backbones.pretrain.bigvision_randaugment import RandAugment
+from backbones.pretrain.bigvision import InceptionCrop, RandAugment
 from backbones.runtime.seeding import seeded
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

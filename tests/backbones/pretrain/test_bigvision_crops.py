@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from backbones.pretrain.bigvision_crops import AreaCrop, InceptionCrop, SquashCrop
+from backbones.pretrain.bigvision import AreaCrop, InceptionCrop, SquashCrop
 
 
 def picture(W, H):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backbones.pretrain import bigvision_randaugment
-from backbones.pretrain.bigvision_randaugment import OPERATIONS
+from backbones.pretrain import bigvision
+from backbones.pretrain.bigvision import OPERATIONS
 
 LEVELS = (0, 5, 10, 15, 20)
 H, W = 48, 64
@@ -18,7 +18,7 @@ def image():
 
 
 def signs(monkeypatch, sign):
-    monkeypatch.setattr(bigvision_randaugment, "random_sign", lambda m: sign * m)
+    monkeypatch.setattr(bigvision, "random_sign", lambda m: sign * m)
 
 
 def truncated(values):

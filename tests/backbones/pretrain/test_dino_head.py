@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from backbones.pretrain.dino_head import DinoHead, WeightNormLinear
+from backbones.pretrain.dino_loss import DinoHead, WeightNormLinear
 
 
 def test_outputs_are_cosines_while_the_norms_are_fixed() -> None:

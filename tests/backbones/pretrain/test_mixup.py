@@ -6,7 +6,7 @@ import torch
 from timm.data.mixup import Mixup
 
 from backbones.errors import UsageError
-from backbones.pretrain.mixup import mix, mixup_share
+from backbones.pretrain.losses import mix, mixup_share
 from backbones.pretrain.options import MixOptions
 from backbones.runtime.seeding import seeded
 

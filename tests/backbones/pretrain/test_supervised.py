@@ -25,7 +25,7 @@ from backbones.errors import Stopped, UsageError, UserError
 from backbones.pretrain import supervised
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.augment import eval_transform
-from backbones.pretrain.mixup import mix
+from backbones.pretrain.losses import mix
 from backbones.pretrain.supervised import METHOD, train_loader
 from backbones.pretrain.supervised_learner import SupervisedLearner
 from backbones.pretrain.supervised_options import SupervisedOptions

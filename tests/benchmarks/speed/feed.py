@@ -27,7 +27,7 @@ from torchvision.transforms import v2
 from backbones.data.loading.image_ops import FastCrop
 from backbones.data.loading.images import read_pixels
 from backbones.data.loading.read_image import read_image
-from backbones.data.toy.jpegs import draw_jpegs
+from backbones.data.toy.digits import draw_jpegs
 from backbones.pretrain.augment import eval_transform, train_transform
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.pretrain.options import AugmentOptions

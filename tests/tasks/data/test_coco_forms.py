@@ -13,8 +13,8 @@ import pytest
 from backbones.errors import UserError
 from tasks.data import coco_annotations
 from tasks.data.coco import CocoData
-from tasks.detection.coco.scores import evaluate, scores
-from tasks.detection.shared_classes import with_classes
+from tasks.detection.coco.averages import evaluate, scores
+from tasks.detection.predict import with_classes
 from tests.tasks.data.coco_tree import CROWD, SQUARE, content, objects, opened, written
 from tests.tasks.detection.coco.cases import official, same
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from tasks.data.segmentations import Segmentations
+from tasks.data.coco_split import Segmentations
 
 VALUES = [
     None,

@@ -7,7 +7,7 @@ import torch
 
 from backbones.errors import UserError
 from tasks.detection import mmlab
-from tasks.detection.mmcv_ext import OPS
+from tasks.detection.mmlab import OPS
 
 mmlab.load()
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from backbones.errors import UsageError
-from tasks.detection.necks import SimplePyramid, TapScales, scales
+from tasks.detection.detectors import SimplePyramid, TapScales, scales
 
 
 @pytest.mark.parametrize("stride", [4, 8, 16])

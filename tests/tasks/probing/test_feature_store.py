@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from tasks.probing.feature_store import Entry, key_digest
-from tasks.probing.shards import DamagedShard, read_shard
+from tasks.probing.feature_store import DamagedShard, Entry, key_digest, read_shard
 
 KEY = {"backbone": "b", "features": {"size": 32}, "precision": "fp32", "images": "i", "code": "c"}
 

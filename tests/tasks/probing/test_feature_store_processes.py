@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tasks.probing import features
-from tasks.probing.shards import read_shard
+from tasks.probing.feature_store import read_shard
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import record
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.data.splits.subsets import content_digests
+from backbones.data.splits.integrity import content_digests
 from backbones.engine.context import Context
 from tasks.probing import features as module
 from tasks.probing.features import Extractor, Features, encoder

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from backbones.attention import ATTENTIONS
 from backbones.attention_functions import SCORE_FUNCTIONS
-from tasks.token_diagnostics.attention import weights_of, weights_shown
+from tasks.token_diagnostics.recorder import weights_of, weights_shown
 from tasks.token_diagnostics.statistics import cosine_similarity
 from tests.tasks.token_diagnostics.support import IMAGES, recorded, row_sums, similarity, tiny, user_parts
 

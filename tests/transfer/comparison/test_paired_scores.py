@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from tasks.detection.coco.averages import Averager
+from tasks.detection.coco.averages import Averager, evaluate, resampled, scores
 from tasks.detection.coco.match_arrays import Matches
-from tasks.detection.coco.scores import evaluate, resampled, scores
 from tasks.ranking.metrics import Ranking, rank_distances
 from tasks.task import load_task
 from tests.tasks.detection.coco.cases import drawn as drawn_coco

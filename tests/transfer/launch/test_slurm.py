@@ -16,8 +16,7 @@ from tests.transfer.test_run_processes import WORDS
 from transfer.launch import slurm
 from transfer.launch.base import ProcessSpec
 from transfer.launch.single_job import without_launch
-from transfer.launch.slurm import SlurmJob, SlurmLauncher
-from transfer.launch.slurm_queue import TOOLS, Queue
+from transfer.launch.slurm import TOOLS, Queue, SlurmJob, SlurmLauncher
 from transfer.launch.slurm_resources import check_resources, ranks, sbatch_parameters
 from transfer.run import main
 

@@ -5,8 +5,7 @@ import pytest
 from scipy.io import savemat
 
 from backbones.data.classification import open_classification
-from backbones.data.formats.imagenet import wnids
-from backbones.data.formats.imagenet_labels import SOLUTION
+from backbones.data.formats.imagenet import SOLUTION, wnids
 from backbones.errors import UserError
 from tests.backbones.data.layouts import encoded, spec, write_images
 

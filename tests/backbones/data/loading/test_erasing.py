@@ -2,7 +2,7 @@ import pytest
 import torch
 from timm.data.random_erasing import RandomErasing as TimmErasing
 
-from backbones.data.loading.erasing import RandomErasing
+from backbones.data.loading.images import RandomErasing
 from backbones.runtime.seeding import seeded
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -11,8 +11,8 @@ from PIL import Image
 from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
 from backbones.data.splits.array_split import ArraySplit
 from backbones.data.splits.dataset import SplitDataset
+from backbones.data.splits.integrity import all_digests
 from backbones.data.splits.split import FileSplit
-from backbones.data.splits.subsets import all_digests
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.augment import View, eval_transform, train_transform
 from backbones.pretrain.multicrop import MultiCrop

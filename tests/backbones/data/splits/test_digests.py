@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backbones.data.splits.digests import image_digest, pixel_digest
+from backbones.data.splits.split import image_digest, pixel_digest
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
 

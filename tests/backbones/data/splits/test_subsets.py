@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from backbones.data.classification import open_classification
-from backbones.data.splits.subsets import take_fraction, take_per_class
+from backbones.data.splits.integrity import take_fraction, take_per_class
 from tests.backbones.data.layouts import spec, write_folders, write_images, write_parquet
 
 

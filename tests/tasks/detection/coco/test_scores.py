@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 
 from backbones.errors import UserError
-from tasks.data import segmentations
-from tasks.detection.coco.averages import RECALLS, Averager, _needed
+from tasks.data import coco_split
+from tasks.detection.coco.averages import RECALLS, Averager, _needed, evaluate, scores
 from tasks.detection.coco.match_arrays import PREFIX, Matches
 from tasks.detection.coco.matching import AREAS
-from tasks.detection.coco.scores import evaluate, scores
 from tests.tasks.detection.coco.cases import drawn, encoded, official, rectangle, repeated, same
 
 
@@ -187,7 +186,7 @@ def test_without_the_library(monkeypatch):
     def missing(name):
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(segmentations.importlib, "import_module", missing)
+    monkeypatch.setattr(coco_split.importlib, "import_module", missing)
     truth, results = drawn(1)
     with pytest.raises(UserError, match=r"pip install -e '\.\[detection\]'"):
         evaluate(truth, results, "segm")
