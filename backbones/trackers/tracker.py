@@ -1,10 +1,18 @@
-"""The interface of a tracker. Imports no torch and no tracker's package."""
+"""The interface of a tracker, and what opens the tracker of a run. Imports no torch and no tracker's package.
 
+A tracker that fails, at its start or later, is closed; the run continues.
+"""
+
+import importlib
+import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from backbones.errors import MissingInput, reason_of
 
 PROJECT = "vit-transfer"
 """The project or experiment that runs go to, unless a tracker's own environment variable names another."""
@@ -42,3 +50,76 @@ class Tracker:
 def project(variable: str) -> str:
     """Return the name of the project, which an environment variable may set."""
     return os.environ.get(variable) or PROJECT
+
+
+TRACKERS = ("tensorboard", "trackio", "wandb")
+"""The names of trackers, which are also those of their packages."""
+
+
+def check_installed(name: str) -> None:
+    """Raise MissingInput, with the command that installs it, when the package of a tracker is not there."""
+    if name == "none":
+        return
+    package = importlib.util.find_spec(name)
+    # a folder that a tracker has left in the working directory can be imported, too, but has no loader's file
+    if package is None or package.origin is None:
+        raise MissingInput(f"--tracker {name}: the package is not installed: pip install {name}")
+
+
+@contextmanager
+def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> Iterator[Tracker]:
+    """Open the tracker of a run for the length of a block, whose end tells it how the run ended.
+
+    Args:
+        name: one of `TRACKERS`, or none.
+        run: None for the ranks that write nothing.
+        say: gets one line when the tracker fails, and the run continues without it.
+
+    Raises:
+        MissingInput: the package is not installed.
+    """
+    if name == "none" or run is None:
+        yield Tracker()
+        return
+    check_installed(name)
+    tracker = _Guarded(name, run, say)
+    ending: Ending = "failed"
+    try:
+        yield tracker
+        ending = "finished"
+    except Exception:
+        raise
+    except BaseException:
+        ending = "stopped"
+        raise
+    finally:
+        tracker.close(ending)
+
+
+class _Guarded(Tracker):
+    """Passes everything on to another tracker, until that raises."""
+
+    def __init__(self, name: str, run: TrackedRun, say: Callable[[str], None]):
+        self.name, self.say = name, say
+        self.tracker = Tracker()
+        self._attempt(self._open, run)
+
+    def _open(self, run: TrackedRun) -> None:
+        self.tracker = importlib.import_module(f"backbones.trackers.{self.name}").TRACKER(run)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._attempt(self.tracker.log, step, values)
+
+    def attach(self, record: Path, scores: Mapping[str, float], outcome: str) -> None:
+        self._attempt(self.tracker.attach, record, scores, outcome)
+
+    def close(self, ending: Ending) -> None:
+        self._attempt(self.tracker.close, ending)
+
+    def _attempt(self, call: Callable[..., None], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception as error:
+            self.tracker = Tracker()
+            reason = " ".join(reason_of(error).split())
+            self.say(f"--tracker {self.name} failed ({reason}); the run continues without it")

@@ -23,8 +23,7 @@ from backbones.runtime.files import write_atomic
 from backbones.runtime.machine_errors import in_one_line
 from backbones.runtime.precision import choose_precisions
 from backbones.runtime.ranks import ranks_from_environment
-from backbones.trackers.tracker import TrackedRun, Tracker
-from backbones.trackers.tracking import tracking
+from backbones.trackers.tracker import TrackedRun, Tracker, tracking
 from tasks.task import Outcomes, Scores, Task
 from tasks.users_metrics import add_metrics
 from transfer.cli.command import Command

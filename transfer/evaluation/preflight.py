@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from backbones.errors import errors_together, has_kept, kept
 from backbones.runtime.files import check_writable
 from backbones.spec import BackboneSpec
-from backbones.trackers.tracking import check_installed
+from backbones.trackers.tracker import check_installed
 from tasks.task import Task
 from tasks.users_metrics import load_metrics
 from transfer.cli.command import Command

@@ -1,9 +1,206 @@
-"""Every check with its hint, in the order in which they run."""
+"""Every check with its hint, in the order in which they run, and those of what a model computes and of its weights.
 
+The same features again, alone, in training mode, in bf16; types and inputs kept; gradients, sharing, and what a state
+dict holds.
+"""
+
+import io
+from collections import defaultdict
 from collections.abc import Callable
+from copy import deepcopy
 
-from transfer.testing import behaviour, sizes, weights
-from transfer.testing.subject import Subject
+import torch
+from torch import Tensor, nn
+
+from backbones.build import pooled_features
+from backbones.errors import first_line, shortened
+from transfer.testing import sizes
+from transfer.testing.check import CheckFailed, CheckSkipped
+from transfer.testing.subject import Subject, check_equal, difference, train_without_noise
+
+ROUNDING = 1e-3
+"""Largest difference of two ways to compute the same in float32, as a share of the largest feature."""
+BF16_ROUNDING = 0.1
+"""The same for bf16 autocast, as the norm of the difference by the norm of the features."""
+
+
+def eval_is_deterministic(subject: Subject) -> None:
+    """In evaluation mode the same images give the same features to the bit."""
+    model, images = subject.backbone(), subject.images()
+    with torch.no_grad():
+        check_equal(model.pooled(images), model.pooled(images), 0.0, "the same images twice in evaluation mode")
+
+
+def batch_independence(subject: Subject) -> None:
+    """In evaluation mode an image's features do not depend on the other images of the batch."""
+    model, images = subject.backbone(), subject.images(3)
+    with torch.no_grad():
+        together = model.pooled(images)
+        alone = torch.cat([model.pooled(images[index : index + 1]) for index in range(3)])
+    check_equal(together, alone, ROUNDING / 10, "a batch of 3 images against each alone")
+
+
+def train_equals_eval(subject: Subject) -> None:
+    """Without dropout and stochastic depth, and with batch norm's statistics fixed, training mode gives the features
+    of evaluation mode.
+    """
+    model, images = subject.backbone(), subject.images()
+    with torch.no_grad():
+        in_evaluation = model.pooled(images)
+        in_training = train_without_noise(model)(images)
+    check_equal(in_training, in_evaluation, ROUNDING, "training mode without noise against evaluation mode")
+
+
+def eval_keeps_state(subject: Subject) -> None:
+    """A forward pass in evaluation mode changes no parameter and no buffer."""
+    model = subject.backbone()
+    before = {name: value.clone() for name, value in _tensors(model).items()}
+    with torch.no_grad():
+        model.pooled(subject.images())
+    for name, value in _tensors(model).items():
+        if name in before and not torch.equal(before[name], value):
+            raise CheckFailed(f"a forward pass in evaluation mode changes {name}")
+
+
+def input_is_kept(subject: Subject) -> None:
+    """The model does not write into its input."""
+    model = subject.backbone()
+    inputs = model.normalised(subject.images())
+    before, version = inputs.clone(), inputs._version
+    with torch.no_grad():
+        pooled_features(model.model, inputs)
+    if not torch.equal(inputs, before) or inputs._version != version:
+        raise CheckFailed("the tensor of images that the model got is written to in its forward pass")
+
+
+def stays_float32(subject: Subject) -> None:
+    """Weights and features are float32."""
+    model = subject.backbone()
+    for name, tensor in _tensors(model).items():
+        if tensor.dtype == torch.float64:
+            raise CheckFailed(f"{name} is float64")
+    with torch.no_grad():
+        features = model.pooled(subject.images())
+    if features.dtype != torch.float32:
+        raise CheckFailed(f"features of float32 images are {features.dtype}")
+
+
+def bf16_autocast(subject: Subject) -> str:
+    """Under bf16 autocast features are finite and near those of float32, and gradients are finite."""
+    model, images = subject.backbone(), subject.images()
+    with torch.no_grad():
+        reference = model.pooled(images)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            features = model.pooled(images)
+        features.float().square().mean().backward()
+    except Exception as error:
+        raise CheckFailed(f"under bf16 autocast: {first_line(error)}") from error
+    if not features.isfinite().all():
+        raise CheckFailed("features under bf16 autocast are not finite")
+    bad = [
+        name for name, weight in model.named_parameters() if not (weight.grad is None or weight.grad.isfinite().all())
+    ]
+    if bad:
+        raise CheckFailed(f"gradients under bf16 autocast are not finite: {', '.join(bad[:3])}")
+    features = features.detach()
+    apart = float((features.float() - reference).norm() / reference.norm().clamp_min(1e-12))
+    if apart > BF16_ROUNDING:
+        raise CheckFailed(f"features under bf16 autocast differ by {apart:.0%} in norm (allowed: {BF16_ROUNDING:.0%})")
+    return f"differs by {apart:.1%} in norm, {difference(features, reference):.1%} at most"
+
+
+def other_seed(subject: Subject) -> str:
+    """Two models made with one seed have equal weights, with two seeds different ones."""
+    if not subject.source.is_reinitialized:
+        raise CheckSkipped("a module with weights of its own is not initialized again")
+    first, again = (twin.state_dict() for twin in subject.twins)
+    other = subject.of_other_seed.state_dict()
+    for name, value in first.items():
+        if not torch.equal(value, again[name]):
+            raise CheckFailed(f"{name} differs between two models made with the same seed")
+    same = [name for name, value in first.items() if torch.equal(value, other[name])]
+    if len(same) == len(first) and first:
+        raise CheckFailed("models made with two different seeds have equal weights: the initialisation is fixed")
+    return f"{len(first) - len(same)} of {len(first)} tensors differ with the seed"
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def gradients_reach_parameters(subject: Subject) -> str:
+    """Every trainable parameter gets a gradient that is finite and not all zeros."""
+    model = subject.backbone()
+    train_without_noise(model)
+    features = model(subject.images())
+    if not features.requires_grad:
+        raise CheckFailed("features have no gradient at all (detach(), .data, or no_grad() in the forward pass)")
+    generator = torch.Generator().manual_seed(subject.seed + 4)
+    (features * torch.randn(features.shape, generator=generator)).sum().backward()
+    found = dict[str, list[str]]({"no gradient": [], "a gradient of zeros": [], "a gradient that is not finite": []})
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in trained:
+        if parameter.grad is None:
+            found["no gradient"].append(name.removeprefix("model."))
+        elif not parameter.grad.isfinite().all():
+            found["a gradient that is not finite"].append(name.removeprefix("model."))
+        elif not parameter.grad.any():
+            found["a gradient of zeros"].append(name.removeprefix("model."))
+    problems = [f"{problem}: {shortened(names)}" for problem, names in found.items() if names]
+    if problems:
+        raise CheckFailed("; ".join(problems))
+    return f"{len(trained)} parameters"
+
+
+def own_parameters(subject: Subject) -> None:
+    """No two parameters share memory: not two names of one model, nor two models that were made one after the other."""
+    model, twin = subject.twins
+    names = defaultdict(list)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names[_memory(parameter)].append(name.removeprefix("model."))
+    if shared := [group for group in names.values() if len(group) > 1]:
+        reason = "these names are one parameter: " + "; ".join(" = ".join(group) for group in shared[:3])
+        if subject.kind == "timm":
+            raise CheckSkipped(f"timm's {subject.source.spec.arch} is made so: {reason}")
+        raise CheckFailed(reason)
+    other = {_memory(parameter) for parameter in twin.parameters()}
+    if between := [group[0] for memory, group in names.items() if memory in other]:
+        raise CheckFailed(f"two models share the memory of {shortened(between)}")
+
+
+def state_dict_round_trip(subject: Subject) -> str:
+    """A state dict that was saved and loaded into another model gives the same features to the bit."""
+    model = subject.backbone()
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    try:
+        state: dict[str, Tensor] = torch.load(file, weights_only=True)
+    except Exception as error:
+        raise CheckFailed(f"torch.load(weights_only=True) refuses it: {str(error).splitlines()[0]}") from error
+    other = deepcopy(subject.of_other_seed)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    try:
+        other.load_state_dict(state)
+    except RuntimeError as error:
+        lines = str(error).splitlines()
+        raise CheckFailed(f"load_state_dict refuses it: {' '.join(lines[:2])}") from error
+    with torch.no_grad():
+        check_equal(
+            other.pooled(subject.images()),
+            model.pooled(subject.images()),
+            0.0,
+            "a model of another seed after load_state_dict",
+        )
+    return f"{len(state)} tensors"
+
+
+def _memory(parameter: Tensor) -> tuple[int, int]:
+    return parameter.untyped_storage().data_ptr(), int(parameter.storage_offset())
+
 
 Check = Callable[[Subject], str | None]
 """Raises CheckFailed or CheckSkipped; returns what it measured, or nothing."""
@@ -17,35 +214,35 @@ CATALOGUE: dict[str, tuple[Check, str]] = {
         (sizes.maps, "return [B, D, h, w] with h from H and w from W, and give feature_info the right reduction"),
         (sizes.token_grid, "keep [B, D, h, w] and flatten(2) in this order; transpose(2, 3) swaps rows and columns"),
         (sizes.memory_formats, "use reshape or flatten in place of view, or call contiguous() before it"),
-        (behaviour.input_is_kept, "write x = x + y, not x += y or x.add_(y), and ReLU without inplace on the input"),
+        (input_is_kept, "write x = x + y, not x += y or x.add_(y), and ReLU without inplace on the input"),
         (
-            behaviour.stays_float32,
+            stays_float32,
             "make constants in the dtype of their input: x.new_tensor(...), torch.as_tensor(a, dtype=x.dtype)",
         ),
-        (behaviour.eval_is_deterministic, "draw random numbers only `if self.training`"),
+        (eval_is_deterministic, "draw random numbers only `if self.training`"),
         (
-            behaviour.other_seed,
+            other_seed,
             "initialise with torch's generator, which the seed sets, and without a seed of your own",
         ),
         (
-            behaviour.batch_independence,
+            batch_independence,
             "reduce over tokens or channels, never over dimension 0; batch norm needs track_running_stats",
         ),
-        (behaviour.train_equals_eval, "let only dropout, stochastic depth and batch norm depend on self.training"),
-        (behaviour.eval_keeps_state, "update running statistics only `if self.training`"),
+        (train_equals_eval, "let only dropout, stochastic depth and batch norm depend on self.training"),
+        (eval_keeps_state, "update running statistics only `if self.training`"),
         (
-            behaviour.bf16_autocast,
+            bf16_autocast,
             "cast to x.dtype, not to float32, what meets activations; sum and exponentiate in float32",
         ),
         (
-            weights.gradients_reach_parameters,
+            gradients_reach_parameters,
             "remove detach(), .data, .item() and no_grad(); delete unused layers or set requires_grad=False",
         ),
         (
-            weights.own_parameters,
+            own_parameters,
             "make a module for each place (copy.deepcopy of one), and parameters in __init__, not in the class",
         ),
-        (weights.state_dict_round_trip, "register what the output depends on as a parameter or a persistent buffer"),
+        (state_dict_round_trip, "register what the output depends on as a parameter or a persistent buffer"),
     )
 }
 """The checks by name, each with the way in which its failure is usually mended."""

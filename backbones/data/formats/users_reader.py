@@ -16,7 +16,7 @@ import numpy as np
 from backbones.data.formats.folders import FoundLayout
 from backbones.data.formats.split_names import in_order
 from backbones.data.spec import DatasetSpec, find_root
-from backbones.data.splits.array_split import ArraySplit
+from backbones.data.splits.arrow_split import ArraySplit
 from backbones.data.splits.integrity import check_present
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UsageError, UserError, did_you_mean, shortened

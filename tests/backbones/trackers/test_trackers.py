@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from backbones.errors import MissingInput
-from backbones.trackers.tracker import TrackedRun, Tracker
-from backbones.trackers.tracking import TRACKERS, check_installed, tracking
+from backbones.trackers.tracker import TRACKERS, TrackedRun, Tracker, check_installed, tracking
 from tests.backbones.trackers.readers import read
 
 INSTALLED = [

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
-from backbones.data.splits.array_split import ArraySplit
+from backbones.data.splits.arrow_split import ArraySplit
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.integrity import all_digests
 from backbones.data.splits.split import FileSplit
