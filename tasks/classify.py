@@ -11,7 +11,7 @@ from torch import Tensor
 from backbones.backbone import Backbone, create
 from backbones.checkpoints.exports import pretraining_facts
 from backbones.data.classification import ClassificationData
-from backbones.data.formats.split_names import in_short
+from backbones.data.formats.folders import in_short
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.errors import UserError, shortened

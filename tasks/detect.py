@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from backbones.backbone import Backbone, create
-from backbones.data.loading.loader import RunLoader
-from backbones.data.loading.samplers import shuffled_batches
+from backbones.data.loading.loader import RunLoader, shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.flops import flops
 from backbones.engine.loop import fit
@@ -27,12 +26,11 @@ from tasks.data.coco import CocoData
 from tasks.data.coco_split import mask_library
 from tasks.detection import mmlab
 from tasks.detection.coco.averages import evaluate, resampled, scores
-from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
-from tasks.detection.detector_specs import DetectorSpec, resolve_detector
+from tasks.detection.coco.matching import PREFIX, Kind, Matches
 from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detection.learner import DetectionLearner, collate
-from tasks.detection.options import DetectOptions
+from tasks.detection.options import DetectOptions, DetectorSpec, resolve_detector
 from tasks.detection.pipelines import DetectionImages, train_transforms
 from tasks.detection.predict import Results, SharedClasses, detect, shared_classes
 from tasks.facts.detect import RESULTS, DetectFacts, chosen_detector, lacking_masks

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone, check_builds, create
 from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
-from backbones.data.loading.loader import RunLoader
-from backbones.data.loading.samplers import pk_batches
+from backbones.data.loading.loader import RunLoader, pk_batches
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.split import FileSplit
 from backbones.engine.context import Context
@@ -31,11 +30,10 @@ from backbones.runtime.dist import broadcast_object, gather_rows
 from backbones.runtime.finite import NotVaried, check_finite
 from backbones.runtime.seeding import seed_torch
 from backbones.spec import BackboneSpec
-from tasks.bnneck import BNNeck
 from tasks.data.reid import ReidData
 from tasks.data.reid_layouts import Sample, matched
 from tasks.facts.reid import ReidFacts, ReidOptions
-from tasks.losses import batch_hard_triplet
+from tasks.losses import BNNeck, batch_hard_triplet
 from tasks.ranking.galleries import PLACES, RANKED, RankedLists
 from tasks.ranking.metrics import Ranking, rank, rank_distances
 from tasks.ranking.reranking import rerank

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from backbones.data.loading.loader import RunLoader
-from backbones.data.loading.samplers import shuffled_batches
+from backbones.data.loading.loader import RunLoader, shuffled_batches
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch, Learner, feature_spread
 from backbones.engine.options import FitOptions

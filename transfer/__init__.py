@@ -56,18 +56,18 @@ if TYPE_CHECKING:
     from backbones.errors import UsageError as UsageError
     from backbones.errors import UserError as UserError
     from transfer import testing as testing
-    from transfer.api.comparison import compare as compare
-    from transfer.api.comparison import measure_cost as measure_cost
     from transfer.api.evaluate import evaluate as evaluate
     from transfer.api.evaluate import pretrain as pretrain
     from transfer.api.run import Run as Run
     from transfer.api.run_set import RunSet as RunSet
+    from transfer.api.run_set import compare as compare
     from transfer.api.run_set import load as load
+    from transfer.api.run_set import measure_cost as measure_cost
     from transfer.api.runs_failed import RunsFailed as RunsFailed
 
 _MODULES = {
     **dict.fromkeys(("MachineError", "MissingInput", "UsageError", "UserError"), "backbones.errors"),
-    **dict.fromkeys(("compare", "measure_cost"), "transfer.api.comparison"),
+    **dict.fromkeys(("compare", "measure_cost"), "transfer.api.run_set"),
     **dict.fromkeys(("RunSet", "load"), "transfer.api.run_set"),
     "Run": "transfer.api.run",
     "RunsFailed": "transfer.api.runs_failed",

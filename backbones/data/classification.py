@@ -22,8 +22,7 @@ from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.formats.users_reader import classification_by_user
 from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, manifest_digest
-from backbones.data.splits.integrity import check_split, take_fraction, take_per_class
-from backbones.data.splits.overlap import overlap_notes
+from backbones.data.splits.integrity import check_split, overlap_notes, take_fraction, take_per_class
 from backbones.data.splits.split import Split
 from backbones.errors import UserError, shortened
 

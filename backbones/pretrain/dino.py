@@ -5,8 +5,7 @@ The recipe of the paper's ViT-S/16 is `configs/pretrain/dino.yaml`.
 
 from backbones.backbone import Backbone, check_builds, create
 from backbones.data.classification import ClassificationData, Split
-from backbones.data.loading.loader import RunLoader
-from backbones.data.loading.samplers import shuffled_batches
+from backbones.data.loading.loader import RunLoader, shuffled_batches
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.flops import flops

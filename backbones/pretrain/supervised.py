@@ -12,8 +12,7 @@ import torch
 from backbones.archs import VOLOS
 from backbones.backbone import Backbone, check_builds, create
 from backbones.data.classification import ClassificationData, Split
-from backbones.data.loading.loader import RunLoader
-from backbones.data.loading.samplers import repeated_batches, shuffled_batches
+from backbones.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
 from backbones.data.splits.dataset import SplitDataset
 from backbones.engine.context import Context
 from backbones.engine.flops import flops

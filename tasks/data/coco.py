@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.formats.split_names import choose_splits
+from backbones.data.formats.folders import choose_splits
 from backbones.data.formats.users_reader import read_by_user, rows_by_split
 from backbones.data.layouts import BESIDE, EXPORTED
 from backbones.data.spec import (
@@ -24,9 +24,8 @@ from backbones.data.spec import (
     manifest_digest,
     text_option,
 )
-from backbones.data.splits.integrity import check_present
+from backbones.data.splits.integrity import Images, check_present, overlap_notes
 from backbones.data.splits.manifest import Manifest
-from backbones.data.splits.overlap import Images, overlap_notes
 from backbones.errors import UsageError, UserError, shortened
 from tasks.data.coco_annotations import Classes, read_split
 from tasks.data.coco_images import Splits, check_images, choose_images, unlisted

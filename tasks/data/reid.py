@@ -15,9 +15,8 @@ import numpy as np
 
 from backbones.data.formats.users_reader import file_below, read_by_user, rows_by_split
 from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, generated_root, manifest_digest
-from backbones.data.splits.integrity import check_present, check_split
+from backbones.data.splits.integrity import Images, check_present, check_split, overlap_notes, shared_images
 from backbones.data.splits.manifest import Manifest
-from backbones.data.splits.overlap import Images, overlap_notes, shared_images
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError, shortened
 from tasks.data.reid_layouts import (

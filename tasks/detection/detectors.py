@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from backbones.errors import UsageError, UserError, did_you_mean
 from tasks.detection import mmlab
-from tasks.detection.detector_specs import DetectorSpec
 from tasks.detection.feature_maps import StageMaps, VitMaps
 from tasks.detection.mixed_precision import FullPrecision, widen_heads
+from tasks.detection.options import DetectorSpec
 
 STRIDES = (4, 8, 16, 32)
 """Strides of the pyramid's levels that are computed from the backbone's maps, in pixels."""

@@ -11,8 +11,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.errors import UsageError, UserError
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData, open_coco
-from tasks.detection.detector_specs import DetectorSpec, resolve_detector
-from tasks.detection.options import DetectOptions, check_relative
+from tasks.detection.options import DetectOptions, DetectorSpec, check_relative, resolve_detector
 from tasks.task import PICTURES, Defaults, Metric, TaskFacts, batch_for
 
 RESULTS = "detections.json"  # in a run's folder

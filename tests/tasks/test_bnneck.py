@@ -1,6 +1,6 @@
 import torch
 
-from tasks.bnneck import BNNeck
+from tasks.losses import BNNeck
 
 
 def test_the_neck_standardises_and_classifies_without_shift_or_bias() -> None:

@@ -12,7 +12,7 @@ import tasks.linear
 from backbones.backbone import create
 from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
-from tasks.probing.linear_learner import LinearLearner, make_encoder
+from tasks.linear import LinearLearner, make_encoder
 from tests.support import context
 from tests.tasks.support import digits, run_task, smoke_options
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from backbones.errors import MissingInput, visible
 from backbones.runtime.files import with_home
@@ -10,6 +10,7 @@ from transfer.api.run import Run
 from transfer.comparison.selection import has_value
 from transfer.records import run_set, store
 from transfer.records.fields import check_fields
+from transfer.records.labels import value_label
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
@@ -142,3 +143,64 @@ def runs_of(records: Iterable[Record], out: Path) -> RunSet:
     folder = store.Store(out)
     known, _ = folder.runs()
     return RunSet(tuple(store.Run(folder.folder(record.run_id), record) for record in records), tuple(known))
+
+
+def compare(
+    runs: RunSet,
+    field: str,
+    a: Any,
+    b: Any,
+    *,
+    correction: Literal["holm", "bh", "none"] = "holm",
+    margin: float | None = None,
+) -> "Table":
+    """Compare the runs in which a field has one value with those in which it has another.
+
+    Runs are matched by task, dataset, protocol and the rest of the backbone, and paired by sample, and by seed as far
+    as both variants have the same ones. `docs/concepts/statistics.md` says how intervals and verdicts are reached.
+
+    Args:
+        runs: the runs of both variants, as `evaluate` and `load` return them.
+        field: "stem", "attention", "backbone", "run", "lr", ...; see `RunSet.filter`.
+        a, b: the two values; the difference is a less b.
+        correction: of the p values over the table: Holm, Benjamini-Hochberg, or none.
+        margin: in points of percent: smaller differences do not matter, and two variants may be found equivalent.
+
+    Returns:
+        A row per match and score: difference, interval, p, adjusted p, verdict; `.to_frame()` for pandas.
+
+    Raises:
+        UsageError: no run has the field, or one of the values.
+        UserError: nothing can be compared; the message says why.
+    """
+    from transfer.comparison.paired_intervals import Settings
+    from transfer.report.tables.comparison import compare as compare_selected
+
+    options = Settings(correction, margin=margin)
+    return compare_selected(runs, f"{field}={value_label(a)}", f"{field}={value_label(b)}", options)
+
+
+def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
+    """Measure what the runs with one value of a field cost beside those with another.
+
+    The models of each matched pair are built from the records with random weights. Training steps and forward passes
+    of both run in turns in this process for some seconds, in processor time of one thread or in time of the GPU.
+
+    Args:
+        runs: the runs of both variants, as `evaluate` and `load` return them.
+        field: "stem", "attention", "backbone", ...; see `RunSet.filter`.
+        a, b: the two values; a ratio is a over b.
+
+    Returns:
+        A row per pair of models: `transfer.report.tables.cost_ratios.ratio_table`.
+
+    Raises:
+        UsageError: no run has the field, or one of the values.
+    """
+    from transfer.comparison.pairing import match
+    from transfer.comparison.selection import select_arms
+    from transfer.doctor.speed_pairs import cost_ratios
+    from transfer.report.tables.cost_ratios import ratio_table
+
+    variants = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)
+    return ratio_table(match(variants, runs.exports).matches, cost_ratios())

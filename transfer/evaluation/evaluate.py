@@ -7,7 +7,7 @@ from functools import partial
 
 from backbones.checkpoints.exports import EXPORT
 from backbones.data.spec import resolve_dataset
-from backbones.data.splits.overlap import overlap_notes
+from backbones.data.splits.integrity import overlap_notes
 from backbones.errors import UsageError, print_safe
 from tasks.task import Task
 from transfer.cli.command import Command

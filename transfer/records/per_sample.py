@@ -17,7 +17,7 @@ from backbones.errors import shortened
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
-    from tasks.detection.coco.match_arrays import Matches
+    from tasks.detection.coco.matching import Matches
 
 OUTCOMES = "outcomes.npz"
 RESAMPLED = "resampled_"
@@ -111,7 +111,7 @@ def check_score(record: Record, name: str, score: float) -> None:
 
 def matches_of(prefix: str, outcomes: Outcomes) -> "Matches":
     """Return the matches from which COCO's scores with this prefix are computed. Raises UnusableOutcomes."""
-    from tasks.detection.coco.match_arrays import PREFIX, Matches
+    from tasks.detection.coco.matching import PREFIX, Matches
 
     with scoring():
         return Matches.from_outcomes(outcomes, next(kind for kind, start in PREFIX.items() if start == prefix))

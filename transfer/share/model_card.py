@@ -12,7 +12,7 @@ from backbones.settings import write_yaml
 from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.store import Record, Run
 from transfer.report.render.text import without_tags
-from transfer.share.strip_paths import without_paths
+from transfer.share.bundle import without_paths
 from transfer.statistics.intervals import mean_and_deviation
 
 UNKNOWN = "unknown"

@@ -10,7 +10,7 @@ from timm.layers import DropPath, PatchDropout
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from transfer.testing.check import CheckFailed
+from transfer.testing.results import CheckFailed
 from transfer.testing.source import Source
 
 Size = tuple[int, int]

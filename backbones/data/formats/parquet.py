@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from backbones.data.cache import file_stamp
-from backbones.data.formats.folders import FoundLayout, StorageVariant
+from backbones.data.formats.folders import FoundLayout, StorageVariant, choose_splits
 from backbones.data.formats.rows import Rows, read_images, read_labels, shared_classes
-from backbones.data.formats.split_names import choose_splits
 from backbones.data.layouts import PARQUET, SPLITS
 from backbones.data.spec import DatasetSpec, find_root, text_option
 from backbones.data.splits.arrow_split import Source

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.data.formats.folders import class_difference
-from backbones.data.formats.split_names import in_order, in_short
+from backbones.data.formats.folders import class_difference, in_order, in_short
 from backbones.data.splits.arrow_split import RowSplit, Source
 from backbones.data.splits.integrity import check_present
 from backbones.data.splits.packed_names import PackedNames

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.formats.folders import FoundLayout
-from backbones.data.formats.split_names import in_order
+from backbones.data.formats.folders import FoundLayout, in_order
 from backbones.data.spec import DatasetSpec, find_root
 from backbones.data.splits.arrow_split import ArraySplit
 from backbones.data.splits.integrity import check_present

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.detection.coco.flat_arrays import detections_from, truth_from
-from tasks.detection.coco.match_arrays import PREFIX, Kind, Matches
-from tasks.detection.coco.matching import AREAS, MAX_DETECTIONS, THRESHOLDS, candidates, match
+from tasks.detection.coco.matching import AREAS, MAX_DETECTIONS, PREFIX, THRESHOLDS, Kind, Matches, candidates, match
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 EPSILON = np.spacing(1)

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from backbones import create
-from backbones.data.loading.loader import RunLoader
-from backbones.data.loading.samplers import shuffled_batches
+from backbones.data.loading.loader import RunLoader, shuffled_batches
 from backbones.pretrain.dino_learner import DinoLearner
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.runtime.seeding import key_seed

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from backbones.errors import UserError
+from tasks.fewshot import FrozenFeatures, probe_all
 from tasks.probes import LeastSquares
-from tasks.probing.fewshot_probe import FrozenFeatures, probe_all
 from tasks.probing.support_sets import SupportSets, permuted
 from tests.benchmarks.parity.checks import Check, checkout_parser, report
 from tests.support import context

@@ -24,7 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.data.loading.samplers import repeated_batches
+from backbones.data.loading.loader import repeated_batches
 from backbones.engine.context import Context
 from backbones.engine.schedule import Schedule
 from backbones.engine.step import Stepper

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
+from backbones.data.loading.loader import pk_batches
 from backbones.data.loading.read_image import read_image
-from backbones.data.loading.samplers import pk_batches
 from backbones.data.spec import resolve_dataset
 from backbones.engine.schedule import Schedule
 from tasks.data.reid import ReidData, open_reid

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from tasks.detection.detector_specs import resolve_detector
 from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, VitMaps
+from tasks.detection.options import resolve_detector
 from tasks.task import load_task
 from tests.benchmarks.parity.checks import Check, checkout_parser, report
 from tests.benchmarks.parity.vitdet_peer import Peer

@@ -18,10 +18,10 @@ import torch
 
 from backbones.engine.context import auto_threads
 from backbones.runtime.ranks import ALONE
+from tasks.fewshot import FrozenFeatures, probe_all
 from tasks.probes import LeastSquares
 from tasks.probing.feature_store import Entry
 from tasks.probing.features import SHARD_ROWS
-from tasks.probing.fewshot_probe import FrozenFeatures, probe_all
 from tasks.probing.support_sets import SupportSets, permuted
 from tests.support import context
 

@@ -12,10 +12,10 @@ from backbones.backbone import create
 from tasks.data.coco import CocoData
 from tasks.data.coco_annotations import read_split
 from tasks.data.coco_split import CocoSplit
-from tasks.detection.detector_specs import resolve_detector
 from tasks.detection.detectors import build_detector
 from tasks.detection.feature_maps import MapOptions, make_maps
 from tasks.detection.learner import DetectionLearner
+from tasks.detection.options import resolve_detector
 
 RED = (255, 0, 0)
 CATEGORIES = {3: "cup", 7: "cow", 20: "car"}

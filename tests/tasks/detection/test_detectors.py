@@ -4,9 +4,9 @@ import torch
 from backbones.backbone import create
 from backbones.errors import UsageError, UserError
 from tasks.detection import mmlab
-from tasks.detection.detector_specs import detector_names, resolve_detector
 from tasks.detection.detectors import SimplePyramid, build_detector
 from tasks.detection.feature_maps import MapOptions, make_maps
+from tasks.detection.options import detector_names, resolve_detector
 
 
 def built(name: str, pyramid: str = "simple", backbone: str = "tiny"):

@@ -6,7 +6,7 @@ import pytest
 
 from backbones.errors import UserError
 from tasks.detection.coco.averages import Averager, evaluate, resampled, scores
-from tasks.detection.coco.match_arrays import Matches
+from tasks.detection.coco.matching import Matches
 from tasks.ranking.metrics import Ranking, rank_distances
 from tasks.task import load_task
 from tests.tasks.detection.coco.cases import drawn as drawn_coco

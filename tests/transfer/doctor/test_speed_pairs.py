@@ -6,8 +6,7 @@ import pytest
 
 from backbones.spec import resolve
 from tests.transfer.records.recorded import made
-from transfer.api.comparison import measure_cost
-from transfer.api.run_set import RunSet
+from transfer.api.run_set import RunSet, measure_cost
 from transfer.doctor.speed_pairs import FEWEST, ROUNDS, in_turns, measure_pair
 from transfer.records.record import Record
 

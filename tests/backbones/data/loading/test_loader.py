@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from backbones.data.loading.images import ReidTrainTransform
-from backbones.data.loading.loader import RunLoader, StreamPosition
-from backbones.data.loading.samplers import pk_batches
+from backbones.data.loading.loader import RunLoader, StreamPosition, pk_batches
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError

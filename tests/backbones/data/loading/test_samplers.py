@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from backbones.data.loading.samplers import pk_batches, repeated_batches, shuffled_batches
+from backbones.data.loading.loader import pk_batches, repeated_batches, shuffled_batches
 from backbones.errors import UserError
 
 

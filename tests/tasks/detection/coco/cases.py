@@ -7,7 +7,7 @@ import io
 import numpy as np
 
 from tasks.detection.coco.averages import NAMES
-from tasks.detection.coco.match_arrays import PREFIX
+from tasks.detection.coco.matching import PREFIX
 
 HEIGHT, WIDTH = 240, 320
 

@@ -4,8 +4,7 @@ import pytest
 from backbones.errors import UserError
 from tasks.data import coco_split
 from tasks.detection.coco.averages import RECALLS, Averager, _needed, evaluate, scores
-from tasks.detection.coco.match_arrays import PREFIX, Matches
-from tasks.detection.coco.matching import AREAS
+from tasks.detection.coco.matching import AREAS, PREFIX, Matches
 from tests.tasks.detection.coco.cases import drawn, encoded, official, rectangle, repeated, same
 
 
