@@ -26,11 +26,10 @@ from tests.faults.trial import NotHeldError, no_hang
 from tests.processes import Command, wait_for
 from tests.runs import steps
 from tests.support import tensors
-from transfer.records.bundle_file import unpacked
 from transfer.records.record import Record
 from transfer.records.store import RECORD, Store
-from transfer.share.bundle import bundle
-from transfer.verify.verification import verify
+from transfer.share.bundle import bundle, unpacked
+from transfer.verify.checks import verify
 
 REID = ("reid", "--backbone", "tiny", *SMOKE)
 LONGEST = 3000

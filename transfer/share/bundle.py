@@ -6,21 +6,65 @@ runs give the same bytes. A bundle is imported only if `python -m transfer.verif
 
 import hashlib
 import re
+import tempfile
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UserError
+from backbones.errors import UserError, reason_of
 from backbones.runtime.files import atomic_replacement, check_writable, flush_folder, write_error
 from backbones.settings import read_yaml, write_yaml
-from transfer.records.bundle_file import SHARED, SUPPORT, unpacked
 from transfer.records.checksums import size_and_sha256, with_checksum
 from transfer.records.per_sample import OUTCOMES, arrays_in
 from transfer.records.record import Record
-from transfer.records.store import OPTIONS, RECORD, Run, Store, difference_text, merged, same_result
-from transfer.verify.checks import check_files
+from transfer.records.store import HISTORY, OPTIONS, RECORD, Run, Store, difference_text, merged, same_result
+from transfer.verify.checks import check_files, verify
+
+SUPPORT = "support.csv"
+SHARED = (RECORD, HISTORY, OPTIONS, OUTCOMES, SUPPORT)
+"""The files of a run that bundles hold; the record has the sizes and digests of the others."""
+_RUN = re.compile(r"[A-Za-z0-9_+@,-][A-Za-z0-9_.+@,-]*")
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
+
+
+@contextmanager
+def unpacked(file: Path, beside: Path | None = None) -> Iterator[Path]:
+    """Unpack a bundle into a temporary folder; `python -m transfer.verify` checks the digests of its files.
+
+    Args:
+        file: the bundle.
+        beside: the folder in which the temporary folder is made; None means the system's.
+
+    Raises:
+        UserError: the file is not a bundle, is corrupt, or contains other files. Nothing is unpacked then.
+    """
+    with tempfile.TemporaryDirectory(prefix=".bundle-", suffix=".tmp", dir=beside) as scratch:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                if reason := _refusal(archive):
+                    raise UserError(f"{file}: {reason}; nothing is taken")
+                archive.extractall(scratch)
+        except _DAMAGED as error:
+            raise UserError(f"{file}: not a readable bundle ({reason_of(error)}); get it again") from None
+        yield Path(scratch)
+
+
+def _refusal(archive: zipfile.ZipFile) -> str:
+    """Return why an archive is not a bundle of runs; empty if it is one."""
+    names, runs = archive.namelist(), set[str]()
+    for entry in names:
+        run, _, name = entry.partition("/")
+        if not _RUN.fullmatch(run) or name not in SHARED:
+            return f"{entry!r} has no place in a bundle"
+        runs.add(run)
+    if bare := [run for run in sorted(runs) if f"{run}/{RECORD}" not in names]:
+        return f"its run {bare[0]!r} has no {RECORD}"
+    return "" if runs else "not a bundle of runs: it has none"
+
 
 # Options that name places on one machine; the other options repeat the run elsewhere.
 PLACES = ("data", "out", "feature_cache", "export_dir", "config", "result_file")
@@ -158,8 +202,6 @@ def import_bundle(file: Path, store: Store) -> Imported:
     Raises:
         UserError: the file is not a bundle or was changed, or the store cannot be written.
     """
-    from transfer.verify.verification import verify
-
     check_writable(store.root, "--import")
     with unpacked(file, store.root) as folder:
         verdicts = [verify(run, name=f"run {run.name} of the bundle") for run in sorted(folder.iterdir())]

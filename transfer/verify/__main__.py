@@ -16,7 +16,7 @@ from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import read_options
 from transfer.records.store import RECORD, Run, Store, Unfinished, has_record, merged, store_in
-from transfer.verify.verification import verify
+from transfer.verify.checks import verify
 
 
 @dataclass(kw_only=True)
@@ -64,7 +64,7 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfini
     Args:
         unfinished: gets the folders of runs without a record.
     """
-    from transfer.records.bundle_file import unpacked
+    from transfer.share.bundle import unpacked
 
     for path in paths:
         source = path.parent if path.name == RECORD else path

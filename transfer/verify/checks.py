@@ -3,20 +3,60 @@
 Each check returns two lists of sentences: what is wrong, and what could not be checked.
 """
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
+from backbones import user_code
 from backbones.checkpoints.exports import EXPORT
-from backbones.errors import UserError
+from backbones.errors import UserError, reason_of
 from backbones.user_code import is_in_file
 from transfer.records.checksums import file_checksums
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.record import Record, RunKey
-from transfer.records.store import NOT_LISTED
-from transfer.verify.users_parts import scores_of_metrics, users_file, users_metrics
+from transfer.records.store import NOT_LISTED, RECORD
 
 if TYPE_CHECKING:
     from tasks.task import Task
+
+
+METRIC = "metric "
+"""Beginning of the names of metrics in `Record.user_code`."""
+
+
+def users_file(record: Record, part: str) -> str:
+    """Return a user's part of a run, `path/to/file.py:NAME`; empty if that part is one of the suite.
+
+    Raises:
+        UserError: its file is not here, or not the one that the run used, or the user has not named it before.
+    """
+    if part not in record.user_code:
+        return ""
+    code = record.user_code[part]
+    file = user_code.locate(code["file"])
+    if (here := user_code.digest(file)) != code["sha256"]:
+        raise UserError(
+            f"the {part} of the run, {file}: the file has changed since (sha256 {code['sha256'][:12]} in the record, "
+            f"{here[:12]} here)"
+        )
+    user_code.check_allowed(file)
+    return file
+
+
+def users_metrics(record: Record) -> list[str]:
+    """Return the names of the scores that a user's metrics gave."""
+    return [part.removeprefix(METRIC) for part in record.user_code if part.startswith(METRIC)]
+
+
+def scores_of_metrics(record: Record, outcomes: dict[str, NDArray[Any]]) -> dict[str, float]:
+    """Return the scores that a user's metrics give of the arrays of a run. Raises UserError."""
+    from tasks.users_metrics import load_metrics
+
+    metrics = load_metrics([users_file(record, f"{METRIC}{name}") for name in users_metrics(record)])
+    return {own.name: own.score(outcomes)[0] for own in metrics}
+
 
 Checks = tuple[list[str], list[str]]
 PRETRAIN = "pretrain-"
@@ -97,3 +137,48 @@ def task_of(record: Record) -> "Task":
             f"version {record.task_version} of task {name} made the record, and here is version {task.version}"
         )
     return task
+
+
+@dataclass
+class Verdict:
+    """The result of verifying one run."""
+
+    folder: Path
+    name: str
+    """The name in messages: the folder, or a bundle and the run in it."""
+    wrong: list[str] = field(default_factory=list)
+    """Each difference from what was written."""
+    notes: list[str] = field(default_factory=list)
+    """A sentence for each check that was not possible."""
+    record: Record | None = None
+
+    def __str__(self) -> str:
+        head = f"{'WRONG' if self.wrong else 'right'}  {self.name}"
+        return "\n       ".join([head, *self.wrong, *(f"({note})" for note in self.notes)])
+
+
+def verify(folder: Path, name: str = "") -> Verdict:
+    """Check everything that can be checked in a run's folder.
+
+    Args:
+        folder: the run's folder.
+        name: the name of the run in messages; by default its folder.
+    """
+    verdict = Verdict(folder, name or str(folder))
+    try:
+        record = verdict.record = Record.read(folder / RECORD, edited=True)
+    except UserError as error:
+        verdict.wrong.append(str(error).replace(str(folder), verdict.name))
+        return verdict
+    try:
+        Record.read(folder / RECORD)
+    except UserError:
+        verdict.wrong.append(f"{RECORD}: edited after it was written")
+    try:
+        results = [check_files(folder, record), check_run_key(folder, record), check_scores(folder, record)]
+    except OSError as error:  # no permission, a failing disk
+        results = [([reason_of(error).replace(str(folder), verdict.name)], [])]
+    for wrong, notes in results:
+        verdict.wrong += wrong
+        verdict.notes += notes
+    return verdict

@@ -14,7 +14,7 @@ from PIL import Image
 from backbones.data.cache import make_once
 
 SIZE = 32
-VERSION = 1
+DIGITS = 1
 """Counts up with every change of what is written: results on other images are results on another dataset."""
 EVERY = 5
 """Each fifth image of a class is for validation."""
@@ -26,7 +26,7 @@ def toy_digits() -> Path:
     1,797 images of 8 x 8 (UCI Optical Recognition of Handwritten Digits, the part written by 13 people), scaled up to
     32 x 32 RGB. Writers are not told apart, so training and validation share them.
     """
-    return make_once(f"toy_digits-{VERSION}", _write)
+    return make_once(f"toy_digits-{DIGITS}", _write)
 
 
 def _write(root: Path) -> None:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import linalg, stats
 
-from transfer.statistics.contrasts import contrast, paired_seeds
-from transfer.statistics.counts import mcnemar_p
+from transfer.statistics.contrasts import contrast, mcnemar_p, paired_seeds
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.scores import Scores
 

@@ -14,7 +14,7 @@ from transfer.records.checksums import with_checksum
 from transfer.records.store import Record, Store
 from transfer.run import main as run
 from transfer.verify.__main__ import main
-from transfer.verify.verification import verify
+from transfer.verify.checks import verify
 
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "1", "--warmup-epochs", "0"]
 
