@@ -139,8 +139,7 @@ class Attention(TimmAttention):
         out = out.transpose(1, 2).reshape(B, N, self.attn_dim)
         if self.gate is not None:
             out = out * self.gating(self.gate(x))
-        projected: Tensor = self.proj(out)
-        return projected
+        return self.proj(out)
 
     def effective_length(self, tokens: int, image_tokens: int | None = None) -> int | None:
         """Return L of the factor L^-alpha for this number of keys; see `forward` for `image_tokens`."""
@@ -210,8 +209,7 @@ class UserAttention(nn.Module):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, image_tokens: int | None = None
     ) -> Tensor:
-        tokens: Tensor = self.body(x)
-        return tokens
+        return self.body(x)
 
 
 def make_attention(name: str, dim: int, heads: int, *, alpha: float | str = 1.0, **options: Any) -> nn.Module:

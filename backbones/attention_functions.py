@@ -258,5 +258,4 @@ def _weighted_values(weights: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
 
     The factor acts before the sums are rounded, and on the N x d outputs alone, never on the N x L weights.
     """
-    values: Tensor = scaled_matmul(weights, v.flatten(0, 1), factor).unflatten(0, v.shape[:2])
-    return values
+    return scaled_matmul(weights, v.flatten(0, 1), factor).unflatten(0, v.shape[:2])

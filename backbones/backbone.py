@@ -156,8 +156,7 @@ class Backbone(nn.Module):
         """
         if not hasattr(self.model, "dense_logits") or self.classes is None:
             raise UserError(f"backbone {self.spec.name}: {self.spec.arch} has no classifier of patch tokens here")
-        outputs: tuple[Tensor, Tensor, Box] = self.model.dense_logits(self.normalised(images))
-        return outputs
+        return self.model.dense_logits(self.normalised(images))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the same as `pooled`, for wrappers that know `forward` only (DDP, compilers)."""

@@ -151,8 +151,7 @@ def resampling_of(model: Any) -> str:
 def patch_positions(model: Any, grid: Grid) -> Tensor:
     """Return the positions [1, h, w, D] of a plain ViT's patch tokens on a grid."""
     positions = _on_grid(model, model.pos_embed, model.patch_embed.grid_size, grid)
-    table: Tensor = positions[:, _prefix_tokens(model) :].unflatten(1, grid)
-    return table
+    return positions[:, _prefix_tokens(model) :].unflatten(1, grid)
 
 
 def add_positions(model: Any, x: Tensor) -> Tensor:
@@ -167,8 +166,7 @@ def add_positions(model: Any, x: Tensor) -> Tensor:
         return torch.cat([*first, x], dim=1)
     positions = _on_grid(model, model.pos_embed, model.patch_embed.grid_size, grid)
     x = torch.cat([*first, x + positions], dim=1) if model.no_embed_class else torch.cat([*first, x], dim=1) + positions
-    dropped: Tensor = model.pos_drop(x)
-    return dropped
+    return model.pos_drop(x)
 
 
 def resize_positions(model: Any, img_size: Any = None, patch_size: Any = None) -> None:

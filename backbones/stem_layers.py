@@ -109,8 +109,7 @@ class StemEmbed(PatchEmbed):
             fault = f"got {described(maps)} instead of {expected} for {described(images)}"
             raise UserError(f"{contract('stem', self.user)}; {fault}")
         tokens = maps.flatten(2).transpose(1, 2) if self.flatten else nchw_to(maps, self.output_fmt)
-        normed: Tensor = self.norm(tokens)
-        return normed
+        return self.norm(tokens)
 
 
 def configured(options: dict[str, Any]) -> dict[str, Any]:

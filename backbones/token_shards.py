@@ -70,8 +70,7 @@ class Shards:
     def join(self, x: Tensor) -> Tensor:
         """Return all tokens [B, N, D], the reverse of `split`."""
         tokens, self.tokens = self.tokens, None
-        whole: Tensor = _Gather.apply(x, self, tokens, 1)
-        return whole
+        return _Gather.apply(x, self, tokens, 1)
 
     def distribute(self, core: Core) -> Core:
         """Return an attention function for this rank's queries, and the keys and values of all ranks.
@@ -120,13 +119,11 @@ class Shards:
 
     def _all(self, q: Tensor) -> Tensor:
         """Gather [B, heads, n, d] of every rank as [B, heads, N, d]."""
-        queries: Tensor = _Gather.apply(q, self, self.tokens, 2)
-        return queries
+        return _Gather.apply(q, self, self.tokens, 2)
 
     def _add(self, parts: Tensor) -> Tensor:
         """Sum [B, heads, N, d] of every rank, and return [B, heads, n, d] for this rank's queries."""
-        sums: Tensor = _ReduceScatter.apply(parts, self, self.tokens, 2)
-        return sums
+        return _ReduceScatter.apply(parts, self, self.tokens, 2)
 
 
 class _Gather(torch.autograd.Function):

@@ -178,8 +178,7 @@ class FlattenedFFN(nn.Module):
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        tokens: Tensor = self.body(x.flatten(1, 2)).view(x.shape)
-        return tokens
+        return self.body(x.flatten(1, 2)).view(x.shape)
 
 
 def random_box(height: int, width: int) -> Box:

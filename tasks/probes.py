@@ -94,8 +94,7 @@ class LeastSquares:
         """Return the float64 weights [D + 1, C] for `l2` above 0."""
         if not l2 > 0:
             raise ValueError(f"l2 {l2}: must be above 0")
-        solution: Tensor = self.left @ (self.right / (self.values + l2)[:, None])
-        return solution
+        return self.left @ (self.right / (self.values + l2)[:, None])
 
     def predict(self, features: Tensor, strength: float) -> Tensor:
         """Return the class [N] with the highest output for features [N, D]; `strength` is l2."""
@@ -140,8 +139,7 @@ class Logistic:
         return torch.from_numpy(np.concatenate(classes))
 
     def _standardised(self, features: Tensor) -> NDArray[Any]:
-        scaled: NDArray[Any] = ((features.double() - self.mean) / self.std).cpu().numpy()
-        return scaled
+        return ((features.double() - self.mean) / self.std).cpu().numpy()
 
 
 class Neighbours:

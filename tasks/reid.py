@@ -169,8 +169,7 @@ class Reid(ReidFacts):
             check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
             found.append((features, {sample.path: row for row, sample in enumerate(samples)}))
         rankings = [_rank_split(found, lists, options) for lists in dataset.tests] if context.ranks.first else None
-        shared: list[Ranking] = broadcast_object(rankings)
-        return shared
+        return broadcast_object(rankings)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""

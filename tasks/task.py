@@ -102,8 +102,7 @@ class Task:
 
     def built_size(self, options: Any) -> int | tuple[int, int] | None:
         """Return the size in pixels at which the task builds the backbone; None is the backbone's own."""
-        size: int | tuple[int, int] | None = getattr(options, "size", None)
-        return size
+        return getattr(options, "size", None)
 
     def untrained_learner(self, spec: BackboneSpec, options: Any) -> Any:
         """Return what the task trains, an `nn.Module` of random weights for two classes, made without data.
@@ -196,8 +195,7 @@ def load_facts(name: str) -> Task:
     """Return the facts of a task of the suite without torch, or a user's task; as `load_task`."""
     if user_code.is_in_file(name):
         return load_task(name)
-    facts: Task = importlib.import_module(f"tasks.facts.{name}").FACTS
-    return facts
+    return importlib.import_module(f"tasks.facts.{name}").FACTS
 
 
 def load_task(name: str) -> Task:
@@ -209,8 +207,7 @@ def load_task(name: str) -> Task:
     """
     if user_code.is_in_file(name):
         return _users_task(user_code.locate(name))
-    task: Task = importlib.import_module(f"tasks.{name}").TASK
-    return task
+    return importlib.import_module(f"tasks.{name}").TASK
 
 
 def _users_task(file: str) -> Task:

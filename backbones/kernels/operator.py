@@ -32,8 +32,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float 
         return _empty(_output_shape(q, v), q, v).zero_()
     kernels = _kernels_for(q, v)
     if kernels is not None:
-        out: Tensor = kernels.forward(q, k, v, h, factor, scale)
-        return out
+        return kernels.forward(q, k, v, h, factor, scale)
     out = blocked.forward(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), h, factor, scale)
     return out.view(*q.shape[:3], v.shape[3])
 
@@ -47,8 +46,7 @@ def attend_backward(
         return _empty(q, q, v).zero_(), _empty(k, q, v).zero_(), _empty(v, q, v).zero_()
     kernels = _kernels_for(q, v)
     if kernels is not None:
-        gradients: tuple[Tensor, Tensor, Tensor] = kernels.backward(grad, q, k, v, h, factor, scale)
-        return gradients
+        return kernels.backward(grad, q, k, v, h, factor, scale)
     flat = grad.flatten(0, 1), q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
     dq, dk, dv = blocked.backward(*flat, h, factor, scale)
     return dq.view(q.shape), dk.view(k.shape), dv.view(v.shape)
@@ -60,8 +58,7 @@ def _empty(x: Tensor, q: Tensor, v: Tensor) -> Tensor:
     The kernels have a token's heads side by side, as projections read and write them; blocks have them one by one.
     """
     kernels = _kernels_for(q, v)
-    empty: Tensor = x.new_empty(x.shape) if kernels is None else kernels.empty_output(x)
-    return empty
+    return x.new_empty(x.shape) if kernels is None else kernels.empty_output(x)
 
 
 def _output_shape(q: Tensor, v: Tensor) -> Tensor:
@@ -106,8 +103,7 @@ def _forward_operations(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
 @register_flop_formula(torch.ops.transfer.pointwise_backward)
 def _backward_operations(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """Count five products, three of them as wide as queries and keys; what is computed twice counts once."""
-    operations: int = 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
-    return operations
+    return 2 * q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3])
 
 
 def _kernels_for(q: Tensor, v: Tensor) -> Any:

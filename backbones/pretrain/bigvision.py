@@ -76,8 +76,7 @@ class AreaCrop:
         edges = np.arange(first, first + self.size + 1)[:, None] * (length / resized)
         pixel = np.arange(length)
         overlap = np.minimum(edges[1:], pixel + 1) - np.maximum(edges[:-1], pixel)
-        weights: NDArray[Any] = (np.clip(overlap, 0, None) * (resized / length)).astype(np.float32)
-        return weights
+        return (np.clip(overlap, 0, None) * (resized / length)).astype(np.float32)
 
 
 class SquashCrop:

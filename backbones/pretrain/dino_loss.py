@@ -86,8 +86,7 @@ class WeightNormLinear(nn.Module):
         norms = torch.linalg.vector_norm(self.weight_v, dim=1)
         scale = 1 / norms if self.weight_g is None else self.weight_g.squeeze(1) / norms
         with torch.autocast(x.device.type, enabled=False) if self.exact else nullcontext():
-            outputs: Tensor = functional.linear(x, self.weight_v) * scale
-            return outputs
+            return functional.linear(x, self.weight_v) * scale
 
 
 class DinoHead(nn.Module):
@@ -115,5 +114,4 @@ class DinoHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Map features [B, D] to outputs [B, K]."""
         # float32: in half precision the normalisation's guard against zero is itself zero
-        outputs: Tensor = self.last_layer(functional.normalize(self.mlp(features).float(), dim=1))
-        return outputs
+        return self.last_layer(functional.normalize(self.mlp(features).float(), dim=1))

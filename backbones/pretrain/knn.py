@@ -71,8 +71,7 @@ def knn_class_ranks(
         of_each_k = {
             number: true_class_ranks(ranked[number], torch.from_numpy(data.val.labels), number) for number in k
         }
-    ranks: dict[int, NDArray[Any]] = broadcast_object(of_each_k)
-    return ranks
+    return broadcast_object(of_each_k)
 
 
 def true_class_ranks(ranked: Tensor, labels: Tensor, k: int) -> NDArray[Any]:

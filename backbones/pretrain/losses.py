@@ -109,8 +109,7 @@ def mix(
         num_classes=classes,
     )
     with seeded(torch.initial_seed()):
-        mixed: tuple[Tensor, Tensor] = mixer(images.clone(), labels)
-        return mixed
+        return mixer(images.clone(), labels)
 
 
 def mixup_share(alpha: float, seed: int, step: int) -> float:

@@ -152,8 +152,7 @@ def load_facts(name: str) -> Method:
     """Return the facts of a method of the suite without torch, or a user's method; as `load_method`."""
     if user_code.is_in_file(name):
         return load_method(name)
-    facts: Method = importlib.import_module(f"backbones.pretrain.{name}_options").FACTS
-    return facts
+    return importlib.import_module(f"backbones.pretrain.{name}_options").FACTS
 
 
 def load_method(name: str) -> Method:
@@ -165,8 +164,7 @@ def load_method(name: str) -> Method:
     """
     if user_code.is_in_file(name):
         return _users_method(user_code.locate(name))
-    method: Method = importlib.import_module(f"backbones.pretrain.{name}").METHOD
-    return method
+    return importlib.import_module(f"backbones.pretrain.{name}").METHOD
 
 
 def _users_method(file: str) -> Method:

@@ -195,8 +195,7 @@ def _check_boxes(file: Path, boxes: NDArray[Any], areas: NDArray[Any], limits: N
 
 def _spans(sides: NDArray[Any], areas: NDArray[Any]) -> NDArray[Any]:
     """Return whether each area is that of these sides, bool [M]; some count the pixel at the end."""
-    found: NDArray[Any] = np.any([np.isclose(areas, (sides + end).prod(axis=1), rtol=0.01) for end in (0, 1)], axis=0)
-    return found
+    return np.any([np.isclose(areas, (sides + end).prod(axis=1), rtol=0.01) for end in (0, 1)], axis=0)
 
 
 def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:

@@ -59,8 +59,7 @@ class Segmentations:
     @property
     def present(self) -> NDArray[Any]:
         """Return whether each object has a segmentation, bool [M]."""
-        present: NDArray[Any] = (self.encoding >= 0) | (self.first < self.last)
-        return present
+        return (self.encoding >= 0) | (self.first < self.last)
 
     def select(self, rows: NDArray[Any]) -> Self:
         """Return the segmentations of these rows, int64 [M]; the coordinates are shared."""
@@ -103,8 +102,7 @@ def encoded_mask(mask: Any, height: int, width: int) -> dict[str, Any]:
         mask = library.merge(library.frPyObjects(mask, height, width))
     elif isinstance(mask["counts"], list):
         mask = library.frPyObjects(mask, *mask["size"])
-    encoding: dict[str, Any] = mask
-    return encoding
+    return mask
 
 
 def mask_library() -> Any:

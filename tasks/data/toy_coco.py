@@ -165,8 +165,7 @@ def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:
     angle, period = rng.uniform(0, np.pi), rng.uniform(5, 14)
     y, x = np.mgrid[:height, :width]
     stripes = np.sin((x * np.cos(angle) + y * np.sin(angle)) * 2 * np.pi / period)
-    pixels: NDArray[Any] = np.clip(soft + 12 * stripes[:, :, None] + rng.normal(0, 6, (height, width, 3)), 0, 255)
-    return pixels
+    return np.clip(soft + 12 * stripes[:, :, None] + rng.normal(0, 6, (height, width, 3)), 0, 255)
 
 
 def _annotation(card: _Placed, image: int, number: int) -> dict[str, Any]:

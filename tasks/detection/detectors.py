@@ -64,8 +64,7 @@ class _Level(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        maps: Tensor = self.body(self.scale(x))
-        return maps
+        return self.body(self.scale(x))
 
 
 class SimplePyramid(nn.Module):

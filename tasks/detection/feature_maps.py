@@ -121,8 +121,7 @@ class VitMaps(nn.Module):
         x = x.reshape(len(images), height, width, -1)
         if model.pos_embed is not None:
             x = x + patch_positions(model, (height, width))
-        tokens: Tensor = model.norm_pre(model.pos_drop(x))
-        return tokens
+        return model.norm_pre(model.pos_drop(x))
 
     def _block(self, number: int, x: Tensor) -> Tensor:
         """Apply one block to tokens [B, h, w, D]."""
@@ -130,13 +129,11 @@ class VitMaps(nn.Module):
         if self.shards is not None and self.training and not self.windowed[number]:
             return self._shared(block, x, self.shards)
         if type(block) is not Block:
-            grid: Tensor = block(x.flatten(1, 2)).view(x.shape)
-            return grid
+            return block(x.flatten(1, 2)).view(x.shape)
         size = self.options.window if self.windowed[number] else 0
         x = x + block.drop_path1(block.ls1(self._attend(block.attn, block.norm1(x), size)))
         rest = block.mlp(block.norm2(x).flatten(1, 2)).view(x.shape)
-        tokens: Tensor = x + block.drop_path2(block.ls2(rest))
-        return tokens
+        return x + block.drop_path2(block.ls2(rest))
 
     def _shared(self, block: Any, x: Tensor, shards: Shards) -> Tensor:
         """Apply a global block to this rank's share of tokens [B, h, w, D], and gather the tokens of all ranks."""

@@ -30,8 +30,7 @@ class DetectionLearner(Learner):
     @property
     def maps(self) -> VitMaps | StageMaps:
         """Return the module of the detector that computes the backbone's maps."""
-        maps: VitMaps | StageMaps = self.detector.backbone.maps
-        return maps
+        return self.detector.backbone.maps
 
     @property
     def backbone(self) -> Backbone:
@@ -52,8 +51,7 @@ class DetectionLearner(Learner):
     def prepare(self, batch: Batch, device: torch.device) -> Batch:
         """Move a batch to the device and pad its images to one size; pixels are in [0, 1]."""
         self.detector.data_preprocessor.to(device)  # `Module.to` of the detector does not reach it
-        prepared: Batch = self.detector.data_preprocessor(batch, True)
-        return prepared
+        return self.detector.data_preprocessor(batch, True)
 
     def split(self, batch: Batch, parts: int) -> list[Batch]:
         """Split a batch into parts of equally many images, which keep the padding of the whole batch."""

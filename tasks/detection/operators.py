@@ -29,8 +29,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     boxes = torch.cat([boxes[:, :2].to(dtype), boxes[:, 2:].to(dtype) + offset], dim=1)
     # rounded as the IoUs are: an IoU of 3/5 must not exceed a threshold of 0.6
     threshold = float(torch.tensor(iou_threshold, dtype=dtype))
-    kept: Tensor = torchvision.ops.nms(boxes, scores.to(dtype), threshold)
-    return kept
+    return torchvision.ops.nms(boxes, scores.to(dtype), threshold)
 
 
 def class_offsets_in_float64(batched: Callable[..., Any]) -> Callable[..., Any]:

@@ -50,8 +50,7 @@ class SupportSets:
     def needed(self) -> NDArray[Any]:
         """Return the indices, sorted, of all training images that any draw takes."""
         most = self.shots[-1] + self.select
-        indices: NDArray[Any] = np.unique(np.concatenate([order[:most] for orders in self.orders for order in orders]))
-        return indices
+        return np.unique(np.concatenate([order[:most] for orders in self.orders for order in orders]))
 
     @property
     def digest(self) -> str:

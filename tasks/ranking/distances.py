@@ -85,8 +85,7 @@ class Distances:
             (gallery[chosen].double() - one.double()[:, None]).square_().sum(2).float()
             for one, chosen in zip(query[rows].split(PLACES_AT_ONCE), columns.split(PLACES_AT_ONCE), strict=True)
         ]
-        distances: NDArray[Any] = torch.cat(found).cpu().numpy()
-        return distances
+        return torch.cat(found).cpu().numpy()
 
 
 class ExactDistances:
@@ -102,8 +101,7 @@ class ExactDistances:
     def of_places(self, rows: slice, places: NDArray[Any]) -> NDArray[Any]:
         """Return the distances [b, k] of a block of queries to gallery columns [b, k]."""
         columns = torch.from_numpy(places).to(self.distances.device)
-        found: NDArray[Any] = self.distances[rows].gather(1, columns).float().cpu().numpy()
-        return found
+        return self.distances[rows].gather(1, columns).float().cpu().numpy()
 
 
 def centre(features: Tensor) -> Tensor:

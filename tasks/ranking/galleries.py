@@ -47,8 +47,7 @@ class RankedLists:
     @property
     def right(self) -> NDArray[Any]:
         """Return the mask [Q, k] of the places whose image shows the query's identity."""
-        right: NDArray[Any] = (self.gallery_identity[self.places] == self.query_identity[:, None]) & (self.places >= 0)
-        return right
+        return (self.gallery_identity[self.places] == self.query_identity[:, None]) & (self.places >= 0)
 
     @classmethod
     def from_ranking(

@@ -150,8 +150,7 @@ class Ranking:
     @cached_property
     def cmc(self) -> NDArray[Any]:
         """Return the cumulative matching characteristic [max_rank] over valid queries, in [0, 1]."""
-        cmc: NDArray[Any] = self.cmc_of_queries[self.valid].mean(axis=0)
-        return cmc
+        return self.cmc_of_queries[self.valid].mean(axis=0)
 
     @property
     def degenerate(self) -> bool:

@@ -93,8 +93,7 @@ def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
     if hasattr(module, "q_norm"):
         q, k = module.q_norm(q), module.k_norm(k)
     with without_autocast(q):
-        weights: Tensor = (q.float() * module.scale @ k.float().mT).softmax(-1)
-        return weights
+        return (q.float() * module.scale @ k.float().mT).softmax(-1)
 
 
 WITH_ATTENTION = ("outlooker", "block", "class attention")

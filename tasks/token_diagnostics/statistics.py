@@ -40,8 +40,7 @@ def singular_values(tokens: Tensor) -> Tensor:
     """
     rows = tokens.double()
     gram = rows @ rows.mT if rows.shape[-2] < rows.shape[-1] else rows.mT @ rows
-    singular: Tensor = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
-    return singular
+    return torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
 
 
 def effective_rank(values: Tensor) -> Tensor:

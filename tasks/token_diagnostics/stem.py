@@ -156,8 +156,7 @@ def _matrix(module: Any) -> Tensor | None:
 
 def column_norms(weight: Tensor) -> Tensor:
     """Return ||W_c||_2 [C] of weights [out, C, ...]."""
-    norms: Tensor = weight.double().transpose(0, 1).flatten(1).norm(dim=1)
-    return norms
+    return weight.double().transpose(0, 1).flatten(1).norm(dim=1)
 
 
 def _compared(norms: Tensor, penalty: Tensor | None, layer: str, missing: list[str]) -> dict[str, float | None]:

@@ -119,8 +119,7 @@ def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]
         corrected[order] = np.minimum.accumulate((raw[order] * size / (place + 1))[::-1])[::-1]
     elif correction != "none":
         raise ValueError(f"correction must be holm, bh or none, not {correction!r}")
-    adjusted_values: list[float] = corrected.tolist()
-    return adjusted_values
+    return corrected.tolist()
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:

@@ -60,7 +60,7 @@ def hue(image: Pixels, shift: float) -> Pixels:
     """Turn the hue by a share of the color circle, in (-1, 1)."""
     turned: Any = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
     turned[..., 0] += np.int32(shift * 255).astype(np.uint8)
-    return cv2.cvtColor(turned, cv2.COLOR_HSV2RGB_FULL)  # type: ignore[no-any-return]
+    return cv2.cvtColor(turned, cv2.COLOR_HSV2RGB_FULL)
 
 
 def sharpness(image: Pixels, factor: float, **_: Any) -> Pixels:
@@ -125,7 +125,7 @@ def _equalizing(image: Pixels, channel: int) -> NDArray[Any]:
     if not step:
         return VALUES
     before = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    return (step // 2 + before) // step  # type: ignore[no-any-return]
+    return (step // 2 + before) // step
 
 
 def shear_x(image: Pixels, factor: float, **given: Any) -> Pixels:

@@ -136,5 +136,4 @@ class ReidTestTransform:
         self.steps = v2.Compose([resize, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
 
     def __call__(self, image: Image.Image) -> Tensor:
-        tensor: Tensor = self.steps(image)
-        return tensor
+        return self.steps(image)

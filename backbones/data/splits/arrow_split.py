@@ -70,8 +70,7 @@ class RowSplit(SourceSplit):
 
     def encoded(self, index: int) -> bytes:
         """Return the row's bytes."""
-        content: bytes = self.table[int(self.rows[index])][self.column]["bytes"]
-        return content
+        return self.table[int(self.rows[index])][self.column]["bytes"]
 
     def contents(self, what: str) -> NDArray[Any]:
         """Return the digests of the rows' bytes, kept under the stamps: each state of the files is read once."""

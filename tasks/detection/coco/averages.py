@@ -159,8 +159,7 @@ class Layout:
     def _recall(self, counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
         """Return [T, K]: the share of objects that is detected; 0 without objects."""
         detected = np.bincount(self.group, counts, len(THRESHOLDS) * self.categories)
-        recall: NDArray[Any] = detected.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
-        return recall
+        return detected.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
 
 
 def _lay_out(matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: int) -> Layout:
@@ -207,8 +206,7 @@ def _needed(objects: NDArray[Any]) -> NDArray[Any]:
     fewest = np.ceil(RECALLS * total)
     fewest -= (fewest - 1) / total >= RECALLS  # where the product was rounded up, or down:
     fewest += fewest / total < RECALLS
-    fewest_needed: NDArray[Any] = np.maximum(fewest, 1).astype(np.int64)
-    return fewest_needed
+    return np.maximum(fewest, 1).astype(np.int64)
 
 
 RESAMPLES = 500

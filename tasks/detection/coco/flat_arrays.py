@@ -59,8 +59,7 @@ class Objects(FlatArrays):
 
     def ignored(self, areas: NDArray[Any]) -> NDArray[Any]:
         """Return [A, G]: whether each object does not count in a range, being a crowd or of another size."""
-        ignored: NDArray[Any] = self.crowd | self.out_of(areas)
-        return ignored
+        return self.crowd | self.out_of(areas)
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,8 +122,7 @@ def box_iou(detections: FlatArrays, objects: Objects, detection: NDArray[Any], t
     common = np.where(apart, 0.0, sides[0] * sides[1])
     area = box[2] * box[3]
     union = np.where(objects.crowd[target], area, area + other[2] * other[3] - common)
-    iou: NDArray[Any] = np.divide(common, union, out=np.zeros_like(common), where=~apart)
-    return iou
+    return np.divide(common, union, out=np.zeros_like(common), where=~apart)
 
 
 def mask_iou(detections: Detections, objects: Objects, counts: NDArray[Any], first: NDArray[Any]) -> NDArray[Any]:
