@@ -60,17 +60,17 @@ if TYPE_CHECKING:
     from transfer.api.evaluate import pretrain as pretrain
     from transfer.api.run import Run as Run
     from transfer.api.run_set import RunSet as RunSet
+    from transfer.api.run_set import RunsFailed as RunsFailed
     from transfer.api.run_set import compare as compare
     from transfer.api.run_set import load as load
     from transfer.api.run_set import measure_cost as measure_cost
-    from transfer.api.runs_failed import RunsFailed as RunsFailed
 
 _MODULES = {
     **dict.fromkeys(("MachineError", "MissingInput", "UsageError", "UserError"), "backbones.errors"),
     **dict.fromkeys(("compare", "measure_cost"), "transfer.api.run_set"),
     **dict.fromkeys(("RunSet", "load"), "transfer.api.run_set"),
     "Run": "transfer.api.run",
-    "RunsFailed": "transfer.api.runs_failed",
+    "RunsFailed": "transfer.api.run_set",
     "evaluate": "transfer.api.evaluate",
 }
 """Name of the interface -> module that defines it; `pretrain` is a module that can be called, `testing` a package."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from backbones.data.archives import Archive, read_archives
-from backbones.data.layouts import FORMATS, Format, missing_entries, recognise
+from backbones.data.layouts import FORMATS, Archive, Format, missing_entries, read_archives, recognise
 from backbones.errors import MissingInput, UsageError, UserError, did_you_mean
 from backbones.runtime.files import with_home
 from backbones.settings import CONFIGS, config_names, read_yaml

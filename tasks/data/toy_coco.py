@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from backbones.data.cache import make_once
-from backbones.data.toy.layouts import NAMES
+from backbones.data.toy.digits import NAMES
 
 VERSION = 1
 """Version of the drawing, raised with every change: results on other drawings are results on another dataset."""

@@ -28,7 +28,7 @@ from tests.runs import steps
 from tests.support import tensors
 from transfer.records.record import Record
 from transfer.records.store import RECORD, Store
-from transfer.share.bundle import bundle, unpacked
+from transfer.verify.bundle import bundle, unpacked
 from transfer.verify.checks import verify
 
 REID = ("reid", "--backbone", "tiny", *SMOKE)

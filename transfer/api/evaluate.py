@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.errors import UsageError
 from backbones.runtime import live_modules
-from transfer.api.run_set import RunSet, runs_of
-from transfer.api.runs_failed import RunsFailed
+from transfer.api.run_set import RunSet, RunsFailed, runs_of
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_recipe
 from transfer.cli.keywords import keyword_arguments
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from backbones.errors import MissingInput, visible
+from backbones.errors import MissingInput, UserError, visible
 from backbones.runtime.files import with_home
 from transfer.api.run import Run
 from transfer.comparison.selection import has_value
@@ -14,8 +14,11 @@ from transfer.records.labels import value_label
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
+    from transfer.evaluation.results import RunFailed
     from transfer.report.tables.table import Table
 
 
@@ -70,8 +73,8 @@ class RunSet(run_set.RunSet):
         return RunSet(tuple(run for run in self.runs if keep(run.record)), self.known)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return one row per run and score, with the columns and dtypes of `transfer.records.run_frame.COLUMNS`."""
-        from transfer.records.run_frame import frame_of_runs
+        """Return one row per run and score, with the columns and dtypes of `transfer.records.run_set.COLUMNS`."""
+        from transfer.records.run_set import frame_of_runs
 
         return frame_of_runs(self)
 
@@ -204,3 +207,17 @@ def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
 
     variants = select_arms([f"{field}={value_label(a)}", f"{field}={value_label(b)}"], runs)
     return ratio_table(match(variants, runs.exports).matches, cost_ratios())
+
+
+class RunsFailed(UserError):
+    """Some runs ended without a record. The same call tries them again and reuses the others.
+
+    Attributes:
+        failures: the id of each failed run with its error, whose traceback is kept.
+        runs: the runs of the call that have a record.
+    """
+
+    def __init__(self, failures: "Sequence[RunFailed]", runs: "RunSet") -> None:
+        self.failures, self.runs = list(failures), runs
+        lines = [f"{failure.run_id}: {failure.error}" for failure in failures]
+        super().__init__("\n".join(lines))

@@ -14,7 +14,7 @@ from typing import Any
 from backbones.errors import UserError, print_safe, unknown
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import read_options
-from transfer.doctor.check_result import CheckResult
+from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, DoctorOptions, SpeedOptions
 from transfer.evaluation.software import PACKAGES, package_version
 

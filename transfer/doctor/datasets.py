@@ -8,16 +8,37 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from tqdm import tqdm
 
-from backbones.data.archives import Archive
+from backbones.data.layouts import Archive
 from backbones.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
 from backbones.errors import UsageError, UserError, print_safe
 from backbones.runtime.files import check_writable, write_error
-from transfer.doctor.check_result import CheckResult
+
+MARKS = {"ok": "ok         ", "absent": "absent     ", "incomplete": "INCOMPLETE ", "broken": "BROKEN     "}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The subject of a check and its state.
+
+    `absent` limits what can be run; `incomplete` exists but cannot be used; `broken` prevents every run.
+    """
+
+    state: Literal["ok", "absent", "incomplete", "broken"]
+    subject: str
+    """The subject of the check with the observed value, such as a version or a folder."""
+    fix: str = ""
+    """The command or explanation that helps, in one or more lines."""
+
+    def __str__(self) -> str:
+        fix = "".join(f"\n               {line}" for line in self.fix.splitlines())
+        return f"  {MARKS[self.state]}{self.subject}{fix}"
+
 
 FLAG = "--data"
 CHUNK = 2**20

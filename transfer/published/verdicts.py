@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from transfer.published.reasons import Reason
-from transfer.published.schema import Value
+from transfer.published.schema import Reason, Value
 
 if TYPE_CHECKING:
     from transfer.statistics.intervals import Estimate

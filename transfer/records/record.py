@@ -85,7 +85,7 @@ class Record:
     """The `file` (path/to/file.py:NAME) and its `sha256` of each part of the run that is a user's: "task", "method",
     "reader", "metric NAME". Parts of the backbone are in `backbone`."""
     shared: dict[str, Any] | None = None
-    """Names of files that a shared copy left out; None if the record is not a copy. See `transfer.share.bundle`."""
+    """Names of files that a shared copy left out; None if the record is not a copy. See `transfer.verify.bundle`."""
 
     def scale(self, name: str) -> float:
         """Return the factor of a score in tables: fractions are printed in percent, other units as they are."""

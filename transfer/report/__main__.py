@@ -36,7 +36,7 @@ def _main(argv: list[str]) -> int:
         return _card(options, known)
     shown = _shown(known, options)
     if options.bundle:
-        from transfer.share.bundle import bundle
+        from transfer.verify.bundle import bundle
 
         packed = bundle(shown, options.bundle)
         print_safe(f"{options.bundle}: {_runs(len(packed))}")
@@ -137,7 +137,7 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
 
     request = _request(options)
     if options.format in DATA and options.per_run and not request.names_sections:
-        from transfer.records.run_frame import frame_of_runs
+        from transfer.records.run_set import frame_of_runs
 
         return file_content(frame_of_runs(runs), options.format)
     parts = sections(runs, request)
@@ -163,7 +163,7 @@ def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
 
 
 def _import(file: Path, folder: Path) -> int:
-    from transfer.share.bundle import import_bundle
+    from transfer.verify.bundle import import_bundle
 
     check_writable(folder, "--import into")
     result = import_bundle(file, store_in(folder))

@@ -1,4 +1,1 @@
-"""Files for other people: bundles of runs and model cards.
-
-Paths of this machine are removed on the way. Nothing is uploaded.
-"""
+"""Model cards of weights, for other people. Paths of this machine are removed on the way; nothing is uploaded."""

@@ -12,8 +12,8 @@ from backbones.settings import write_yaml
 from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.store import Record, Run
 from transfer.report.render.text import without_tags
-from transfer.share.bundle import without_paths
 from transfer.statistics.intervals import mean_and_deviation
+from transfer.verify.bundle import without_paths
 
 UNKNOWN = "unknown"
 CARD = """\

@@ -64,7 +64,7 @@ def _folders(paths: tuple[Path, ...], opened: ExitStack, unfinished: list[Unfini
     Args:
         unfinished: gets the folders of runs without a record.
     """
-    from transfer.share.bundle import unpacked
+    from transfer.verify.bundle import unpacked
 
     for path in paths:
         source = path.parent if path.name == RECORD else path

@@ -15,8 +15,7 @@ from backbones.data.layouts import SPLITS, holds_images
 from backbones.data.loading.read_image import is_image
 from backbones.data.spec import DatasetSpec, find_root, generated_root, text_option
 from backbones.data.splits.split import FileSplit, Split
-from backbones.data.toy.digits import toy_digits
-from backbones.data.toy.layouts import TOYS
+from backbones.data.toy.digits import TOYS, toy_digits
 from backbones.errors import MissingInput, UserError, shortened
 
 GENERATORS = {"toy_digits": toy_digits, **TOYS}

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from backbones.data.spec import DatasetSpec
-from backbones.data.toy.layouts import WRITERS
+from backbones.data.toy.digits import WRITERS
 
 
 def spec(kind, root, name="mine", counts=None, **options):

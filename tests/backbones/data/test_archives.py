@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from backbones.data.archives import Archive, read_archives
+from backbones.data.layouts import Archive, read_archives
 from backbones.data.spec import dataset_names, resolve_dataset
 from backbones.errors import UsageError
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 import transfer
-from backbones.data.toy.digits import draw_jpegs
-from backbones.data.toy.layouts import TOYS
+from backbones.data.toy.digits import TOYS, draw_jpegs
 from backbones.pretrain.augment import eval_transform
 from tests.benchmarks.speed.feed import by_pil, by_torchvision
 

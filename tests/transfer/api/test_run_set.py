@@ -8,7 +8,7 @@ import pytest
 import transfer
 from tests.transfer.api.modules import tiny_net
 from transfer import ROOT
-from transfer.records.run_frame import COLUMNS
+from transfer.records.run_set import COLUMNS
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backbones.runtime.files import scraps_in
-from tests.transfer.share.test_bundle import made
+from tests.transfer.verify.test_bundle import made
 from transfer.doctor.__main__ import main
 from transfer.records.store import ERROR, LOCK, OPTIONS, STATE
 

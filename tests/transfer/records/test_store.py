@@ -177,7 +177,7 @@ def test_a_disk_that_takes_nothing_is_said_with_what_mends_it() -> None:
 
 
 def test_runs_are_read_without_torch() -> None:
-    modules = "transfer.records.store, transfer.share.bundle, transfer.share.model_card"
+    modules = "transfer.records.store, transfer.verify.bundle, transfer.share.model_card"
     code = f"import sys; import {modules}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 

@@ -14,9 +14,8 @@ from transfer.published.schema import Value
 from transfer.published.verdicts import Counts, judged
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.store import HISTORY, Run, history
-from transfer.report.published.cell_values import Reasons, failures_text, hours_text
 from transfer.report.published.matching import Matcher
-from transfer.report.published.notes import REASONS
+from transfer.report.published.notes import REASONS, Reasons, failures_text, hours_text
 from transfer.report.published.own_runs import OwnRuns
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row
 from transfer.statistics.contrasts import contrast

@@ -15,25 +15,26 @@ from backbones.archs import VOLOS
 from backbones.settings import read_yaml
 from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
 from transfer.cli.command import pretraining_recipe, task_recipe
-from transfer.published.reasons import Reason
 from transfer.published.rows import used_values
-from transfer.published.schema import Paper, Row, Value
+from transfer.published.schema import Paper, Reason, Row, Value
 from transfer.records.protocol import lineage
 from transfer.records.record import Record
 from transfer.report.published.differences import (
     ID,
+    Reading,
     backbone_differences,
     dataset_differences,
+    is_volo,
     missing_downloads,
     option_differences,
     precision_differences,
     process_count_differences,
+    reading_of,
     run_marks,
     task_version_differences,
     unstated_processes,
     weights_differences,
 )
-from transfer.report.published.option_readings import Reading, is_volo, reading_of
 from transfer.sweep.definition.step import Step
 from transfer.sweep.definition.sweep_file import SweepFile
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transfer.published.reasons import Reason
+from transfer.published.schema import Reason
 from transfer.records.labels import content_label
 from transfer.records.protocol import PRETRAINING, backbone_of, displayed_fields, distinguishing_fields, lineage
 from transfer.records.record import Record
+from transfer.report.published.differences import Reading
 from transfer.report.published.matching import PublishedMatch
-from transfer.report.published.option_readings import Reading
 
 _SHORT = 8  # hex digits of a digest
 

@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import transfer.report.tables.verdict_text  # noqa: F401 - registers the texts of verdicts
-from transfer.published.reasons import Reason
 from transfer.published.rows import read_paper, table_of
-from transfer.published.schema import Cost, PublishedTable
+from transfer.published.schema import Cost, PublishedTable, Reason
 from transfer.published.verdicts import MARGIN
 from transfer.records.evidence import Evidence
 from transfer.records.protocol import configurations
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.published.cells import COLUMNS, OwnRunInputs, cell_row
+from transfer.report.published.differences import Reading
 from transfer.report.published.matching import Matcher, PublishedMatch
 from transfer.report.published.notes import REASONS, lettered, merged, rules, table_notes
-from transfer.report.published.option_readings import Reading
 from transfer.report.published.own_runs import OwnRuns, own_runs
 from transfer.report.tables.table import Note, Row, Table
 from transfer.sweep.definition.sweep_file import read_sweep

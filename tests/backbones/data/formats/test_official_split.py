@@ -9,7 +9,7 @@ import pytest
 from scipy.io import loadmat
 
 from backbones.data.classification import open_classification
-from backbones.data.toy.layouts import NAMES, toy_images
+from backbones.data.toy.digits import NAMES, toy_images
 from backbones.errors import UserError
 from tests.backbones.data.layouts import spec, write_toy
 

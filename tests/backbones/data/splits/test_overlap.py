@@ -10,7 +10,7 @@ import pytest
 
 from backbones.data.classification import open_classification
 from backbones.data.spec import DatasetSpec, resolve_dataset
-from backbones.data.toy.layouts import TOYS
+from backbones.data.toy.digits import TOYS
 from backbones.errors import UserError
 from tasks.data.coco import open_coco
 from tasks.data.reid import open_reid

@@ -6,7 +6,7 @@ import pytest
 
 from backbones.data.classification import open_classification
 from backbones.data.spec import resolve_dataset
-from backbones.data.toy.layouts import TOYS, WRITERS
+from backbones.data.toy.digits import TOYS, WRITERS
 
 
 @pytest.mark.parametrize("name", TOYS)

@@ -17,8 +17,8 @@ from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.checksums import with_checksum
 from transfer.records.record import Record, RunKey
 from transfer.records.store import Run, Store
-from transfer.share.bundle import bundle, import_bundle
 from transfer.verify.__main__ import main as verify
+from transfer.verify.bundle import bundle, import_bundle
 
 HOME = "/home/me/some place"
 OPTIONS = {

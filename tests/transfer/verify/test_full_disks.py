@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tests.processes import ENVIRONMENT
-from tests.transfer.share.test_bundle import made
+from tests.transfer.verify.test_bundle import made
 
 
 def test_a_report_to_a_full_device_is_one_line(tmp_path: Path) -> None:
