@@ -22,15 +22,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from backbones.attention_functions import (
-    checked_inputs,
-    divide_by_totals,
-    normalised_pointwise,
-    pointwise,
-    softmax,
-    weighted_sums_and_totals,
-    without_autocast,
-)
+from backbones import attention_functions
 from backbones.errors import UsageError
 
 Core = Callable[..., Tensor]
@@ -79,11 +71,11 @@ class Shards:
             UsageError: a user's function, of which nobody knows how its parts add up.
         """
         kind = getattr(core, "func", core)
-        if kind is pointwise:
+        if kind is attention_functions.pointwise:
             return partial(self._pointwise, core)
-        if kind is normalised_pointwise and isinstance(core, partial):
+        if kind is attention_functions.normalised_pointwise and isinstance(core, partial):
             return partial(self._normalised, core.keywords["h"])
-        if core is softmax:
+        if core is attention_functions.softmax:
             return self._softmax
         raise UsageError("--sequence-parallel: a user's attention cannot be shared out over ranks")
 
@@ -91,14 +83,14 @@ class Shards:
         return self._add(core(self._all(q), k, v, **options))
 
     def _normalised(self, h: str, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-        q, k, v = checked_inputs(q, k, v)
-        with without_autocast(q):
-            weighted, total = weighted_sums_and_totals(self._all(q), k, v, h, self._share)
+        q, k, v = attention_functions.checked_inputs(q, k, v)
+        with attention_functions.without_autocast(q):
+            weighted, total = attention_functions.weighted_sums_and_totals(self._all(q), k, v, h, self._share)
             return self._quotient(weighted, total)
 
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-        q, k, v = checked_inputs(q, k, v)
-        with without_autocast(q):
+        q, k, v = attention_functions.checked_inputs(q, k, v)
+        with attention_functions.without_autocast(q):
             scores = self._all(q) @ (k.transpose(-2, -1) * q.shape[-1] ** -0.5)
             highest = scores.detach().amax(-1, keepdim=True)
             dist.all_reduce(highest, dist.ReduceOp.MAX, self.group)
@@ -115,7 +107,7 @@ class Shards:
         """Add both up over ranks in one collective, and divide."""
         parts = self._add(torch.cat([weighted, total.to(weighted.dtype)], dim=-1))
         wide = torch.promote_types(parts.dtype, torch.float32)
-        return divide_by_totals(parts[..., :-1], parts[..., -1:].to(wide))
+        return attention_functions.divide_by_totals(parts[..., :-1], parts[..., -1:].to(wide))
 
     def _all(self, q: Tensor) -> Tensor:
         """Gather [B, heads, n, d] of every rank as [B, heads, N, d]."""

@@ -15,14 +15,7 @@ from PIL import Image
 from timm.data import create_transform
 from timm.data.auto_augment import AugmentOp, AutoAugment, RandAugment
 from torch import Tensor
-from torchvision.transforms import (
-    CenterCrop,
-    ColorJitter,
-    InterpolationMode,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    Resize,
-)
+from torchvision import transforms
 
 from backbones.data.loading.fast_ops import TIMM
 from backbones.data.loading.floats import to_floats
@@ -101,10 +94,10 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     if len(mean) != 3:
         options = replace(options, auto_augment=None, color_jitter=0.0, randaug=None)
     fast = options.image_ops == "fast"
-    flip = FastFlip(options.flip) if fast else RandomHorizontalFlip(options.flip)
+    flip = FastFlip(options.flip) if fast else transforms.RandomHorizontalFlip(options.flip)
     if options.augment == "crop":
-        mode = InterpolationMode(options.interpolation)
-        resized_crop = RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)
+        mode = transforms.InterpolationMode(options.interpolation)
+        resized_crop = transforms.RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)
         return Augmentation([FastCrop(resized_crop) if fast else resized_crop, flip])
     if options.augment == "bigvision":
         randaug = [BigVisionRandAugment(*options.randaug)] if options.randaug else []
@@ -119,7 +112,7 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
 
 def _fast(step: Any) -> Any:
     """Return a color step of timm with operations of `fast_ops`. Raises UsageError where there is none."""
-    if isinstance(step, ColorJitter):
+    if isinstance(step, transforms.ColorJitter):
         return FastJitter(step)
     if not isinstance(step, RandAugment | AutoAugment):
         raise UsageError(
@@ -188,7 +181,7 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
         return [AreaCrop(size, resize)]
     if view == "squash":
         return [SquashCrop(size, resize)]
-    return [Resize(resize, InterpolationMode.BICUBIC), CenterCrop(size)]
+    return [transforms.Resize(resize, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
 
 
 def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:

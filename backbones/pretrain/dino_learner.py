@@ -19,13 +19,7 @@ from backbones.engine.options import FitOptions
 from backbones.engine.outcome import Signs
 from backbones.engine.schedule import cosine
 from backbones.engine.sequence_parallel import share_tokens
-from backbones.pretrain.dino_loss import (
-    DinoHead,
-    cross_view_loss,
-    entropy,
-    teacher_log_probabilities,
-    teacher_temperature,
-)
+from backbones.pretrain import dino_loss
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.runtime import dist
 from backbones.token_shards import Shards
@@ -34,7 +28,7 @@ from backbones.token_shards import Shards
 class Network(nn.Module):
     """A backbone and the projection head on its features."""
 
-    def __init__(self, backbone: Backbone, head: DinoHead) -> None:
+    def __init__(self, backbone: Backbone, head: dino_loss.DinoHead) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
 
@@ -77,7 +71,7 @@ class DinoLearner(Learner):
     def __init__(self, student: Backbone, teacher: Backbone, options: DinoOptions, epoch_steps: int) -> None:
         super().__init__()
         shape, fixed = (student.dim, options.out_dim), options.norm_last_layer
-        heads = [DinoHead(*shape, norm_last_layer=fixed, exact=exact) for exact in (False, True)]
+        heads = [dino_loss.DinoHead(*shape, norm_last_layer=fixed, exact=exact) for exact in (False, True)]
         self.student, self.teacher = Network(student, heads[0]), Network(teacher, heads[1])
         self.teacher.load_state_dict(self.student.state_dict())
         self.teacher.requires_grad_(False)
@@ -97,9 +91,9 @@ class DinoLearner(Learner):
         with torch.autocast(outputs.device.type, enabled=False):
             outputs = outputs.float().unflatten(0, (2, -1))
             self.batch_means.append(outputs.mean((0, 1)))
-            log_probabilities = teacher_log_probabilities(outputs, self.center, temperature)
-            teacher_entropy = entropy(log_probabilities)
-            loss = cross_view_loss(
+            log_probabilities = dino_loss.teacher_log_probabilities(outputs, self.center, temperature)
+            teacher_entropy = dino_loss.entropy(log_probabilities)
+            loss = dino_loss.cross_view_loss(
                 predicted.unflatten(0, (len(crops), -1)), log_probabilities.exp(), options.student_temp
             )
         return {
@@ -173,7 +167,7 @@ class DinoLearner(Learner):
         """Return the teacher's temperature in a step (from 1)."""
         start, end = self.options.warmup_teacher_temp, self.options.teacher_temp
         warm = self.options.warmup_teacher_temp_epochs
-        return teacher_temperature(self._epoch(step), start=start, end=end, warmup_epochs=warm)
+        return dino_loss.teacher_temperature(self._epoch(step), start=start, end=end, warmup_epochs=warm)
 
     def _epoch(self, step: int) -> int:
         return (step - 1) // self.epoch_steps

@@ -6,14 +6,7 @@ from typing import Any, Literal
 
 from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
-from torchvision.transforms import (
-    ColorJitter,
-    InterpolationMode,
-    RandomApply,
-    RandomGrayscale,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-)
+from torchvision import transforms
 
 from backbones.data.loading import fast_ops
 from backbones.data.loading.image_ops import FastCrop, FastFlip, FastGrey, FastJitter
@@ -59,8 +52,12 @@ class MultiCrop:
         fast = self.takes_pixels = image_ops == "fast"
         self.global_crop = _crop(global_size, global_area, fast)
         self.local_crop = _crop(local_size, local_area, fast)
-        jitter = ColorJitter(0.4, 0.4, 0.2, 0.1)
-        steps: Sequence[Any] = (RandomHorizontalFlip(0.5), RandomApply([jitter], 0.8), RandomGrayscale(0.2))
+        jitter = transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)
+        steps: Sequence[Any] = (
+            transforms.RandomHorizontalFlip(0.5),
+            transforms.RandomApply([jitter], 0.8),
+            transforms.RandomGrayscale(0.2),
+        )
         color: Sequence[Any] = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
         self.color, self.solarize = (color, SOLARIZE) if colors else (color[:1], 0.0)
         self.blurred = fast_ops.blur if fast else _blurred
@@ -90,5 +87,5 @@ def _blurred(image: Image.Image, radius: float) -> Image.Image:
 
 
 def _crop(size: int, area: tuple[float, float], fast: bool) -> Callable[[Any], Any]:
-    crop = RandomResizedCrop(size, area, interpolation=InterpolationMode.BICUBIC)
+    crop = transforms.RandomResizedCrop(size, area, interpolation=transforms.InterpolationMode.BICUBIC)
     return FastCrop(crop) if fast else crop

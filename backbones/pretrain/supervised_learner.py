@@ -17,13 +17,7 @@ from backbones.engine.options import FitOptions
 from backbones.engine.outcome import Signs
 from backbones.engine.sequence_parallel import share_tokens
 from backbones.errors import UserError
-from backbones.pretrain.losses import (
-    constant_loss,
-    mix,
-    sigmoid_cross_entropy,
-    soft_target_cross_entropy,
-    token_label_losses,
-)
+from backbones.pretrain import losses
 from backbones.pretrain.supervised_options import SupervisedOptions
 from backbones.pretrain.token_labels import crop_targets
 from backbones.token_shards import Shards
@@ -64,7 +58,9 @@ class SupervisedLearner(Learner):
         images, targets = self._mixed(images, labels, step)
         logits = self.backbone.logits(images)
         with torch.autocast(images.device.type, enabled=False):
-            compare = sigmoid_cross_entropy if self.options.loss == "sigmoid" else soft_target_cross_entropy
+            compare = (
+                losses.sigmoid_cross_entropy if self.options.loss == "sigmoid" else losses.soft_target_cross_entropy
+            )
             spread = feature_spread(self.features.flatten(1))
             return {"loss": compare(logits, targets), "accuracy": _accuracy(logits, targets), "spread": spread}
 
@@ -78,16 +74,16 @@ class SupervisedLearner(Learner):
             else:
                 side = math.isqrt(token_logits.shape[1])
                 targets, token_targets = crop_targets(maps, boxes, self.classes, (side, side))
-            class_loss, token_loss = token_label_losses(class_logits, token_logits, box, targets, token_targets)
+            class_loss, token_loss = losses.token_label_losses(class_logits, token_logits, box, targets, token_targets)
             loss = class_loss + self.options.dense_weight * token_loss
             spread = feature_spread(self.features.flatten(1))
-            losses = {"loss": loss, "class_loss": class_loss, "token_loss": token_loss}
-            return {**losses, "accuracy": _accuracy(class_logits, targets), "spread": spread}
+            parts = {"loss": loss, "class_loss": class_loss, "token_loss": token_loss}
+            return {**parts, "accuracy": _accuracy(class_logits, targets), "spread": spread}
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _mixed(self, images: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
         # A compiled graph would keep the first step's draws.
-        return mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
+        return losses.mix(images, labels, self.classes, self.options, seed=self.seed, step=step)
 
     def _keep_features(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.features = inputs[0].detach()
@@ -109,7 +105,7 @@ class SupervisedLearner(Learner):
         softmax, ln C for equal classes. Mixing images leaves it as it is.
         """
         smoothed = (1 - self.options.smoothing) * self.prior + self.options.smoothing / self.classes
-        level = constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
+        level = losses.constant_loss(smoothed, sigmoid=self.options.loss == "sigmoid")
         name = "class_loss" if self.options.dense_weight else "loss"
         return Signs(statistic=name, chance=level, accuracy=float(self.prior.max()))
 

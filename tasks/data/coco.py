@@ -12,18 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from backbones.data import spec as dataset_spec
 from backbones.data.formats.folders import choose_splits
 from backbones.data.formats.users_reader import read_by_user, rows_by_split
 from backbones.data.layouts import BESIDE, EXPORTED
-from backbones.data.spec import (
-    DatasetSpec,
-    check_counts,
-    check_format,
-    find_root,
-    generated_root,
-    manifest_digest,
-    text_option,
-)
+from backbones.data.spec import DatasetSpec
 from backbones.data.splits.integrity import Images, check_present, overlap_notes
 from backbones.data.splits.manifest import Manifest
 from backbones.errors import UsageError, UserError, shortened
@@ -142,7 +135,7 @@ def open_coco(
             missing or corrupt image; nothing to train on, or nothing to score by.
         UsageError: the dataset is not one for detection, or its YAML file names something that does not exist.
     """
-    check_format(spec, ("coco",), "detection")
+    dataset_spec.check_format(spec, ("coco",), "detection")
     exif = spec.options.get("exif", "ignore")
     if exif not in ("apply", "ignore"):
         raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
@@ -160,7 +153,7 @@ def open_coco(
     for name, (split, _, dropped) in read.items():
         counts = [(dropped[key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
         said += [f"{count} {WORDS[name]} objects {text}" for count, least, text in counts if count > least]
-    check_counts(spec, _counts(splits, classes))
+    dataset_spec.check_counts(spec, _counts(splits, classes))
     _check_usable(splits)
     for split in splits.values():
         check_present(split.paths(), name=spec.name, listed_in=split.file)
@@ -212,15 +205,18 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
     """
     layout, keys = {}, spec.options.keys() - {"exif"}
     for name in SPLITS:
-        file = text_option(spec, f"{name}_annotations")
+        file = dataset_spec.text_option(spec, f"{name}_annotations")
         if file is None and f"{name}_annotations" in keys:
             continue
         usual = Path(file).parent.as_posix() if file and Path(file).name == BESIDE else f"{name}2017"
-        layout[name] = (file or f"annotations/instances_{name}2017.json", text_option(spec, f"{name}_images") or usual)
+        layout[name] = (
+            file or f"annotations/instances_{name}2017.json",
+            dataset_spec.text_option(spec, f"{name}_images") or usual,
+        )
     files, folders = zip(*((file, f"{folder}/") for file, folder in layout.values()), strict=True)
     trees = [(*files, *folders), (*(Path(file).name for file in files), *folders)]
     trees += [(file,) for file in EXPORTED if not keys]
-    root = generated_root(spec, GENERATORS) or find_root(spec, data, tuple(trees))
+    root = dataset_spec.generated_root(spec, GENERATORS) or dataset_spec.find_root(spec, data, tuple(trees))
     if any(_annotations(root, file).is_file() for file in files):
         return root, layout, []
 
@@ -297,4 +293,4 @@ def _digest(splits: Splits, manifests: dict[str, Manifest]) -> str:
         named = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
         files += [(f"{name}/images/{image}", size, content.tobytes()) for image, size, content in named]
         files += [(f"{name}/upright", 0, b"")] * splits[name].upright
-    return manifest_digest(files)
+    return dataset_spec.manifest_digest(files)

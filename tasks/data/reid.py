@@ -19,22 +19,14 @@ from backbones.data.splits.integrity import Images, check_present, check_split, 
 from backbones.data.splits.manifest import Manifest
 from backbones.data.splits.split import FileSplit
 from backbones.errors import UserError, shortened
-from tasks.data.reid_layouts import (
-    Sample,
-    Splits,
-    choose_identities,
-    drop_junk,
-    market1501,
-    matched,
-    trees_of,
-    without_cameras,
-)
+from tasks.data import reid_layouts as layouts
+from tasks.data.reid_layouts import Sample, Splits
 from tasks.data.reid_lists import msmt17, reid_lists
 from tasks.data.torchreid_sets import torchreid_set
 from tasks.data.toy_people import GENERATORS
 
 FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
-    "market1501": market1501,
+    "market1501": layouts.market1501,
     "msmt17": msmt17,
     "reid_lists": reid_lists,
     "torchreid": torchreid_set,
@@ -129,10 +121,10 @@ def open_reid(
     if spec.reader:
         root, splits = _by_user(spec, data)
     else:
-        root = generated_root(spec, GENERATORS) or find_root(spec, data, trees_of(spec))
+        root = generated_root(spec, GENERATORS) or find_root(spec, data, layouts.trees_of(spec))
         splits = FORMATS[spec.format](root, spec, msmt17_val)
-        splits.cameras = not without_cameras(spec)
-    drop_junk(splits)
+        splits.cameras = not layouts.without_cameras(spec)
+    layouts.drop_junk(splits)
     _check_listed(spec, root, splits)
     parts = _parts(splits, msmt17_val)
     _check_usable(spec.name, parts["query"], parts["gallery"])
@@ -140,7 +132,7 @@ def open_reid(
     if subset is not None:
         if splits.rounds:
             raise UserError(f"{spec.name}: --subset takes part of one test split; name it with `split: N`")
-        parts = dict(zip(parts, choose_identities(**parts, n=subset), strict=True))
+        parts = dict(zip(parts, layouts.choose_identities(**parts, n=subset), strict=True))
     paths = _paths(parts)
     unreadable, read_notes = check_split(_files(root, paths), name=spec.name, skip=drop_corrupt)
     bad = {paths[index] for index in unreadable}
@@ -234,7 +226,7 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
     for split, samples in {"query": query, "gallery": gallery}.items():
         if not samples:
             raise UserError(f"{name}: no {split} images")
-    if not matched(query, gallery):
+    if not layouts.matched(query, gallery):
         raise UserError(
             f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
             "gallery; are the folders of one dataset, and the camera numbers right? A set without cameras says "

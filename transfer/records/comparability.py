@@ -5,16 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transfer.records import protocol
 from transfer.records.labels import content_label
-from transfer.records.protocol import (
-    NO_EFFECT,
-    NOT_RECORDED,
-    OF_DATA,
-    PRETRAINING,
-    differences,
-    displayed_fields,
-    distinguishing_fields,
-)
 from transfer.records.record import Record
 
 # Fields of the protocol that a row shows in its columns `task` and `dataset`.
@@ -46,9 +38,9 @@ def comparabilities(records: Sequence[Record], without: Collection[str] = ()) ->
         rows_of_task.setdefault(record.task, []).append(row)
     for rows in rows_of_task.values():
         contents = _comparable([records[row] for row in rows], without)
-        names = sorted(distinguishing_fields(contents))
+        names = sorted(protocol.distinguishing_fields(contents))
         for row, content in zip(rows, contents, strict=True) if names else ():
-            values = [short_value(records[row], name, content.get(name, NOT_RECORDED)) for name in names]
+            values = [short_value(records[row], name, content.get(name, protocol.NOT_RECORDED)) for name in names]
             plain = (tuple(value) if isinstance(value, list) else value for value in values)
             result[row] = Comparability(tuple(zip(names, plain, strict=True)))
     return result
@@ -65,7 +57,7 @@ def comparable_with(records: Sequence[Record], without: Collection[str] = ()) ->
         without: see `comparabilities`.
     """
     groups = comparabilities(records, without)
-    contents = (displayed_fields(record, without) for record in records)
+    contents = (protocol.displayed_fields(record, without) for record in records)
     return [
         (*(content.get(name) for name in _SHOWN), str(group)) for content, group in zip(contents, groups, strict=True)
     ]
@@ -76,9 +68,9 @@ def _comparable(records: Sequence[Record], without: Collection[str]) -> list[dic
 
     The contents of a dataset differ only if rows of the same name and version have several contents.
     """
-    contents = [displayed_fields(record, without) for record in records]
+    contents = [protocol.displayed_fields(record, without) for record in records]
     names = dict.fromkeys(name for content in contents for name in content)
-    for name in (name for name in names if name.startswith(OF_DATA)):
+    for name in (name for name in names if name.startswith(protocol.OF_DATA)):
         several: dict[tuple[Any, Any], set[Any]] = {}
         for content in contents:
             several.setdefault((content.get("dataset"), content.get("dataset_version")), set()).add(content.get(name))
@@ -103,16 +95,20 @@ def setting_fields(contents: Sequence[Mapping[str, Any]]) -> list[str]:
     What describes the contents of data is named only where settings differ in nothing else.
     """
     every = dict.fromkeys(name for content in contents for name in content)
-    filled = [{name: content.get(name, NO_EFFECT) for name in every} for content in contents]
-    method = f"{PRETRAINING}task"
+    filled = [{name: content.get(name, protocol.NO_EFFECT) for name in every} for content in contents]
+    method = f"{protocol.PRETRAINING}task"
     of_methods = [[one for one in filled if one.get(method) == name] for name in {one.get(method) for one in filled}]
-    within = {name for of_method in of_methods for name in distinguishing_fields(of_method)} | {method}
-    names = [name for name in distinguishing_fields(filled) if name in within or not name.startswith(PRETRAINING)]
+    within = {name for of_method in of_methods for name in protocol.distinguishing_fields(of_method)} | {method}
+    names = [
+        name
+        for name in protocol.distinguishing_fields(filled)
+        if name in within or not name.startswith(protocol.PRETRAINING)
+    ]
 
     def suffices(chosen: Sequence[str]) -> bool:
         return len({content_label(content, chosen) for content in filled}) == len(filled)
 
-    for name in [name for name in names if name.removeprefix(PRETRAINING).startswith(OF_DATA)]:
+    for name in [name for name in names if name.removeprefix(protocol.PRETRAINING).startswith(protocol.OF_DATA)]:
         fewer = [other for other in names if other != name]
         names = fewer if suffices(fewer) else names
-    return names if suffices(names) else list(differences(filled))
+    return names if suffices(names) else list(protocol.differences(filled))

@@ -9,17 +9,8 @@ from backbones.errors import UsageError, did_you_mean
 from backbones.stems import STEMS
 from backbones.user_code import is_user_part
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.records import protocol
 from transfer.records.labels import value_label
-from transfer.records.protocol import (
-    NO_EFFECT,
-    PRETRAINING,
-    backbone_of,
-    canonical_stem,
-    displayed_fields,
-    idle,
-    in_pretraining,
-    pretraining,
-)
 from transfer.records.store import Record
 
 BASELINE = {"stem": "patchify", "attention": "softmax"}
@@ -37,9 +28,9 @@ def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
             stems have one name), an option of the task, or one of these behind `pretraining.`.
         exports: see `transfer.records.protocol.by_export`.
     """
-    if name.startswith(PRETRAINING):
-        parent = pretraining(record, exports)
-        return None if parent is None else value_of(parent, name.removeprefix(PRETRAINING), {})
+    if name.startswith(protocol.PRETRAINING):
+        parent = protocol.pretraining(record, exports)
+        return None if parent is None else value_of(parent, name.removeprefix(protocol.PRETRAINING), {})
     value = _plain(record, name)
     return value_label(value) if isinstance(value, list | tuple | dict) else value
 
@@ -57,7 +48,7 @@ def _plain(record: Record, name: str) -> Any:
     if name in _PARTS or name not in record.options:
         value = record.backbone.get(name)
         if name in (record.backbone.get("files") or {}):
-            return backbone_of(record)[name]
+            return protocol.backbone_of(record)[name]
         return _stem_name(value, record.backbone.get("patch")) if name == "stem" and isinstance(value, str) else value
     return record.options[name]
 
@@ -72,9 +63,9 @@ def as_value(record: Record, name: str, text: str, exports: Mapping[str, Record]
 
     Any name of a stem becomes its short name, and the end of a run's id, as tables print it, the whole id.
     """
-    if name.startswith(PRETRAINING):
-        parent = pretraining(record, exports)
-        return text if parent is None else as_value(parent, name.removeprefix(PRETRAINING), text, {})
+    if name.startswith(protocol.PRETRAINING):
+        parent = protocol.pretraining(record, exports)
+        return text if parent is None else as_value(parent, name.removeprefix(protocol.PRETRAINING), text, {})
     if name == "run" and text == record.run_id.rpartition("-")[2]:
         return record.run_id
     return _stem_name(text, record.backbone.get("patch")) if name == "stem" else text
@@ -85,8 +76,8 @@ def _stem_name(text: str, patch: int | None) -> str:
     """Return a stem's short name, else its canonical form; any other text is unchanged."""
     if not patch or is_user_part(text):
         return text
-    stem = canonical_stem(text, patch)
-    return next((name for name in STEMS if canonical_stem(name, patch) == stem), stem)
+    stem = protocol.canonical_stem(text, patch)
+    return next((name for name in STEMS if protocol.canonical_stem(name, patch) == stem), stem)
 
 
 def parts_of(record: Record, without: Collection[str], exports: Mapping[str, Record]) -> dict[str, Any]:
@@ -97,21 +88,21 @@ def parts_of(record: Record, without: Collection[str], exports: Mapping[str, Rec
         without: names to leave out; see `transfer.records.protocol.configurations`.
         exports: see `transfer.records.protocol.by_export`.
     """
-    backbone = backbone_of(record, without)
-    backbone |= {name: NO_EFFECT for name in idle(record) if name in backbone}
+    backbone = protocol.backbone_of(record, without)
+    backbone |= {name: protocol.NO_EFFECT for name in protocol.idle(record) if name in backbone}
     hidden = {*without, "name", "load", *(() if backbone.get("length") == "train" else ("train_size",))}
     return {name: value for name, value in backbone.items() if name not in hidden} | _source(record, without, exports)
 
 
 def _source(record: Record, without: Collection[str], exports: Mapping[str, Record]) -> dict[str, Any]:
     """Return where weights come from: the protocol of their training if its record is loaded, else their origin."""
-    parent = pretraining(record, exports)
+    parent = protocol.pretraining(record, exports)
     if parent is None:
         return {"weights": record.origin.get("training") or record.weights_id}
-    hidden = in_pretraining(without, record.backbone)
-    source = {name: value for name, value in displayed_fields(parent).items() if name not in hidden}
+    hidden = protocol.in_pretraining(without, record.backbone)
+    source = {name: value for name, value in protocol.displayed_fields(parent).items() if name not in hidden}
     source |= _source(parent, hidden, exports)
-    return {"weights": "trained"} | {f"{PRETRAINING}{name}": value for name, value in source.items()}
+    return {"weights": "trained"} | {f"{protocol.PRETRAINING}{name}": value for name, value in source.items()}
 
 
 def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> list[str]:
@@ -120,9 +111,9 @@ def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> li
     for record in records:
         names |= dict.fromkeys(name for name in record.options if name not in _RUN)
         names |= dict.fromkeys(name for name in record.backbone if name not in ("name", "weights", "files"))
-        parent = pretraining(record, exports)
+        parent = protocol.pretraining(record, exports)
         if parent is not None:
-            names |= {f"{PRETRAINING}{name}": None for name in known_fields([parent], {})}
+            names |= {f"{protocol.PRETRAINING}{name}": None for name in known_fields([parent], {})}
     return list(names | {"weights": None})
 
 

@@ -212,20 +212,7 @@ TIMM: dict[str, Callable[..., Pixels]] = {
     "Equalize": equalize,
     "Invert": invert,
     "Rotate": rotate,
-    "Posterize": posterize,
-    "PosterizeIncreasing": posterize,
-    "PosterizeOriginal": posterize,
-    "Solarize": solarize,
-    "SolarizeIncreasing": solarize,
     "SolarizeAdd": solarize_add,
-    "Color": saturation,
-    "ColorIncreasing": saturation,
-    "Contrast": contrast,
-    "ContrastIncreasing": contrast,
-    "Brightness": brightness,
-    "BrightnessIncreasing": brightness,
-    "Sharpness": sharpness,
-    "SharpnessIncreasing": sharpness,
     "ShearX": shear_x,
     "ShearY": shear_y,
     "TranslateX": translate_x,
@@ -235,6 +222,12 @@ TIMM: dict[str, Callable[..., Pixels]] = {
     "Desaturate": _desaturate,
     "GaussianBlur": blur,
     "GaussianBlurRand": _blur_drawn,
+    "PosterizeOriginal": posterize,
 }
+_GROWING: tuple[tuple[str, Callable[..., Pixels]], ...] = (
+    *(("Posterize", posterize), ("Solarize", solarize), ("Color", saturation)),
+    *(("Contrast", contrast), ("Brightness", brightness), ("Sharpness", sharpness)),
+)
+TIMM |= {f"{name}{kind}": operation for name, operation in _GROWING for kind in ("", "Increasing")}
 """Operations of timm's RandAugment and AutoAugment by name (`timm.data.auto_augment.NAME_TO_OP`), with its arguments.
 """

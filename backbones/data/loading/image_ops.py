@@ -67,21 +67,19 @@ def _resized(pixels: Tensor, size: list[int], mode: InterpolationMode) -> Tensor
 class FastFlip:
     """A horizontal flip with torchvision's draw."""
 
+    operation = staticmethod(fast_ops.flip)
+
     def __init__(self, probability: float) -> None:
         self.probability = probability
 
     def __call__(self, image: Pixels) -> Pixels:
-        return fast_ops.flip(image) if torch.rand(1) < self.probability else image
+        return self.operation(image) if torch.rand(1) < self.probability else image
 
 
-class FastGrey:
+class FastGrey(FastFlip):
     """A grey image, with the draw of torchvision's `RandomGrayscale`."""
 
-    def __init__(self, probability: float) -> None:
-        self.probability = probability
-
-    def __call__(self, image: Pixels) -> Pixels:
-        return fast_ops.grey(image) if torch.rand(1) < self.probability else image
+    operation = staticmethod(fast_ops.grey)
 
 
 class FastJitter:

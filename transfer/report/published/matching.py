@@ -19,22 +19,7 @@ from transfer.published.rows import used_values
 from transfer.published.schema import Paper, Reason, Row, Value
 from transfer.records.protocol import lineage
 from transfer.records.record import Record
-from transfer.report.published.differences import (
-    ID,
-    Reading,
-    backbone_differences,
-    dataset_differences,
-    is_volo,
-    missing_downloads,
-    option_differences,
-    precision_differences,
-    process_count_differences,
-    reading_of,
-    run_marks,
-    task_version_differences,
-    unstated_processes,
-    weights_differences,
-)
+from transfer.report.published import differences
 from transfer.sweep.definition.step import Step
 from transfer.sweep.definition.sweep_file import SweepFile
 
@@ -91,7 +76,7 @@ class PublishedMatch:
 
     record: Record
     reasons: tuple[Reason, ...]
-    reading: Reading = ()
+    reading: differences.Reading = ()
     processes: int | str | None = None
 
 
@@ -147,24 +132,32 @@ class Matcher:
         return [match for match in matches if match is not None]
 
     def _broken(self, record: Record, row: Row, parent: Step) -> PublishedMatch | None:
-        reading, chain = reading_of(record, row.steps.get(parent.name, {})), lineage(record, self.exports)
+        reading, chain = differences.reading_of(record, row.steps.get(parent.name, {})), lineage(record, self.exports)
         behind = self._weights_reasons(record, chain, row, parent) if reading is not None else None
         if reading is None or behind is None:
             return None
-        reasons = [*run_marks([record, *chain]), *self._pretraining_differences(record, row, parent), *behind]
+        reasons = [
+            *differences.run_marks([record, *chain]),
+            *self._pretraining_differences(record, row, parent),
+            *behind,
+        ]
         return PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading)
 
     def _match(self, record: Record, row: Row, step: Step, value: Value) -> PublishedMatch | None:
-        reading = reading_of(record, row.steps.get(step.name, {}))
-        if reading is None or is_volo(record) != expects_volo(self.sweep, step):
+        reading = differences.reading_of(record, row.steps.get(step.name, {}))
+        if reading is None or differences.is_volo(record) != expects_volo(self.sweep, step):
             return None
         chain = lineage(record, self.exports)
         behind = self._weights_reasons(record, chain, row, step)
         if behind is None:
             return None
-        reasons = run_marks([record, *chain]) + dataset_differences(record, [value.dataset], self.paper.versions)
+        reasons = differences.run_marks([record, *chain]) + differences.dataset_differences(
+            record, [value.dataset], self.paper.versions
+        )
         reasons += self._differences(record, row, step) + behind
-        return PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading, unstated_processes(record, step))
+        return PublishedMatch(
+            record, tuple(dict.fromkeys(reasons)), reading, differences.unstated_processes(record, step)
+        )
 
     def _differences(self, record: Record, row: Row, step: Step) -> list[Reason]:
         """Return the differences of a run from a step of the table, except those of dataset and weights."""
@@ -172,12 +165,16 @@ class Matcher:
         needs, left_open = self.paper.needs.get(step.name, {}), self.paper.open.get(step.name, ())
         compared = {name: value for name, value in options.items() if name not in needs}
         reasons = (
-            task_version_differences(record)
-            + missing_downloads(record, needs)
-            + option_differences(record, compared, left_open)
+            differences.task_version_differences(record)
+            + differences.missing_downloads(record, needs)
+            + differences.option_differences(record, compared, left_open)
         )
-        reasons += backbone_differences(record, backbone, frozenset(row.steps.get(step.name, ())))
-        return reasons + precision_differences(record, options) + process_count_differences(record, step)
+        reasons += differences.backbone_differences(record, backbone, frozenset(row.steps.get(step.name, ())))
+        return (
+            reasons
+            + differences.precision_differences(record, options)
+            + differences.process_count_differences(record, step)
+        )
 
     def _weights_reasons(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[Reason] | None:
         """Return the differences of a run's initial weights from the table's; None if they match another row.
@@ -188,12 +185,12 @@ class Matcher:
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             left_open = "weights" in self.paper.open.get(step.name, ())
-            return weights_differences(record, step, row, trained=bool(chain), left_open=left_open)
+            return differences.weights_differences(record, step, row, trained=bool(chain), left_open=left_open)
         parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in FIELDS}
         if not chain:
-            unknown = Reason(f"unknown pretraining: weights {record.weights_id[:ID]}")
-            return [unknown] if reading_of(record, parts) is not None else None
-        if chain[0].task != self._tasks[parent.name] or reading_of(chain[0], parts) is None:
+            unknown = Reason(f"unknown pretraining: weights {record.weights_id[: differences.ID]}")
+            return [unknown] if differences.reading_of(record, parts) is not None else None
+        if chain[0].task != self._tasks[parent.name] or differences.reading_of(chain[0], parts) is None:
             return None
         behind = self._weights_reasons(chain[0], chain[1:], row, parent)
         if behind is None:
@@ -202,7 +199,7 @@ class Matcher:
 
     def _pretraining_differences(self, record: Record, row: Row, parent: Step) -> list[Reason]:
         """Return the differences of a pretraining from its step of the table."""
-        reasons = dataset_differences(record, parent.dataset, self.paper.versions) + self._differences(
+        reasons = differences.dataset_differences(record, parent.dataset, self.paper.versions) + self._differences(
             record, row, parent
         )
         return [reason.of_step(parent.name) for reason in reasons]

@@ -7,23 +7,14 @@ from typing import Any
 
 from backbones.errors import visible
 from backbones.runtime.csv_text import csv_text
+from transfer.report.tables import table as tables
 from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.table import (
-    RUN_COLUMNS,
-    Column,
-    Note,
-    Table,
-    holds_number,
-    is_missing,
-    is_number,
-    plain_value,
-)
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""
 
 
-def markdown(table: Table) -> str:
+def markdown(table: tables.Table) -> str:
     """Return a Markdown table with its notes below; a cell without a value is empty."""
     columns = []
     for column in table.columns:
@@ -35,18 +26,18 @@ def markdown(table: Table) -> str:
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
-def csv(table: Table) -> str:
+def csv(table: tables.Table) -> str:
     """Return comma-separated values with all digits, and with the full text of values that Markdown abbreviates.
 
     If a value has a #, all texts are quoted, since readers would take it for the start of a comment.
     """
-    columns = [[plain_value(name, value) for value in values(table, name)] for name in table.names]
+    columns = [[tables.plain_value(name, value) for value in values(table, name)] for name in table.names]
     rows = [table.names, *zip(*columns, strict=True)]
     text = csv_text(rows)
     return csv_text(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
 
 
-def note_texts(notes: Iterable[Note]) -> list[str]:
+def note_texts(notes: Iterable[tables.Note]) -> list[str]:
     """Return the sentences of notes; equal texts on several rows or settings are merged into one sentence."""
     subjects: dict[str, list[str]] = {}
     for about, text in dict.fromkeys((note.about, note.text) for note in notes):
@@ -54,26 +45,26 @@ def note_texts(notes: Iterable[Note]) -> list[str]:
     return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
 
 
-def notes_of_row(table: Table, row: int) -> list[str]:
+def notes_of_row(table: tables.Table, row: int) -> list[str]:
     """Return the sentences of the notes that belong to a row."""
     return note_texts(note for note in table.notes if not note.rows or row in note.rows)
 
 
-def note_text(note: Note) -> str:
+def note_text(note: tables.Note) -> str:
     """Return the sentence of a note, after the rows or settings it is about."""
     return f"{note.about}: {note.text}" if note.about else note.text
 
 
-def values(table: Table, name: str) -> list[Any]:
+def values(table: tables.Table, name: str) -> list[Any]:
     """Return the values of a column for display; if some are floats or missing, integers become floats."""
-    column = [None if is_missing(value) and not isinstance(value, str) else value for value in table[name]]
+    column = [None if tables.is_missing(value) and not isinstance(value, str) else value for value in table[name]]
     numbers = [value for value in column if value is not None]
-    if all(map(is_number, numbers)) and not all(isinstance(value, int) for value in column):
+    if all(map(tables.is_number, numbers)) and not all(isinstance(value, int) for value in column):
         return [None if value is None else float(value) for value in column]
     return column
 
 
-def constant_columns(table: Table, least: int = 2) -> dict[str, str]:
+def constant_columns(table: tables.Table, least: int = 2) -> dict[str, str]:
     """Return the columns of text with one value in all rows, with that value; not those of runs.
 
     Args:
@@ -84,7 +75,7 @@ def constant_columns(table: Table, least: int = 2) -> dict[str, str]:
         return {}
     constant = {}
     for name in table.names:
-        if name in RUN_COLUMNS or any(map(holds_number, table[name])):
+        if name in tables.RUN_COLUMNS or any(map(tables.holds_number, table[name])):
             continue
         shown = {cell_text(value) for value in table[name]}
         if len(shown) == 1:
@@ -92,18 +83,18 @@ def constant_columns(table: Table, least: int = 2) -> dict[str, str]:
     return constant if len(constant) < len(table.names) else {}
 
 
-def texts_of(table: Table, column: Column) -> list[str]:
+def texts_of(table: tables.Table, column: tables.Column) -> list[str]:
     """Return the texts of a column's cells, with the digits of the column."""
     return [_text(value, column) for value in values(table, column.name)]
 
 
-def _text(value: Any, column: Column) -> str:
+def _text(value: Any, column: tables.Column) -> str:
     """Return the text of a cell."""
     if isinstance(value, float):
         if column.significant_digits is not None:
             return format(value, f".{column.significant_digits}g")
         return str(value) if column.digits is None else format(value, f".{column.digits}f")
-    return " ".join(value) if column.name in RUN_COLUMNS and isinstance(value, tuple) else cell_text(value)
+    return " ".join(value) if column.name in tables.RUN_COLUMNS and isinstance(value, tuple) else cell_text(value)
 
 
 def _one_line(text: str) -> str:
