@@ -2,7 +2,7 @@
 
 The protocol is that of big_vision (evaluators/fewshot_lsr.py and configs/common_fewshot.py of its repository), used by
 "Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586): regularised least squares on the representation
-of the images, nested support sets. Shapes: M test images.
+of the images, nested support sets. Shapes: S support images needed, M test images, F channels.
 """
 
 import math

@@ -1,6 +1,7 @@
 """Linear classification on frozen features, as DINO evaluates backbones (arXiv 2104.14294, section 4.1).
 
-Its values are in `configs/tasks/linear.yaml`; its learner is in `tasks/linear.py`.
+Its values are in `configs/tasks/linear.yaml`. Shapes: B images, N validation images, T tokens, D channels,
+F channels of the features, C classes.
 """
 
 import time

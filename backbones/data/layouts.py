@@ -1,4 +1,10 @@
-"""The layouts that datasets come in: what each looks like on disk, and which YAML keys it knows. Imports no torch."""
+"""The layouts that datasets come in: what each looks like on disk, and which YAML keys it knows. Imports no torch.
+
+Published archives, as the YAML file of a dataset states them:
+
+archives:
+  - {url: "https://...", sha256: ..., bytes: ..., into: folder, inside: path/of/an/archive/in/it}
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""One split of a dataset in COCO's format. Shapes: I images, M objects, of which some are crowds."""
+"""One split of a dataset in COCO's format, and the segmentations of its objects in a few blocks of memory.
+
+Shapes: I images, M objects, of which some are crowds, P polygons, N coordinates.
+"""
 
 import importlib
 import json

@@ -107,7 +107,7 @@ def open_reid(
     Args:
         spec: description of the dataset.
         data: value of the `--data` option (see `find_root`).
-        subset: keep this many training and this many test identities (see `reid_subset`).
+        subset: keep this many training and this many test identities (see `choose_identities`).
         msmt17_val: MSMT17 trains on list_train + list_val, as TransReID does; else on list_train, as torchreid does.
         drop_corrupt: exclude corrupt images instead of raising.
         trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.

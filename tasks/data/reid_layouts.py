@@ -1,4 +1,7 @@
-"""Re-identification datasets on disk: one parser per layout, from a folder to lists of samples."""
+"""Re-identification datasets on disk: one parser per layout, from a folder to lists of samples.
+
+`--subset N` takes a small part of a real dataset, chosen by content, so that it is the same part on every machine.
+"""
 
 import hashlib
 import os

@@ -1,4 +1,8 @@
-"""Detectors of mmdetection by name, around the maps of a backbone of this suite."""
+"""Detectors of mmdetection by name, around the maps of a backbone of this suite.
+
+Pyramids from maps of one stride are ViTDet's simple one, and the four-level one from intermediate blocks.
+Shapes: D channels of the backbone, C of the pyramid.
+"""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""Options of detection fine-tuning."""
+"""Options of detection fine-tuning, and detectors as their YAML files describe them."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Detections of the images of a split, in COCO's format for results."""
+"""Detections of the images of a split, in COCO's format for results.
+
+Also on a dataset whose classes agree only in part with those that a detector was trained for.
+"""
 
 import warnings
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
-"""Statistics of a backbone's tokens and attention weights while images pass through it.
+"""Statistics of a backbone's tokens and attention weights while images pass through it, and their means over images.
 
-Shapes: B images, P places, F fields of a place, A attentions, G fields of an attention.
+Shapes: M images, B at a time, P places, F fields of a place, A attentions, G fields of an attention, N queries, L keys,
+d = head_dim; q, k, v are [B, heads, N or L, d], weights [B, heads, N, L].
 """
 
 from collections import Counter

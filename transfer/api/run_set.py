@@ -1,4 +1,4 @@
-"""Finished runs for users of Python: chosen, and shown as a data frame, a table or a file. Imports no torch."""
+"""Finished runs for users of Python: chosen, compared, shown as a data frame, a table or a file. Imports no torch."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -2,5 +2,5 @@
 
 `python -m transfer.doctor backbone NAME` runs the conformance test of a backbone, which lives in `transfer/testing`.
 
-Only `download.py` uses the network, and only when it is asked to. Nothing is trained or scored.
+Only `datasets.py` uses the network, and only when it is asked to. Nothing is trained or scored.
 """

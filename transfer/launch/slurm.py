@@ -1,4 +1,7 @@
-"""Runs processes as job arrays of a Slurm cluster through submitit; they are requeued when preempted or out of time."""
+"""Runs processes as job arrays of a Slurm cluster through submitit; they are requeued when preempted or out of time.
+
+States of jobs are read from `squeue`, so that no accounting is needed.
+"""
 
 import contextlib
 import io

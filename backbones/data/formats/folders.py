@@ -57,7 +57,7 @@ class ClassFolder:
 
 
 def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Read `train/CLASS/image.jpg` and `val/CLASS/image.jpg`, where `split_names` says what may stand for `val`.
+    """Read `train/CLASS/image.jpg` and `val/CLASS/image.jpg`, where `choose_splits` says what may stand for `val`.
 
     A `train/` with images and no folders has no labels, and neither has a split without any class of `train/`.
 

@@ -1,4 +1,4 @@
-"""Images as tensors, and the transforms of person re-identification.
+"""Images as tensors, and the transforms of person re-identification, with random erasing.
 
 Shapes: H x W pixels.
 """

@@ -1,8 +1,9 @@
 """Batches of a whole training run in one stream of loader workers, from any step on.
 
-Which images form a batch is a function of (seed, epoch); how one is augmented of (seed, epoch, image, repeat), which
-the dataset gets as its key. Neither depends on workers, so a resumed run sees what an undisturbed one does, and
-skipping to its place decodes nothing.
+Which images form a batch is a function of (seed, epoch), made before any worker starts; how one is augmented of (seed,
+epoch, image, repeat), which the dataset gets as its key. Neither depends on workers, so a resumed run sees what an
+undisturbed one does, and skipping to its place decodes nothing. Batches are global: under several ranks each takes its
+part of every batch.
 """
 
 import os

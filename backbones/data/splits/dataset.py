@@ -1,4 +1,7 @@
-"""A split as a dataset of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
+"""A split as a dataset of transformed images, whose augmentation is a function of (seed, epoch, sample).
+
+Corrupt images that a training run met and replaced are shared by the loader's processes.
+"""
 
 import multiprocessing
 from collections.abc import Callable, Sequence

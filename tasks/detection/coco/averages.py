@@ -1,6 +1,8 @@
-"""The means behind COCO's numbers, for one set of matches and any number of weightings of its images.
+"""COCO's twelve numbers from matches kept per detection and object, for any number of weightings of the images.
 
-What does not depend on the weights is computed once; a weighting then costs some gathers and running sums.
+The protocol is that of pycocotools (Lin et al., arXiv 1405.0312, and cocodataset.org, "Detection evaluation"), stated
+again in vectorised numpy: `matching` pairs detections with objects, and their means are taken here. What does not
+depend on the weights is computed once; a weighting then costs some gathers and running sums.
 Shapes: I images, K categories, T = 10 IoU thresholds, R = 101 recalls; the group of threshold t and category k has the
 number t K + k.
 """
