@@ -46,19 +46,16 @@ class Bridge(ModuleType):
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return _missing(name)
 
+        def call(*_: object, **__: object) -> NoReturn:
+            caller = sys._getframe(1)
+            raise MissingOp(
+                f"{caller.f_globals.get('__name__')}.{caller.f_code.co_qualname} calls mmcv's operator {name!r}, which "
+                f"needs a compiled mmcv: pip install a build of onedl-mmcv with its operators for torch "
+                f"{torch.__version__}, or choose a model without this operator"
+            )
 
-def _missing(name: str) -> Callable[..., NoReturn]:
-    def call(*_: object, **__: object) -> NoReturn:
-        caller = sys._getframe(1)
-        raise MissingOp(
-            f"{caller.f_globals.get('__name__')}.{caller.f_code.co_qualname} calls mmcv's operator {name!r}, which "
-            f"needs a compiled mmcv: pip install a build of onedl-mmcv with its operators for torch "
-            f"{torch.__version__}, or choose a model without this operator"
-        )
-
-    return call
+        return call
 
 
 COMPILED = "mmcv._ext"
