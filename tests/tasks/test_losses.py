@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.losses import batch_hard_triplet
+from tasks.losses import BNNeck, batch_hard_triplet
 
 
 def plain(features: list[list[float]], labels: list[int], margin: float | None) -> float:
@@ -59,3 +59,20 @@ def test_equal_features_give_ln_2_and_finite_gradients() -> None:
     assert loss.item() == pytest.approx(math.log(2), abs=1e-6)
     assert features.grad is not None
     assert torch.isfinite(features.grad).all()
+
+
+def test_the_neck_standardises_and_classifies_without_shift_or_bias() -> None:
+    neck, features = BNNeck(5, 7), torch.randn(16, 5) * 3 + 2
+    after, logits = neck(features)
+    expected = (features - features.mean(0)) / (features.var(0, unbiased=False) + 1e-5).sqrt()
+    assert torch.allclose(after, expected, atol=1e-5)
+    assert torch.allclose(logits, after @ neck.classifier.weight.T)
+    trained = {name for name, parameter in neck.named_parameters() if parameter.requires_grad}
+    assert trained == {"norm.weight", "classifier.weight"}
+    assert 5e-4 < neck.classifier.weight.std().item() < 2e-3
+
+
+def test_the_neck_computes_in_fp32_under_autocast() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        after, logits = BNNeck(5, 7)(torch.randn(16, 5).bfloat16())
+    assert after.dtype == logits.dtype == torch.float32

@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +7,12 @@ import numpy as np
 import pytest
 
 from backbones.data.cache import cache_folder
+from backbones.errors import UserError
 from tasks.data import coco_annotations
 from tasks.data.coco_annotations import read_split
-from tests.tasks.data.coco_tree import written
+from tasks.data.coco_checks import rle_fault
+from tasks.data.coco_split import Segmentations
+from tests.tasks.data.coco_tree import CROWD, changed, opened, written
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +68,76 @@ def test_an_incomplete_index_is_ignored(file: Path, monkeypatch: pytest.MonkeyPa
     next((cache_folder() / "indexes").glob("*/label.npy")).unlink()
     assert plain(file) == whole
     assert parsed == [file]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "the list `annotations`, `categories`, `images` is missing"),
+        ('{"images": [], "categories": []}', "the list `annotations` is missing (files without"),
+        ('{"images": [3], "categories": [], "annotations": []}', "entry 0 of `images` (id None): `id` is missing"),
+        (changed("images", 1, id="a1"), "`id` is 'a1'"),
+        (changed("images", 1, width=40.5), "entry 1 of `images` (id 101): `width` is 40.5; it must be a whole"),
+        (changed("annotations", 0, bbox=[1, 2, 3]), "`bbox` is [1, 2, 3]; it must be a list of four numbers"),
+        (changed("annotations", 0, bbox=[1, 2, 3, float("nan")]), "`bbox` is [1, 2, 3, nan]"),
+        (changed("annotations", 0, area=float("inf")), "`area` is inf"),
+        (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, float("inf")]]), "`segmentation` is [[1, 2, 3"),
+        (changed("annotations", 0, segmentation=CROWD | {"counts": 5}), "`segmentation` is {"),
+        (changed("annotations", 0, area="large"), "`area` is 'large'; it must be a number"),
+        (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, 6, 7]]), "`segmentation` is [[1, 2, 3"),
+        (changed("images", 0, id=101), "`images` has 1 duplicate values of `id`: 101"),
+        (changed("images", 0, file_name="train1.jpg"), "duplicate values of `file_name`: train1.jpg"),
+        (changed("annotations", 0, id=4), "`annotations` has 1 duplicate values of `id`: 4"),
+        (changed("annotations", 0, image_id=999), "1 annotations have an `image_id` that `images` does not list: 999"),
+        (changed("annotations", 0, category_id=3), "`category_id` that `categories` does not list: 3"),
+        (changed("annotations", 2, segmentation=CROWD | {"size": [40, 30]}), "annotation 3: its `size` is [40, 30]"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3: its `counts` add up to 5"),
+    ],
+)  # fmt: skip
+def test_files_that_are_not_cocos(tmp_path, given, message):
+    with pytest.raises(UserError, match=rf"instances_train2017\.json: .*{re.escape(message)}"):
+        opened(written(tmp_path, train=given))
+
+
+def test_compressed_encodings():
+    from pycocotools import mask
+
+    rng = np.random.default_rng(0)
+    for fill in (0.0, 0.02, 0.5, 1.0):
+        rle = mask.encode(np.asfortranarray(rng.random((30, 40)) < fill).astype(np.uint8))
+        text = rle["counts"].decode()
+        assert rle_fault({"size": [30, 40], "counts": text}, 30, 40) is None
+        assert rle_fault({"size": [30, 40], "counts": text + "1"}, 30, 40) is not None
+        assert rle_fault({"size": [30, 40], "counts": text[:-1]}, 30, 40) is not None
+
+
+VALUES = [
+    None,
+    [[1.5, 2, 3.25, 4, 0.1, 7]],
+    {"size": [3, 4], "counts": [12]},
+    [[1, 2, 3, 4, 5, 6], [9, 8, 7, 6, 5, 4, 3, 2]],
+    None,
+    {"size": [3, 4], "counts": "<0"},
+    [[0.1, 1e-9, 1e300, 2**52 + 1, 5, 6]],
+]
+
+
+def test_values_come_back_as_they_were() -> None:
+    segmentations = Segmentations.collect(VALUES)
+    assert list(segmentations) == VALUES
+    assert segmentations.present.tolist() == [value is not None for value in VALUES]
+    assert list(Segmentations.collect([])) == []
+    assert list(Segmentations.collect([[], None])) == [None, None]
+
+
+def test_parts_share_the_coordinates() -> None:
+    segmentations = Segmentations.collect(VALUES)
+    chosen = segmentations.select(np.array([6, 0, 2, 3]))
+    assert list(chosen) == [VALUES[row] for row in (6, 0, 2, 3)]
+    assert list(chosen.select(np.array([3]))) == [VALUES[3]]
+    assert np.shares_memory(chosen.coordinates, segmentations.coordinates)
+
+
+def test_arrays_hold_everything() -> None:
+    assert list(Segmentations.from_arrays(Segmentations.collect(VALUES).arrays())) == VALUES

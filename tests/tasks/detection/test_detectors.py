@@ -4,7 +4,7 @@ import torch
 from backbones.backbone import create
 from backbones.errors import UsageError, UserError
 from tasks.detection import mmlab
-from tasks.detection.detectors import SimplePyramid, build_detector
+from tasks.detection.detectors import SimplePyramid, TapScales, build_detector, scales
 from tasks.detection.feature_maps import MapOptions, make_maps
 from tasks.detection.options import detector_names, resolve_detector
 
@@ -88,3 +88,28 @@ def test_unknown_names(tmp_path) -> None:
     maps = make_maps(create("tiny", weights="random"), MapOptions(out_indices=(-1,)))
     with pytest.raises(UserError, match="no base 'faster-rcnn_r50_fpm'; did you mean 'faster-rcnn_r50_fpn'"):
         build_detector(resolve_detector(str(file)), maps, "simple", 3)
+
+
+@pytest.mark.parametrize("stride", [4, 8, 16])
+def test_levels_have_their_strides(stride: int) -> None:
+    maps = [torch.rand(1, 32, 128 // stride, 64 // stride) for _ in range(4)]
+    levels = SimplePyramid(32, stride, 8)(maps)
+    assert [tuple(level.shape[1:]) for level in levels] == [(8, 128 // s, 64 // s) for s in (4, 8, 16, 32, 64)]
+    retina = SimplePyramid(32, stride, 8, (8, 16, 32, 64, 128))(maps)
+    assert [level.shape[2] for level in retina] == [16, 8, 4, 2, 1]
+    taps = TapScales(32, stride)
+    found = taps(maps)
+    assert [level.shape[2] for level in found] == [32, 16, 8, 4]
+    assert [level.shape[1] for level in found] == taps.channels
+
+
+def test_only_the_last_map_enters_the_simple_pyramid() -> None:
+    torch.manual_seed(0)
+    pyramid, last = SimplePyramid(16, 16, 8), torch.rand(1, 16, 4, 4)
+    one, two = pyramid([torch.rand(1, 16, 4, 4), last]), pyramid([last])
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_a_stride_without_pyramid_is_named() -> None:
+    with pytest.raises(UsageError, match="stride 32"):
+        scales(32)

@@ -1,5 +1,5 @@
-"""Images of one, three, four and N channels, on both ways of reading: against PIL's own channels, one by one."""
-
+import hashlib
+import io
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
 from backbones.data.splits.arrow_split import ArraySplit
 from backbones.data.splits.dataset import SplitDataset
 from backbones.data.splits.integrity import all_digests
-from backbones.data.splits.split import FileSplit
+from backbones.data.splits.split import FileSplit, image_digest, pixel_digest
 from backbones.errors import UsageError, UserError
 from backbones.pretrain.augment import View, eval_transform, train_transform
 from backbones.pretrain.multicrop import MultiCrop
@@ -98,3 +98,33 @@ def test_what_cannot_be_read(split: FileSplit, tmp_path: Path) -> None:
             ArraySplit.of(split, lambda path, wrong=wrong: wrong, "").decoded(0)
     with pytest.raises(UserError, match=r"a\.png: `decode` of the dataset's reader: ValueError: invalid"):
         ArraySplit.of(split, lambda path: int("no"), "").decoded(0)
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+
+
+def stored(kind, pixels=PIXELS, **options):
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def test_lossless_images_agree_whatever_stores_them():
+    expected = hashlib.sha256(b"16x12\0" + PIXELS.tobytes()).hexdigest()
+    assert pixel_digest(PIXELS) == expected
+    for content in (
+        stored("PNG"),
+        stored("PNG", compress_level=0),
+        stored("TIFF"),
+        stored("TIFF", compression="tiff_lzw"),
+        stored("BMP"),
+        stored("PPM"),
+    ):
+        assert image_digest(content, name="image") == expected
+    assert len({stored("PNG"), stored("PNG", compress_level=0)}) == 2
+
+
+@pytest.mark.parametrize(("kind", "options"), [("JPEG", {}), ("WEBP", {}), ("WEBP", {"lossless": True})])
+def test_lossy_formats_count_as_their_bytes(kind, options):
+    content = stored(kind, **options)
+    assert image_digest(content, name="image") == hashlib.sha256(content).hexdigest()
