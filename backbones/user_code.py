@@ -20,17 +20,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from backbones.errors import Replaced, UsageError, UserError, did_you_mean
-from backbones.runtime import live_modules
-from backbones.runtime.user_modules import (
-    MODULES,
-    contents,
-    execute,
-    file_shas,
-    forget_changed,
-    is_known,
-    joint_digest,
-    remember,
-)
+from backbones.runtime import live_modules, user_modules
 
 T = TypeVar("T")
 USER_PARTS = ("arch", "stem", "attention", "ffn")
@@ -105,19 +95,19 @@ def digest(text: str) -> str:
 
 def file_digest(path: Path) -> str:
     """Return the digest of a user's file and of those that it imports; see `digest`."""
-    return joint_digest(file_shas(path))
+    return user_modules.joint_digest(user_modules.file_shas(path))
 
 
 def sources(text: str) -> dict[Path, bytes]:
     """Return the file of a located `file.py:Name`, first, and those that it imports: their contents when they were last
     imported, by relative path. A copy of them in another folder has the same digest.
     """
-    return contents(Path(text.rpartition(":")[0]), loaded_digest(text))
+    return user_modules.contents(Path(text.rpartition(":")[0]), loaded_digest(text))
 
 
 def allow(text: str) -> None:
     """Let exports and records import this located `file.py:Name`, and any file of the same content."""
-    remember(digest(text))
+    user_modules.remember(digest(text))
 
 
 def is_allowed(text: str) -> bool:
@@ -126,7 +116,7 @@ def is_allowed(text: str) -> bool:
     It may if the user has imported or allowed a file of this content before: nothing else distinguishes the user's own
     file from an untrusted one. Live modules have been imported already.
     """
-    return live_modules.is_live(text) or is_known(digest(text))
+    return live_modules.is_live(text) or user_modules.is_known(digest(text))
 
 
 def check_allowed(text: str) -> None:
@@ -225,24 +215,24 @@ def has_parameter(text: str, parameter: str) -> bool:
 def _import_file(path: str) -> ModuleType:
     """Import a file as a module, again whenever its contents, or those of files that it imports, change."""
     try:
-        shas = file_shas(Path(path))
+        shas = user_modules.file_shas(Path(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    content = joint_digest(shas)
-    key = f"{MODULES}{hashlib.sha256(f'{path} {content}'.encode()).hexdigest()[:16]}"
+    content = user_modules.joint_digest(shas)
+    key = f"{user_modules.MODULES}{hashlib.sha256(f'{path} {content}'.encode()).hexdigest()[:16]}"
     if key in sys.modules:
-        forget_changed(shas)  # it may import others later
+        user_modules.forget_changed(shas)  # it may import others later
         _loaded[path] = content
         return sys.modules[key]
     try:
-        module = execute(key, Path(path), shas)
+        module = user_modules.execute(key, Path(path), shas)
     except Replaced:
         raise
     except (Exception, SystemExit) as error:
         reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
         raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
     _loaded[path] = content
-    remember(content)
+    user_modules.remember(content)
     return module
 
 
