@@ -7,15 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbones.attention import (
-    ATTENTIONS,
-    Attention,
-    HeadNorm,
-    make_attention,
-    normalised_pointwise,
-    pointwise,
-    softmax,
-)
+from backbones.attention import ATTENTIONS, Attention, make_attention, normalised_pointwise
 from backbones.errors import UsageError, UserError
 
 # the h of arXiv 2309.08586, Figure 2, on one number; of GELU both forms
@@ -49,34 +41,19 @@ def by_loops(q, k, v, weigh):
     return out
 
 
-@pytest.mark.parametrize("h", SCALAR)
-def test_pointwise_equals_the_double_loop(h):
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_every_attention_equals_the_double_loop(name):
     q, k, v = qkv()
-    sums = by_loops(q, k, v, lambda row: [SCALAR[h](score) for score in row])
+
+    def weigh(row):
+        weights = [math.exp(score) if name == "softmax" else SCALAR[name.removesuffix("_sum")](score) for score in row]
+        total = 1 if name in SCALAR else sum(map(abs, weights)) or 1
+        return [weight / total for weight in weights]
+
+    sums = by_loops(q, k, v, weigh)
     for alpha, length in ((1.0, None), (0.0, None), (0.5, 7), (2.0, 196)):
-        factor = (length or k.shape[2]) ** -alpha
-        torch.testing.assert_close(pointwise(q, k, v, h=h, alpha=alpha, length=length), factor * sums)
-
-
-@pytest.mark.parametrize("h", SCALAR)
-def test_normalised_equals_the_double_loop(h):
-    q, k, v = qkv()
-
-    def weigh(row):
-        weights = [SCALAR[h](score) for score in row]
-        return [weight / sum(map(abs, weights)) for weight in weights] if any(weights) else weights
-
-    torch.testing.assert_close(normalised_pointwise(q, k, v, h=h), by_loops(q, k, v, weigh))
-
-
-def test_softmax_equals_the_double_loop():
-    q, k, v = qkv()
-
-    def weigh(row):
-        weights = [math.exp(score) for score in row]
-        return [weight / sum(weights) for weight in weights]
-
-    torch.testing.assert_close(softmax(q, k, v), by_loops(q, k, v, weigh))
+        factor = (length or k.shape[2]) ** -alpha if name in SCALAR else 1
+        torch.testing.assert_close(ATTENTIONS[name](q, k, v, alpha=alpha, length=length), factor * sums)
 
 
 def test_no_input_is_written_to():
@@ -104,15 +81,6 @@ def test_a_row_without_weight_gives_zero_and_finite_gradients():
     out.sum().backward()
     assert torch.equal(out, torch.zeros_like(out))
     assert all(torch.isfinite(tensor.grad).all() for tensor in (q, k, v))
-
-
-def test_qk_norm_is_a_layer_norm_without_bias():
-    norm = HeadNorm(8)
-    nn.init.normal_(norm.weight)
-    x = torch.randn(2, 3, 5, 8)
-    deviation = x.var(-1, unbiased=False, keepdim=True).add(1e-6).sqrt()
-    torch.testing.assert_close(norm(x), (x - x.mean(-1, keepdim=True)) / deviation * norm.weight)
-    assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 
 @pytest.mark.parametrize(
@@ -241,19 +209,6 @@ def test_half_precision_does_not_overflow_where_the_result_does_not(name):
         out = ATTENTIONS[name](q, q, v)
         exact = ATTENTIONS[name](q.double(), q.double(), v.double())
         torch.testing.assert_close(out.double(), exact, rtol=5e-3, atol=1.0)
-
-
-def test_few_scores_and_many_agree(monkeypatch):
-    """torch's own operations and the operator, whichever a size would get."""
-    for h in SCALAR:
-        tensors = [x.requires_grad_() for x in qkv(9, 40, 8)]
-        found = []
-        for few in (True, False):
-            monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_, few=few: few)
-            out = pointwise(*tensors, h=h, alpha=0.5)
-            found.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
-        for one, other in zip(*found):
-            torch.testing.assert_close(one, other)
 
 
 class _Stack(nn.Module):

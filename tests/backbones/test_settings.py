@@ -56,14 +56,9 @@ def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str,
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [
-        ("epochs: 1e20", "--epochs must be INT, got '1e+20'"),
-        ("dataset: [null]", "dataset: a list holds an empty value (null)"),
-    ],
+    [("epochs: 1e20", "--epochs must be INT, got '1e+20'"), ("dataset: [null]", "a list holds an empty value (null)")],
 )
-def test_a_wrong_value_of_a_layer_is_one_line_with_its_file(
-    tmp_path: Path, line: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_value_of_a_layer_is_one_line_with_its_file(tmp_path, line, told, capsys) -> None:
     (tmp_path / "mine.yaml").write_text(line)
     assert run(["reid", "--backbone", "tiny", "--dry-run", "--config", str(tmp_path / "mine.yaml")]) == 2
     error = capsys.readouterr().err

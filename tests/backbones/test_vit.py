@@ -5,33 +5,17 @@ import timm
 import torch
 from torch import nn
 
+import backbones.vit  # noqa: F401
 from backbones.positions import sincos2d
 
 VARIANTS = [
     {},
     {"stem": "conv", "attention": "relu"},
     {"stem": "conv_ibn", "attention": "sigmoid_sum", "ffn": "conv1d_bn", "gate": "sigmoid"},
-    {
-        "stem": "proj_bn_relu",
-        "attention": "gelu",
-        "ffn": "conv1d",
-        "pool": "gap",
-        "pos": "sincos2d",
-        "alpha": "learned",
-    },
+    {"stem": "proj_bn_relu", "attention": "gelu", "ffn": "conv1d", "pool": "gap", "pos": "sincos2d", "alpha": 0.7},
     {"ffn": "mlp_tanh", "init": "bigvision", "cls_pos_embed": False, "pre_logits": True, "qk_norm": True},
     {"attention": "softplus", "ffn": "no_norm", "pool": "mean", "alpha": 0.5, "length": "train", "qk_norm": False},
 ]
-
-
-@pytest.mark.parametrize(
-    ("stem", "total"),
-    [("patchify", 22_050_664), ("conv", 23_412_136), ("3Conv+1Proj", 23_411_752), ("proj_bn_relu", 22_051_432)],
-)
-def test_parameters_of_deit_s(stem, total):
-    with torch.device("meta"):
-        model = timm.create_model("vit_s", stem=stem)
-    assert sum(p.numel() for p in model.parameters()) == total
 
 
 def test_equals_timm_with_the_same_weights():
@@ -65,9 +49,8 @@ def test_initialised_as_big_vision():
     """Standard deviations by hand: uniform after Glorot sqrt(2 / (in + out)), LeCun 1 / sqrt(in)."""
     torch.manual_seed(0)
     D, tokens = 384, 196
-    model = timm.create_model(
-        "vit_s", depth=1, init="bigvision", qk_norm=True, gate="sigmoid", pre_logits=True, num_classes=9
-    )
+    parts = {"init": "bigvision", "qk_norm": True, "gate": "sigmoid", "pre_logits": True}
+    model = timm.create_model("vit_s", depth=1, num_classes=9, **parts)
     block = model.blocks[0]
     query, key, value = block.attn.qkv.weight.view(3, D, D)
     expected = [
@@ -110,18 +93,6 @@ def test_the_layer_behind_the_pooling(pool):
     expected = torch.tanh(pooled @ model.pre_logits.fc.weight.T + model.pre_logits.fc.bias)
     torch.testing.assert_close(model.forward_head(tokens, pre_logits=True), expected)
     torch.testing.assert_close(model.forward_head(tokens), model.head(expected))
-
-
-def test_pools():
-    images = torch.randn(2, 3, 64, 32)
-    for pool, prefix in (("cls", 1), ("gap", 0), ("mean", 1)):
-        model = timm.create_model("vit_tiny", pool=pool, num_classes=0).eval()
-        tokens = model.forward_features(images)
-        assert tokens.shape == (2, prefix + 8, 64)
-        assert (model.cls_token is None) == (pool == "gap")
-        expected = tokens[:, 0] if pool == "cls" else tokens[:, prefix:].mean(1)
-        torch.testing.assert_close(model(images), expected)
-        torch.testing.assert_close(tokens.mean(-1), torch.zeros(2, prefix + 8), atol=1e-5, rtol=0)  # the norm is before
 
 
 def test_length_train_counts_the_tokens_of_pretraining():

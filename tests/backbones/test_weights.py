@@ -80,19 +80,12 @@ def test_what_the_name_leaves_open_comes_from_the_export(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nstem: conv\nattention: relu\n")
     before = resolve("mine.yaml")
-    made = source(
-        stem="conv", attention="relu", qk_norm=False, alpha=0.5, pool="mean", pre_logits=True, train_size=(64, 32)
-    )
+    parts = {"qk_norm": False, "pool": "mean", "pre_logits": True, "alpha": 0.5, "train_size": (64, 32)}
+    made = source(stem="conv", attention="relu", **parts)
     export(made, tmp_path / "weights" / "mine")
     spec = resolve("mine.yaml")
     assert (before.qk_norm, before.pool, before.pre_logits) == (True, "cls", False)
-    assert (spec.qk_norm, spec.pool, spec.pre_logits, spec.alpha, spec.train_size) == (
-        False,
-        "mean",
-        True,
-        0.5,
-        (64, 32),
-    )
+    assert {name: getattr(spec, name) for name in parts} == parts
     backbone = create("mine.yaml", img_size=SIZE).eval()
     torch.testing.assert_close(backbone.pooled(IMAGES), features(made))
     assert resolve("mine.yaml", weights="weights/mine/model.safetensors").qk_norm is False
@@ -131,10 +124,8 @@ def test_partial_keeps_what_the_export_names_unless_it_is_told_otherwise(tmp_pat
         assert changed_parts(spec) == []
         spec = resolve(name, **given, attention="softmax", stem="patchify")
         assert (spec.attention, spec.stem, spec.gate, spec.qk_norm) == ("softmax", "patchify", "silu", True)
-        assert changed_parts(spec) == [
-            "stem 3Conv+3BN+3ReLU+1Proj@2,1,1,8 there, 1Proj@16 here",
-            "attention relu there, softmax here",
-        ]
+        stem = "stem 3Conv+3BN+3ReLU+1Proj@2,1,1,8 there, 1Proj@16 here"
+        assert changed_parts(spec) == [stem, "attention relu there, softmax here"]
     (tmp_path / "mine.yaml").write_text("arch: vit_tiny\nattention: softmax\nweights: out\nload: partial\n")
     spec = resolve(str(tmp_path / "mine.yaml"))  # who says `partial` says the part as well
     assert (spec.attention, spec.stem) == ("softmax", "conv")

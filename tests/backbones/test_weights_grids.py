@@ -21,9 +21,8 @@ IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 def timms(size, seed=1, **options):
     """A model of timm's own class, as large as `tiny`; at other sizes timm resamples its positions."""
     torch.manual_seed(seed)
-    model = VisionTransformer(
-        img_size=size, embed_dim=64, depth=2, num_heads=2, num_classes=0, dynamic_img_size=True, **options
-    )
+    shape = {"embed_dim": 64, "depth": 2, "num_heads": 2, "num_classes": 0}
+    model = VisionTransformer(img_size=size, dynamic_img_size=True, **shape, **options)
     for name, parameter in model.named_parameters():
         torch.nn.init.normal_(parameter, 1.0 if name.endswith("gamma") else 0.0, 0.3)
     return model.eval()
