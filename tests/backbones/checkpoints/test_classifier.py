@@ -74,13 +74,6 @@ def test_loading_drops_it_or_makes_another(tmp_path):
     assert (with_more.classes, with_more.untrained) == (9, [])
 
 
-def test_trained_from_a_checkpoint(tmp_path):
-    model = timm.create_model("vit_tiny", num_classes=6, img_size=SIZE).eval()
-    torch.save({f"module.{name}": value for name, value in model.state_dict().items()}, tmp_path / "a.pth")
-    backbone = create("tiny", weights=str(tmp_path / "a.pth"), img_size=SIZE, classes="trained").eval()
-    torch.testing.assert_close(backbone.logits(IMAGES), model((IMAGES - backbone.mean) / backbone.std))
-
-
 @pytest.mark.parametrize("load", ["strict", "partial"])
 def test_weights_without_one(load, tmp_path):
     with pytest.raises(UserError, match="tiny: random weights hold no trained classifier"):

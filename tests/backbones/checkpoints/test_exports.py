@@ -17,7 +17,6 @@ from backbones.checkpoints.exports import HEAD, PRETRAIN, WEIGHTS, export, image
 from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
 from backbones.weights import changed_parts, find_weights
-from tests.backbones.test_vit import VARIANTS
 
 
 def trained(model):
@@ -28,15 +27,6 @@ def trained(model):
             if tensor.is_floating_point():
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.1 + 0.05)
     return model.eval()
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_timm_rebuilds_an_export(variant, tmp_path):
-    model = trained(timm.create_model("vit_tiny", num_classes=4, img_size=(64, 32), **variant))
-    export(model, tmp_path / "out")
-    images = torch.rand(2, 3, 64, 32)
-    again = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True).eval()
-    assert torch.equal(again(images), model(images))
 
 
 FILES = ["README.md", "config.json", "model.safetensors", "pretrain.json"]
@@ -77,9 +67,8 @@ def test_timm_alone_rebuilds_what_it_has_and_refuses_the_rest(tmp_path):
 
 
 def test_a_backbone_is_its_own_export(tmp_path):
-    backbone = create(
-        "tiny", img_size=(64, 32), stem="conv", attention="relu", mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
-    )
+    pixels = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
+    backbone = create("tiny", img_size=(64, 32), stem="conv", attention="relu", **pixels)
     trained(backbone.model)
     export(backbone, tmp_path / "out", {"pretrain.json": {"epochs": 3}})
     again = create(str(tmp_path / "out"), img_size=(64, 32)).eval()
@@ -170,9 +159,8 @@ def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) ->
         create("tiny", weights=str(folder), stem=f"{file}:Stem")
     create("tiny", weights=str(folder))  # by the copy
     loose = resolve("tiny", stem=f"{file}:Stem", weights=str(folder), load="partial")
-    assert [text.partition(" (")[0] for text in changed_parts(loose)] == [
-        "the file of stem has changed since they were trained"
-    ]
+    (text,) = changed_parts(loose)
+    assert text.startswith("the file of stem has changed since they were trained (")
 
 
 NET = """

@@ -145,9 +145,8 @@ def jpm(s):
     last = renamed({n: t for n, t in s.items() if n.startswith(("blocks.1.", "norm."))}, (r"^blocks\.1\.", "b1.0."))
     stale = {name: torch.ones_like(t) if name.startswith(("blocks.1.", "norm.")) else t for name, t in s.items()}
     branch = renamed(last, (r"^norm\.", "b1.1."))
-    return below(
-        "module.", below("base.", stale) | branch | renamed(branch, ("^b1", "b2")) | zeros("classifier_1.weight")
-    )
+    branches = branch | renamed(branch, ("^b1", "b2")) | zeros("classifier_1.weight")
+    return below("module.", below("base.", stale) | branches)
 
 
 def mmpretrain(s):

@@ -39,21 +39,10 @@ def picture(W=100, H=80, seed=0):
 
 def timm_transform(size, chosen):
     """timm's training transform, PIL image -> normalised floats, by our options."""
-    return create_transform(
-        size,
-        is_training=True,
-        scale=chosen.crop_area,
-        ratio=chosen.crop_ratio,
-        hflip=chosen.flip,
-        color_jitter=chosen.color_jitter or None,
-        auto_augment=chosen.auto_augment,
-        interpolation=chosen.interpolation,
-        mean=MEAN,
-        std=STD,
-        re_prob=chosen.erase,
-        re_mode="pixel",
-        re_count=1,
-    )
+    colors = {"color_jitter": chosen.color_jitter or None, "auto_augment": chosen.auto_augment}
+    crop = {"scale": chosen.crop_area, "ratio": chosen.crop_ratio, "interpolation": chosen.interpolation}
+    erase = {"re_prob": chosen.erase, "re_mode": "pixel", "re_count": 1}
+    return create_transform(size, is_training=True, hflip=chosen.flip, mean=MEAN, std=STD, **colors, **crop, **erase)
 
 
 @pytest.fixture

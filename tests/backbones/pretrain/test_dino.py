@@ -15,7 +15,6 @@ from backbones.errors import UsageError, UserError
 from backbones.pretrain.dino import METHOD
 from backbones.runtime import dist
 from backbones.runtime.ranks import Ranks
-from backbones.settings import CONFIGS, read_yaml
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
 from tests.processes import spawn_ranks, start_rank
 from tests.support import context
@@ -29,12 +28,6 @@ def digits() -> ClassificationData:
 
 
 # Recipes
-
-
-def test_the_recipe_is_the_vanilla_run_of_the_reference() -> None:
-    options = read_yaml(CONFIGS / "pretrain" / "dino.yaml")
-    assert options["lr"] == pytest.approx(5e-4 * options["batch_size"] / 256)
-    assert (options["epochs"], options["out_dim"], options["teacher_momentum"]) == (100, 65536, 0.996)
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,6 @@ def test_only_the_student_is_trained_and_the_head_is_behind_the_backbone() -> No
     assert all(parameter.grad is not None for parameter in learner.student.parameters())
     groups = learner.parameter_groups(learner.options)
     assert sum(len(group["params"]) for group in groups) == len([*learner.student.parameters()])
-    scales = {id(parameter): group["scale"] for group in groups for parameter in group["params"]}
-    assert scales[id(learner.student.head.last_layer.weight_v)] == 1.0
-    assert scales[id(learner.student.backbone.model.norm.weight)] == 0.5
-    assert scales[id(learner.student.backbone.model.cls_token)] == 0.5**3
 
 
 def test_the_last_layer_is_frozen_in_the_first_epochs() -> None:
@@ -90,9 +86,8 @@ def test_the_last_layer_is_frozen_in_the_first_epochs() -> None:
 
 
 def test_momentum_and_temperature_follow_the_papers_schedules() -> None:
-    options = dino_options(
-        epochs=5, teacher_momentum=0.996, warmup_teacher_temp=0.04, teacher_temp=0.07, warmup_teacher_temp_epochs=3
-    )
+    warm_up = {"warmup_teacher_temp": 0.04, "teacher_temp": 0.07, "warmup_teacher_temp_epochs": 3}
+    options = dino_options(epochs=5, teacher_momentum=0.996, **warm_up)
     learner, total = make(options, epoch_steps=4), 20
     iterations = np.arange(total)
     momentum = 1 + 0.5 * (0.996 - 1) * (1 + np.cos(np.pi * iterations / total))
@@ -197,12 +192,8 @@ PLAIN_RUN: dict[str, Any] = {"epochs": 2, "drop_path": 0.3, "freeze_last_layer":
 @pytest.mark.parametrize(
     "given",
     [
-        pytest.param({}, marks=pytest.mark.nightly),
         {"sam": "sam", "grad_accum_steps": 2, "teacher_bn": "ema", "local_bn": False},
-        pytest.param(
-            {"sam": "asam", "teacher_bn": "eval", "norm_last_layer": False, "warmup_teacher_temp_epochs": 2},
-            marks=pytest.mark.nightly,
-        ),
+        pytest.param({"teacher_bn": "eval", "norm_last_layer": False}, marks=pytest.mark.nightly),
     ],
 )
 def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(tmp_path: Path, given: dict[str, Any]) -> None:

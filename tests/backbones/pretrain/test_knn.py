@@ -20,15 +20,6 @@ def test_votes_are_those_of_the_plain_statement(block: int | None, temperature: 
             assert [class_rank(totals, label, 4) for label in ranked.tolist()] == [0, 1, 2, 3]
 
 
-def test_each_k_is_answered_as_if_alone_and_blocks_change_nothing() -> None:
-    generator = torch.Generator().manual_seed(1)
-    train, test = (torch.randn(count, 3, generator=generator) for count in (30, 20))
-    labels = torch.randint(6, (30,), generator=generator)
-    together = weighted_knn(train, labels, test, k=[20, 3], temperature=0.1, classes=6, block=7)
-    for k in (3, 20):
-        assert torch.equal(together[k], weighted_knn(train, labels, test, k=[k], temperature=0.1, classes=6)[k])
-
-
 def test_the_earlier_of_equally_near_samples_votes_and_the_lower_of_equal_classes_wins() -> None:
     train = torch.ones(50, 2)  # every sample is equally near
     labels = torch.tensor([2] + [1] * 24 + [0] * 25)
@@ -86,13 +77,8 @@ def test_votes_do_not_underflow_at_any_temperature(temperature: float) -> None:
 def test_nearly_parallel_features_find_the_neighbours_of_float64(lost: float, clusters: int) -> None:
     generator = torch.Generator().manual_seed(4)
     common = torch.randn(clusters, 64, generator=generator, dtype=torch.float64)
-    train, test = (
-        (
-            common[torch.arange(count) % clusters]
-            + lost**0.5 * torch.randn(count, 64, generator=generator, dtype=torch.float64)
-        ).float()
-        for count in (300, 50)
-    )
+    noise = [torch.randn(count, 64, generator=generator, dtype=torch.float64) for count in (300, 50)]
+    train, test = ((common[torch.arange(len(own)) % clusters] + lost**0.5 * own).float() for own in noise)
     found = weighted_knn(train, torch.arange(300), test, k=[5], temperature=0.07, classes=300)[5]
     exact = [rows.double() / rows.double().norm(dim=1, keepdim=True) for rows in (test, train)]
     assert torch.equal(found, (exact[0] @ exact[1].T).topk(5).indices)

@@ -37,12 +37,6 @@ def test_cross_entropy_with_soft_targets_is_the_mean_of_sums(images: int, classe
     assert soft_target_cross_entropy(logits, targets).item() == pytest.approx(total / images, rel=1e-5)
 
 
-def test_cross_entropy_of_one_hot_targets_is_torchs() -> None:
-    logits, labels = drawn(6, 4), torch.tensor([0, 1, 2, 3, 0, 2])
-    loss = soft_target_cross_entropy(logits, functional.one_hot(labels, 4).float())
-    assert torch.allclose(loss, functional.cross_entropy(logits, labels))
-
-
 @pytest.mark.parametrize(("images", "classes"), [(1, 1), (3, 4)])
 def test_sigmoid_loss_sums_over_classes_and_averages_over_images(images: int, classes: int) -> None:
     logits, targets = drawn(images, classes), torch.rand(images, classes, generator=torch.Generator().manual_seed(2))
@@ -132,41 +126,6 @@ def test_without_mixing(values, smoothing):
     assert torch.equal(got, images)
     torch.testing.assert_close(targets, soft(labels, smoothing))
     assert targets.dtype == torch.float32
-
-
-def test_mixup_with_the_reversed_batch():
-    """x and targets are mixed with one share for the batch, which is distributed as Beta(0.8, 0.8)."""
-    images, labels = batch()
-    shares = []
-    for key in range(300):
-        got, targets = mixed(key, options(cutmix=0.0), images, labels)
-        other = images.flip(0)
-        lam = float(((got - other) / (images - other)).median())
-        torch.testing.assert_close(got, lam * images + (1 - lam) * other, atol=1e-5, rtol=1e-5)
-        expected = lam * soft(labels, 0.1) + (1 - lam) * soft(labels.flip(0), 0.1)
-        torch.testing.assert_close(targets, expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(targets.sum(1), torch.ones(8))
-        shares.append(lam)
-    assert np.mean(shares) == pytest.approx(0.5, abs=0.06)
-    assert np.var(shares) == pytest.approx(1 / (4 * (2 * 0.8 + 1)), abs=0.02)
-
-
-def test_cutmix_gives_labels_by_area():
-    """One box of the reversed batch in every image; a target's share is the area outside it, also where it is cut."""
-    images, labels = batch(H=20, W=30)
-    areas = []
-    for key in range(300):
-        got, targets = mixed(key, options(mixup=0.0), images, labels)
-        changed = (got != images).any(0).any(0)
-        rows, columns = changed.any(1).sum(), changed.any(0).sum()
-        assert changed.sum() == rows * columns
-        assert torch.equal(got, torch.where(changed, images.flip(0), images))
-        area = float(changed.float().mean())
-        expected = (1 - area) * soft(labels, 0.1) + area * soft(labels.flip(0), 0.1)
-        torch.testing.assert_close(targets, expected, atol=1e-5, rtol=1e-5)
-        areas.append(area)
-    assert 0.25 < np.mean(areas) < 0.45  # below 1/2: boxes reach over the border
-    assert max(areas) > 0.75
 
 
 def test_equals_timm():

@@ -5,27 +5,16 @@ import math
 import pytest
 
 from backbones.engine.schedule import Schedule
-from backbones.pretrain.method import load_method
 from backbones.pretrain.supervised_options import SupervisedOptions
-from backbones.settings import CONFIGS, read_yaml
-from transfer.cli.command import Command, pretraining_names, pretraining_recipe, read_command
+from transfer.cli.command import pretraining_names, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 
-SUPERVISED = [
-    name
-    for name in pretraining_names()
-    if read_yaml(CONFIGS / "pretrain" / f"{name}.yaml").get("method") == "supervised"
-]
-
-
-def command(recipe: str, *words: str) -> Command:
-    return read_command(
-        pretraining_recipe(recipe), SupervisedOptions, ["--backbone", "tiny", *words], PretrainRunOptions
-    )
+SUPERVISED = [name for name in pretraining_names() if pretraining_recipe(name).values().get("method") == "supervised"]
 
 
 def options(recipe: str, *words: str) -> SupervisedOptions:
-    found = command(recipe, *words).options
+    words = ("--backbone", "tiny", *words)
+    found = read_command(pretraining_recipe(recipe), SupervisedOptions, words, PretrainRunOptions).options
     assert isinstance(found, SupervisedOptions)
     return found
 
@@ -64,12 +53,3 @@ def test_big_vision_warms_up_for_ten_thousand_steps(recipe: str, images: int) ->
     assert found.batch_size == 4096
     assert found.warmup_epochs * (images // found.batch_size) == pytest.approx(10_000, rel=1e-3)
     assert (found.loss, found.clip_grad, found.decay_scale) == ("sigmoid", 1.0, "schedule")
-
-
-@pytest.mark.parametrize("name", pretraining_names())
-def test_every_recipe_has_its_references_way_of_resampling(name: str) -> None:
-    ways = {"dino": "dino", "cifar_dino": "dino", "bigvision_i1k": "corners", "bigvision_i21k": "corners"}
-    recipe = pretraining_recipe(name)
-    own = load_method(read_yaml(recipe.path)["method"]).options
-    found = read_command(recipe, own, ["--backbone", "tiny"], PretrainRunOptions)
-    assert found.resolved(True).pos_embed_interp == ways.get(name, "bicubic")

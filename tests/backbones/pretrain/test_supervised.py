@@ -47,9 +47,9 @@ OPTIONS: dict[str, Any] = {
     "mixing": "timm", "mixup": 0.0, "cutmix": 0.0, "mix_prob": 1.0, "switch_prob": 0.5, "smoothing": 0.0,
 }  # fmt: skip
 MIXED = {"mixup": 0.8, "cutmix": 1.0, "smoothing": 0.1, "drop_path": 0.1, "erase": 0.25}
-SAM: dict[str, Any] = {"sam": "sam", "grad_accum_steps": 2}
 FAST = {"image_ops": "fast", "augment": "timm", "pad": 0, "crop_area": (0.3, 1.0), "crop_ratio": (0.8, 1.25)}
 FAST |= {"auto_augment": "rand-m9-mstd0.5-inc1", "erase": 0.25}
+BOTH = {"sam": "sam", "grad_accum_steps": 2} | FAST
 VOLO = {"dense_weight": 0.5, "augment": "crop", "crop_area": (0.3, 1.0), "pad": 0, "flip": 0.5, "smoothing": 0.1}
 
 
@@ -99,9 +99,7 @@ def batch(count: int = 8) -> tuple[Tensor, Tensor]:
     return torch.rand(count, 3, 32, 32, generator=generator), torch.arange(count) % CLASSES
 
 
-@pytest.mark.parametrize(
-    "given", [{}, MIXED, {"loss": "sigmoid", "head_bias": -2.0, "mixing": "bigvision", "mixup": 0.5}]
-)
+@pytest.mark.parametrize("given", [{}, MIXED, {"loss": "sigmoid", "head_bias": -2, "mixing": "bigvision", "mixup": 1}])
 def test_forward_is_pure_and_its_loss_is_that_of_the_mixed_images(given: dict[str, Any]) -> None:
     model = learner(**given)
     seen, images = batch(), batch()[0]
@@ -170,12 +168,8 @@ def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **gi
     return {"state": model.state_dict(), "losses": [line["loss"] for line in lines if "loss" in line]}
 
 
-@pytest.mark.parametrize(
-    "given", [{"repeats": 3, "batch_size": 6}, *(pytest.param(more, marks=pytest.mark.nightly) for more in (SAM, FAST))]
-)
-def test_resumed_equals_uninterrupted_to_the_bit(
-    data: ClassificationData, tmp_path: Path, given: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("given", [{"repeats": 3, "batch_size": 6}, pytest.param(BOTH, marks=pytest.mark.nightly)])
+def test_resumed_equals_uninterrupted_to_the_bit(data: ClassificationData, tmp_path: Path, given: Any) -> None:
     given = {**MIXED, "ema": 0.9, "export": "ema", **given}
     whole = trained(data, tmp_path / "whole", (), **given)
     parts = trained(data, tmp_path / "parts", (4, 11), **given)
@@ -211,9 +205,7 @@ def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_
     assert all(torch.load(together / f"{rank}.pt") == scores for rank in (0, 1))
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"loss": "sigmoid", "head_bias": -1.0, "ema": 0.8, "export": "ema", "repeats": 3}]
-)
+@pytest.mark.parametrize("given", [{}, {"loss": "sigmoid", "head_bias": -1, "ema": 0.8, "export": "ema", "repeats": 3}])
 def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     data: ClassificationData, tmp_path: Path, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,9 +232,7 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
     assert accuracies(loaded) == scores
 
 
-def test_without_a_validation_split_nothing_is_scored_but_weights_are_exported(
-    data: ClassificationData, tmp_path: Path
-) -> None:
+def test_without_validation_nothing_is_scored_but_weights_are_exported(data: Any, tmp_path: Path) -> None:
     here = context(tmp_path)
     assert METHOD.run(tiny(), replace(data, val=None), options(epochs=1), here) == ({}, {})
     assert (tmp_path / "export/model.safetensors").exists()
@@ -254,9 +244,7 @@ def test_without_a_validation_split_nothing_is_scored_but_weights_are_exported(
     [({"size": 40, "resize": 40}, "does not divide"), ({"batch_size": 100}, "72 training images"),
      ({"batch_size": 9, "mixup": 0.2}, "of 9 images.*even")],
 )  # fmt: skip
-def test_what_cannot_work_is_known_before_the_training(
-    data: ClassificationData, given: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_work_is_known_before_the_training(data: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         METHOD.check(tiny(), data, options(**given), context())
 

@@ -75,9 +75,8 @@ def sharp_steps(ranks: Ranks) -> dict[str, Any]:
         stats, _, _ = stepper.step(7, 0.0, mine)
         found[kind] = {"weights": dict(model.named_parameters()), "norm": stats["sam_norm"]}
     broken = HalfBroken(ranks.rank)
-    stepper = Stepper(
-        broken, fit_options(precision="fp16", sam="sam", weight_decay=0.0), context(ranks=ranks, precision="fp16")
-    )
+    options = fit_options(precision="fp16", sam="sam", weight_decay=0.0)
+    stepper = Stepper(broken, options, context(ranks=ranks, precision="fp16"))
     found["skipped"] = [stepper.step(step, 0.0, torch.ones(2))[1] for step in (1, 2)]
     found["weight"], found["scale"] = broken.weight, stepper.scaler.get_scale()
     return found

@@ -30,9 +30,7 @@ def test_a_process_is_alive_until_it_ends(other: subprocess.Popen[bytes]) -> Non
     assert not _is_alive(other.pid)
 
 
-def test_sigterm_comes_when_the_process_has_ended(
-    other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sigterm_comes_when_the_process_has_ended(other: subprocess.Popen, monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     monkeypatch.setattr(parent_watch, "SECONDS", 0.01)
