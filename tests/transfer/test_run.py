@@ -111,9 +111,7 @@ def failing(capsys: pytest.CaptureFixture[str], *words: str, status: int = 1) ->
     return err
 
 
-def test_everything_that_is_missing_is_said_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
+def test_everything_that_is_missing_is_said_at_once(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("TRANSFER_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     blocked = tmp_path / "runs"
@@ -135,9 +133,7 @@ def test_everything_that_is_missing_is_said_at_once(
         (["--weights", "nowhere.pth"], "nowhere.pth"),
     ],
 )
-def test_what_cannot_work_is_said_before_training(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
+def test_what_cannot_work_is_said_before_training(words: list[str], said: str, tmp_path: Path, capsys, monkeypatch):
     (tmp_path / "stem.py").write_text("from torch import nn\n\nclass Stem(nn.Module):\n    pass\n")
     monkeypatch.chdir(tmp_path)
     status = 1 if words[0] in ("--num-identities", "--weights") else 2

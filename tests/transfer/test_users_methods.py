@@ -72,9 +72,7 @@ def test_a_recipe_of_it_in_another_folder_and_python_make_the_same_run(
         (NAME, 'float(outcomes["rotation_accuracy"].mean())', "7.0", "rotation_accuracy = 7.0 is outside [0, 1]"),
     ],
 )
-def test_a_mistake_in_it_is_one_line(
-    name: str, before: str, after: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_in_it_is_one_line(name: str, before: str, after: str, message: str, folder: Path, capsys) -> None:
     assert before in METHOD
     text = METHOD.replace(before, after) if before else METHOD
     (folder / "my_method.py").write_text(text)

@@ -47,9 +47,8 @@ def test_the_task_of_the_guide_beside_folders_of_the_same_names_as_ours(folder: 
 
 @pytest.mark.nightly
 def test_it_is_verified_compared_and_reported_like_any_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = transfer.evaluate(
-        NAME, backbone="tiny", weights="random", dataset="toy_digits", size=32, threads=1, progress=False
-    )
+    given = {"backbone": "tiny", "weights": "random", "dataset": "toy_digits", "size": 32, "threads": 1}
+    runs = transfer.evaluate(NAME, **given, progress=False)
     assert main([NAME, *FLAGS, "--stem", "conv"]) == 0
     assert verify(["runs"]) == 0
     assert "2 of 2 runs are right" in capsys.readouterr().out
@@ -86,9 +85,7 @@ def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsy
         (NAME, "image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
     ],
 )
-def test_a_mistake_in_it_is_one_line(
-    name: str, before: str, after: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_in_it_is_one_line(name: str, before: str, after: str, message: str, folder: Path, capsys) -> None:
     file = folder / "my_task.py"
     assert before in TASK
     text = TASK.replace(before, after) if before else TASK

@@ -104,9 +104,7 @@ def test_a_model_with_forward_features_alone_is_pooled_over_its_tokens(tmp_path:
         ({"weights": "nowhere/at_all"}, transfer.MissingInput, "there are no weights at nowhere/at_all"),
     ],
 )  # fmt: skip
-def test_mistakes_have_the_text_of_the_command_line(
-    options: dict[str, Any], kind: type[Exception], message: str, tmp_path: Path
-) -> None:
+def test_mistakes_have_the_text_of_the_command_line(options: Any, kind: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(kind) as raised:
         transfer.evaluate("reid", backbone="tiny", out=tmp_path, **SMOKE | options)
     assert message in str(raised.value)

@@ -41,9 +41,7 @@ def test_scores_are_equal_to_the_bit(runs: Callable[[str], transfer.Run], out: P
     assert (run.record.export is None) == (task == "linear"), "whose backbone stays as it was"
 
 
-def test_training_options_without_effect_are_refused_and_count_for_nothing(
-    runs: Callable[[str], transfer.Run], out: Path, tmp_path: Path
-) -> None:
+def test_options_without_effect_are_refused_and_count_for_nothing(runs: Any, out: Path, tmp_path: Path) -> None:
     options = {**SMOKE, "weights": runs("reid").weights, "epochs": 0}
     with pytest.raises(transfer.UsageError, match="--lr has no effect with --epochs 0"):
         transfer.evaluate("reid", out=out, lr=0.1, **options)

@@ -10,25 +10,11 @@ from transfer.sweep.cost_estimate import measured_speed
 
 
 @pytest.mark.parametrize("recipe", ["cifar_deit", pytest.param("dino", marks=pytest.mark.nightly)])
-def test_it_measures_and_sweeps_know_it(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_measures_and_sweeps_know_it(recipe: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    words = [
-        "speed",
-        "--backbone",
-        "tiny",
-        "--recipe",
-        recipe,
-        "--batch-size",
-        "4",
-        "--workers",
-        "0",
-        "--device",
-        "cpu",
-    ]
-    assert main([*words, "--seconds", "0.05"]) == 0
+    words = f"speed --backbone tiny --recipe {recipe} --batch-size 4 --workers 0 --device cpu --seconds 0.05"
+    assert main(words.split()) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"tiny by {recipe} on ")
     assert "pil " in out
@@ -56,9 +42,7 @@ def test_a_measured_speed_counts_three_forward_passes(tmp_path: Path, monkeypatc
         (["--backbone", "tiny", "--dataset", "imagenet1k", "--data", "nowhere"], "nowhere"),
     ],
 )
-def test_bad_words(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_words(words: list[str], message: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["speed", *words]) in (1, 2)
     err = capsys.readouterr().err

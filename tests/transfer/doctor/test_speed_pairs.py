@@ -43,10 +43,8 @@ def test_models_are_rebuilt_from_their_records() -> None:
     for part in (ratio.forward, ratio.training):
         assert 0 < part.low <= part.median <= part.high
         assert FEWEST <= part.rounds <= ROUNDS
-    scored = {
-        "environment": {"precision": None, "eval_precision": "fp32"},
-        "options": {"size": 32, "eval_batch_size": 2},
-    }
+    scored = {"environment": {"precision": None, "eval_precision": "fp32"}}
+    scored["options"] = {"size": 32, "eval_batch_size": 2}
     frozen = measure_pair(run("conv", **scored), run(**scored))
     assert (frozen.training, frozen.batch) == (None, 2)
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of, shown_table
 from transfer.published.schema import Value
-from transfer.published.verdicts import MARGIN, Counts, PublishedKind, judged
+from transfer.published.verdicts import MARGIN, Counts, judged
+from transfer.published.verdicts import PublishedKind as Kind
 from transfer.records.store import Run
 from transfer.report.tables.verdict_text import published_verdict_text
 from transfer.statistics.intervals import Estimate
@@ -28,53 +29,37 @@ def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estima
 @pytest.mark.parametrize(
     ("value", "counts", "found", "kind", "words"),
     [
-        (SCORE, Counts(3), estimate(79.8, 0.6, 0.5), PublishedKind.AGREES, "agrees within 1"),
-        (
-            SCORE, Counts(1), estimate(79.8, 0.6, 0.5, 1), PublishedKind.AGREES,
-            "agrees within 1, of these models (1 seed)",
-        ),
-        (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), PublishedKind.AGREES, "agrees within 1"),
-        (
-            SCORE, Counts(3), estimate(79.8, 1.1, 0.96), PublishedKind.CANNOT_TELL,
-            "inconclusive: differences up to 1.1 percentage points not excluded",
-        ),
-        (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), PublishedKind.HIGHER, "higher"),
-        (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), PublishedKind.LOWER, "lower, by less than 1"),
-        (SCORE, Counts(3), estimate(79.3, 0.46, 0.4), PublishedKind.AGREES, "agrees within 1"),
-        (
-            SCORE, Counts(2), estimate(53.8, 46.0, 23.0, 2), PublishedKind.CANNOT_TELL,
-            "inconclusive: differences up to 72.0 percentage points not excluded",
-        ),
-        (SCORE, Counts(3), None, PublishedKind.NO_INTERVAL, "no interval"),
-        (SCORE, Counts(3, broken=3), None, PublishedKind.BREAKS_DOWN_HERE_ONLY, "failed here only"),
-        (
-            SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2), PublishedKind.AGREES,
-            "agrees within 1, completed runs only: failed in 1 of 3 here",
-        ),
-        (
-            SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2), PublishedKind.AGREES,
-            "agrees within 1, completed runs only: 3 of 5 pretraining runs failed",
-        ),
-        (
-            SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5), PublishedKind.AGREES,
-            "agrees within 1, of one pretraining (3 seeds after it)",
-        ),
-        (SCORE, Counts(3, pretrainings=3), estimate(79.8, 0.6, 0.5), PublishedKind.AGREES, "agrees within 1"),
-        (
-            SCORE, Counts(0, pretrainings=2, lost=2), None, PublishedKind.BREAKS_DOWN_HERE_ONLY,
-            "failed here only: 2 of 2 pretraining runs failed",
-        ),
-        (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), PublishedKind.NOT_HERE, "not here"),
-        (CRASH, Counts(3, not_judged=2), None, PublishedKind.CANNOT_TELL, "inconclusive: 2 of 3 not judged"),
-        (CRASH, Counts(3, broken=3), None, PublishedKind.BOTH_BREAK_DOWN, "both failed"),
-        (CRASH, Counts(3, broken=1), None, PublishedKind.BREAKS_DOWN_IN_SOME, "failed in 1 of 3 here"),
-        (
-            CRASH, Counts(2, pretrainings=5, lost=3), None, PublishedKind.NOT_HERE,
-            "not here, completed runs only: 3 of 5 pretraining runs failed",
-        ),
+        (SCORE, Counts(3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(1), estimate(79.8, 0.6, 0.5, 1), Kind.AGREES,
+            "agrees within 1, of these models (1 seed)"),
+        (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(3), estimate(79.8, 1.1, 0.96), Kind.CANNOT_TELL,
+            "inconclusive: differences up to 1.1 percentage points not excluded"),
+        (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), Kind.HIGHER, "higher"),
+        (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), Kind.LOWER, "lower, by less than 1"),
+        (SCORE, Counts(3), estimate(79.3, 0.46, 0.4), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(2), estimate(53.8, 46.0, 23.0, 2), Kind.CANNOT_TELL,
+            "inconclusive: differences up to 72.0 percentage points not excluded"),
+        (SCORE, Counts(3), None, Kind.NO_INTERVAL, "no interval"),
+        (SCORE, Counts(3, broken=3), None, Kind.BREAKS_DOWN_HERE_ONLY, "failed here only"),
+        (SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+            "agrees within 1, completed runs only: failed in 1 of 3 here"),
+        (SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+            "agrees within 1, completed runs only: 3 of 5 pretraining runs failed"),
+        (SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5), Kind.AGREES,
+            "agrees within 1, of one pretraining (3 seeds after it)"),
+        (SCORE, Counts(3, pretrainings=3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(0, pretrainings=2, lost=2), None, Kind.BREAKS_DOWN_HERE_ONLY,
+            "failed here only: 2 of 2 pretraining runs failed"),
+        (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), Kind.NOT_HERE, "not here"),
+        (CRASH, Counts(3, not_judged=2), None, Kind.CANNOT_TELL, "inconclusive: 2 of 3 not judged"),
+        (CRASH, Counts(3, broken=3), None, Kind.BOTH_BREAK_DOWN, "both failed"),
+        (CRASH, Counts(3, broken=1), None, Kind.BREAKS_DOWN_IN_SOME, "failed in 1 of 3 here"),
+        (CRASH, Counts(2, pretrainings=5, lost=3), None, Kind.NOT_HERE,
+            "not here, completed runs only: 3 of 5 pretraining runs failed"),
     ],
 )  # fmt: skip
-def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, kind: PublishedKind, words: str) -> None:
+def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, kind: Kind, words: str) -> None:
     verdict = judged(value, counts, found)
     assert verdict.kind is kind
     assert published_verdict_text(verdict) == words
@@ -86,19 +71,15 @@ def test_the_rounding_of_the_printed_number_counts_either_way(printed: str, slac
     number = float(printed)
     for more, within in ((-1e-6, True), (1e-6, False)):
         room = estimate(number, 2.0, MARGIN - slack + more)
-        assert (judged(value, Counts(3), room).kind is PublishedKind.AGREES) is within
+        assert (judged(value, Counts(3), room).kind is Kind.AGREES) is within
     for more, shown in ((-1e-6, False), (1e-6, True)):
         near = estimate(number + 3 + slack + more, 3.0, 2.5)
-        assert (judged(value, Counts(3), near).kind is PublishedKind.HIGHER) is shown
+        assert (judged(value, Counts(3), near).kind is Kind.HIGHER) is shown
 
 
 def test_every_comparable_configuration_has_a_row_that_says_what_tells_it_apart(tmp_path: Path) -> None:
     cell = cell_of("1", BASELINE, "deit")
-    given: list[dict[str, Any]] = [
-        {"environment": {"precision": "bf16"}},
-        {"environment": {"precision": "fp16"}},
-        {"smoke": True},
-    ]
+    given: list[Any] = [{"environment": {"precision": kind}} for kind in ("bf16", "fp16")] + [{"smoke": True}]
     runs = [run_of(cell, tmp_path, right, **one) for right, one in zip((700, 798, 798), given, strict=True)]
     found = {}
     for order in (runs, runs[::-1]):
@@ -116,10 +97,8 @@ def test_fine_tunings_of_one_pretraining_are_no_seeds_of_the_row(tmp_path: Path)
     label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
     dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
     trained = [run_of(replace(dino, seed=seed), tmp_path, 500, export=f"sha256:{seed}") for seed in range(3)]
-    alone = [
-        run_of(replace(linear, seed=seed), tmp_path, 36700 + 20 * seed, 50000, weights_id="sha256:0")
-        for seed in range(3)
-    ]
+    probes = [replace(linear, seed=seed) for seed in range(3)]
+    alone = [run_of(one, tmp_path, 36700 + 20 * one.seed, 50000, weights_id="sha256:0") for one in probes]
     line = line_of([*trained, *alone], "2", label)
     assert line["verdict"] == "agrees within 1, of one pretraining (3 seeds after it)"
     others = [run_of(linear, tmp_path, 36700 + 30 * seed, 50000, weights_id=f"sha256:{seed}") for seed in (1, 2)]

@@ -18,13 +18,8 @@ from transfer.records.protocol import (
 )
 from transfer.records.record import Record
 
-CHANGES: dict[str, Any] = {
-    **dict.fromkeys(OPTIONS, "something else"),
-    "dataset": {"name": "market1501"},
-    "task_version": 2,
-    "smoke": True,
-    "subset": 8,
-}
+CHANGES: dict[str, Any] = dict.fromkeys(OPTIONS, "something else")
+CHANGES |= {"dataset": {"name": "market1501"}, "task_version": 2, "smoke": True, "subset": 8}
 
 
 def differing(records: list[Record], without: tuple[str, ...] = ()) -> dict[str, list[Any]]:
@@ -51,11 +46,9 @@ def test_the_task_and_the_precision_that_was_used_count() -> None:
     assert differing(scored) == {"eval_precision": ["bf16", "fp32"]}
 
 
-@pytest.mark.parametrize(
-    "given", [{"seed": 3}, {"weights_id": "timm:x"}, {"stem": "conv"}, {"backbone": {"name": "other"}}], ids=str
-)
-def test_backbone_weights_and_seed_do_not_count(given: dict[str, Any]) -> None:
-    assert digest(made(**given)) == digest(made())
+def test_backbone_weights_and_seed_do_not_count() -> None:
+    for given in ({"seed": 3}, {"weights_id": "timm:x"}, {"stem": "conv"}, {"backbone": {"name": "other"}}):
+        assert digest(made(**given)) == digest(made())
 
 
 @pytest.mark.parametrize("name", ASIDE)

@@ -147,9 +147,8 @@ def test_unfinished_runs_say_how_they_stand(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for file in files:
             (tmp_path / name / file).write_text("Traceback\nMemoryError: it was too much\n")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER.format(root=str(tmp_path))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    code = [sys.executable, "-c", HOLDER.format(root=str(tmp_path))]
+    holder = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout
     assert holder.stdout.readline() == b"locked\n"
     found = {left.folder.name: (left.state, left.reason) for left in Store(tmp_path).unfinished()}

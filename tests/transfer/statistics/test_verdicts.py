@@ -15,11 +15,8 @@ UNTOLD = "inconclusive; minimum detectable difference 10.0"
 def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
     more = seeds_to_add(UNSURE, 0.01)
     assert more is not None
-    assert (
-        _with_more_seeds(UNSURE, more).smallest_difference()
-        <= 0.01
-        < _with_more_seeds(UNSURE, more - 1).smallest_difference()
-    )
+    enough, few = (_with_more_seeds(UNSURE, count).smallest_difference() for count in (more, more - 1))
+    assert enough <= 0.01 < few
     # by hand: the error falls with the root of the seeds, and the t test's quantiles with its df
     seeds = 3 + more
     error = math.hypot(0.002, 0.0118 * math.sqrt(3 / seeds))

@@ -66,11 +66,7 @@ def test_finds_the_fault_of_a_model(fault: str) -> None:
     assert any(reason in found[name] for name in checks), report
 
 
-@pytest.mark.parametrize(
-    "factory",
-    [faulty.Sound, faulty.Sound(), lambda: faulty.Sound(), f"{FILE}:Sound"],
-    ids=["class", "module", "function", "file"],
-)
+@pytest.mark.parametrize("factory", [faulty.Sound, faulty.Sound(), lambda: faulty.Sound(), f"{FILE}:Sound"], ids=type)
 def test_a_sound_model_passes_however_it_is_given(factory: object) -> None:
     report = check_backbone(factory, size=64)
     assert report.ok, report
@@ -139,19 +135,11 @@ def test_wrong_names_are_told_before_anything_is_built() -> None:
 @pytest.mark.parametrize(
     ("part", "code", "said"),
     [
-        (
-            "stem",
-            "def Part(dim): ...",
-            "(dim, patch) and map images [B, 3, H, W] to maps [B, dim, H / patch, W / patch]; got (dim)",
-        ),
+        ("stem", "def Part(dim): ...", "images [B, 3, H, W] to maps [B, dim, H / patch, W / patch]; got (dim)"),
         ("attention", "class Part:\n    def __init__(self, dim): ...", "(dim, heads) and map tokens"),
         ("attention", "def Part(q, k): ...", "(q, k, v) and map q, k, v [B, heads, N, head_dim]"),
         ("attention", "def Part(q, k, v): return v[..., :1]", "got [2, 2, 17, 1] for [2, 2, 17, 32]"),
-        (
-            "ffn",
-            "from torch import nn\ndef Part(dim, hidden): return nn.Linear(dim, 1)",
-            "got [2, 17, 1] for [2, 17, 64]",
-        ),
+        ("ffn", "from torch import nn\ndef Part(dim, hidden): return nn.Linear(dim, 1)", "got [2, 17, 1] for"),
     ],
 )
 def test_a_part_that_does_not_fit_its_contract(part: str, code: str, said: str, tmp_path: Path) -> None:

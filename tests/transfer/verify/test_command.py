@@ -77,15 +77,9 @@ def replaced(path: Path, old: str, new: str) -> None:
 
 SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a prediction": (altered_outcomes, "outcomes.npz: not the file that the run wrote"),
-    "a score": (
-        lambda folder: replaced(folder / "record.json", '"mAP": 0', '"mAP": 1'),
-        "record.json: edited after it was written",
-    ),
+    "a score": (lambda folder: replaced(folder / "record.json", '"mAP": 0', '"mAP": 1'), "record.json: edited after"),
     "a score, with a new digest": (lambda folder: sealed(folder, scores={"mAP": 0.99}), "mAP: 0.99 in the record"),
-    "a line of the history": (
-        lambda folder: (folder / "history.jsonl").write_text(""),
-        "history.jsonl: not the file that the run wrote (0 bytes)",
-    ),
+    "a line of the history": (lambda folder: (folder / "history.jsonl").write_text(""), "the run wrote (0 bytes)"),
     "a missing file": (lambda folder: (folder / "history.jsonl").unlink(), "history.jsonl: missing"),
     "missing outcomes": (lambda folder: (folder / "outcomes.npz").unlink(), "outcomes.npz: missing, and"),
     "the identity": (lambda folder: sealed(folder, run_key_content={"seed": 0}), "from its content"),
@@ -135,9 +129,7 @@ def test_scores_of_another_version_or_task_are_not_recomputed(copy: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [[], ["nowhere"]])
-def test_words_that_mean_no_run(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_that_mean_no_run(words: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words) == 1
     assert "neither a run with a record.json" in capsys.readouterr().err

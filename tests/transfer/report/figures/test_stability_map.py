@@ -17,13 +17,8 @@ def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
         assert ENDINGS[ending][2] in text
     assert "score in percent (chance level 9)" in text
     # patchify: rates go right, warm-ups go up
-    fills = {
-        "0-0-1": "diverged",
-        "0-1-0": "nonfinite",
-        "0-1-1": "score_at_chance",
-        "0-2-0": "at_chance",
-        "0-2-1": "collapsed",
-    }
+    places = ("0-0-1", "0-1-0", "0-1-1", "0-2-0", "0-2-1")
+    fills = dict(zip(places, ("diverged", "nonfinite", "score_at_chance", "at_chance", "collapsed")))
     for place, ending in fills.items():
         hatched = found[place]
         assert "url(#" in hatched, "broken-down cells are hatched"

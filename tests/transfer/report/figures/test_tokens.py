@@ -7,9 +7,8 @@ from transfer.report.figures.tokens import merged_order, similarity_plot
 
 
 def token_runs() -> RunSet:
-    layers = [
-        {"place": place, "kind": "block", "similarity": value} for place, value in (("stem", 0.2), ("block 1", 0.9))
-    ]
+    values = {"stem": 0.2, "block 1": 0.9}
+    layers = [{"place": place, "kind": "block", "similarity": value} for place, value in values.items()]
     return RunSet.of(make_run(seed, task="tokens", details={"layers": layers}) for seed in range(2))
 
 

@@ -30,6 +30,5 @@ def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> N
 
 def test_what_is_not_drawn_is_said(tmp_path: Path) -> None:
     write_history(tmp_path, [1.0, 2.0])
-    assert f"the first {LINES} of 30 runs" in words(
-        training_curves(RunSet.of(make_run(seed, tmp_path) for seed in range(30)))
-    )
+    runs = RunSet.of(make_run(seed, tmp_path) for seed in range(30))
+    assert f"the first {LINES} of 30 runs" in words(training_curves(runs))

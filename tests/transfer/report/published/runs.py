@@ -113,14 +113,13 @@ def shown_table(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of a table and its notes as a reader sees them: all but whole numbers as texts."""
     made = paper_table(RunSet.of(runs, known), paper, table, margin=margin)
-    rows = [
-        {name: value if isinstance(value, int) else _text(name, value) for name, value in row.items()}
-        for row in made.rows
-    ]
+    rows = [{name: _text(name, value) for name, value in row.items()} for row in made.rows]
     return rows, [note_text(note) for note in made.notes]
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: Any) -> str | int:
+    if isinstance(value, int):
+        return value
     return " ".join(value or ()) if name == "runs" else cell_text(value)
 
 

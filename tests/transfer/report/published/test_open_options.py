@@ -16,10 +16,9 @@ SHARE = "10 % of the labels"
 LABELS = {"token_labels": "/data/maps"}
 
 
-@pytest.mark.parametrize(
-    ("paper", "table"), [("scaled_relu", "2"), ("scaled_relu", "5"), ("anchors", "classification")]
-)
-def test_every_volo_row_expects_token_labels(tmp_path: Path, paper: str, table: str) -> None:
+@pytest.mark.parametrize("table", ["2", "5", "classification"])
+def test_every_volo_row_expects_token_labels(tmp_path: Path, table: str) -> None:
+    paper = "anchors" if table == "classification" else "scaled_relu"
     found = table_of(paper, table)
     rows = [row for row in found.rows if "volo" in row.steps]
     assert len(rows) == {"2": 7, "5": 6, "classification": 1}[table]

@@ -38,10 +38,8 @@ def test_no_line_is_wider_and_every_cell_is_shown_or_named(seed: int) -> None:
     left_out = re.search(r"Not shown in 100 columns: (.*?) \(--format", text)
     names = left_out[1].split(", ") if left_out else []
     rule = next(place for place, line in enumerate(grid) if set(line) <= set("|:-"))
-    heading = [
-        " ".join(part) for part in zip(*([cell.strip() for cell in line.strip("|").split("|")] for line in grid[:rule]))
-    ]
-    heading = [" ".join(name.split()) for name in heading]
+    parts = zip(*([cell.strip() for cell in line.strip("|").split("|")] for line in grid[:rule]))
+    heading = [" ".join(" ".join(part).split()) for part in parts]
     above = re.search(r"(?:In every row|Here): (.*?)\.(?: \||$)", text)
     for name in table.names:
         constant = above is not None and re.search(rf"{re.escape(name)}\b", above[1])

@@ -30,6 +30,7 @@ def seeds(count: int, level: float, first: int = 0, **given: Any) -> list[dict[s
 
 
 BROKEN = {"broke": True}
+NOT_JUDGED = BROKEN | {"outcome": ended("not_judged")}
 TEN_CLASSES = {"name": "toy", "digest": "1", "counts": {"val": {"images": 300, "classes": 10}}}
 OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "better": (
@@ -87,9 +88,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         [rf"^{HEAD}: no interval \(", "^2 training runs of patchify not checked"],
     ),
     "one of b was found dead by an older rule": (
-        lambda root: variants(
-            root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN, "outcome": ended("not_judged")}]
-        ),
+        lambda root: variants(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **NOT_JUDGED}]),
         [rf"^{HEAD}: better \(", "^1 training run of patchify not checked"],
     ),
     "outcomes are gone": (
@@ -107,9 +106,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "better in one of two datasets": (
         lambda root: [
             *variants(root, seeds(3, 0.8), seeds(3, 0.5)),
-            *variants(
-                root / "other", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}
-            ),
+            *variants(root / "2", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}),
         ],
         [rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task, 3 seeds\.", "^Better: ", "^Inconclusive: "],
     ),
@@ -184,11 +181,8 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     other = compared(variants(tmp_path / "2", seeds(1, 0.5), seeds(1, 0.52, first=7)), "stem=conv", "stem=patchify")
     verdict = next(row.verdict for row in other.rows if row.primary)
     row.verdict, row.p = replace(verdict, breakdowns=(), alone=True), 0.2
-    assert re.search(
-        r"^Inconclusive: .*, not significant after correction for 1 tests\.$",
-        str(answer(comparison, RunSet.of([]))),
-        re.MULTILINE,
-    )
+    told = str(answer(comparison, RunSet.of([])))
+    assert re.search(r"^Inconclusive: .*, not significant after correction for 1 tests\.$", told, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
