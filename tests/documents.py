@@ -5,12 +5,8 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
-)
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES)
 # Words in capitals stand for something of the reader's, in the text; such a line is no command yet.
 PLACEHOLDER = re.compile(r"^(NAME|TASK|RECIPE|FILE|SWEEP|TIER|P|T)$")
 

@@ -134,10 +134,8 @@ def run_by_ranks(
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     common |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     places = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
-    ranks = [
-        Command(program, argv, log.with_name(f"{log.name}_rank{rank}"), place, prepare)
-        for rank, place in enumerate(places)
-    ]
+    logs = [log.with_name(f"{log.name}_rank{rank}") for rank in range(count)]
+    ranks = [Command(program, argv, *where, prepare) for where in zip(logs, places)]
     statuses = [rank.wait() for rank in ranks]
     assert statuses == [0] * count, "\n".join(rank.stderr for rank in ranks)
     return ranks[0].stdout

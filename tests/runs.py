@@ -43,11 +43,8 @@ def differences(a: Record, b: Record) -> dict[str, tuple[Any, Any]]:
     """The fields in which two records differ, of those that do not depend on how and when a run was executed."""
     timeless = ("cost", "environment", "options", "files")  # options.yaml says how it was executed
     one, two = vars(a), vars(b)
-    return {
-        name: (one.get(name), two.get(name))
-        for name in sorted(one.keys() | two.keys())
-        if name not in timeless and one.get(name) != two.get(name)
-    }
+    names = [name for name in sorted(one.keys() | two.keys()) if name not in timeless]
+    return {name: (one.get(name), two.get(name)) for name in names if one.get(name) != two.get(name)}
 
 
 def assert_equal_runs(one: Path, two: Path) -> None:

@@ -22,9 +22,7 @@ def test_every_module_with_a_main_is_listed(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_its_imports_are_there_and_it_says_what_it_does(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_imports_are_there_and_it_says_what_it_does(name: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["tests"])
     importlib.import_module(f"tests.benchmarks.{BENCHMARKS[name].module}")
     with pytest.raises(SystemExit) as ended:

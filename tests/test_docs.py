@@ -59,11 +59,8 @@ def test_modules_in_the_text_exist(name: str) -> None:
     for path in re.findall(r"`((?:transfer|tasks|backbones)(?:\.\w+)+)`", prose(name)):
         module = next(stem for stem in parents(path) if is_module(stem))
         source = ROOT / module.replace(".", "/")
-        text = "".join(
-            file.read_text(encoding="utf-8")
-            for file in (source.with_suffix(".py"), source / "__init__.py")
-            if file.exists()
-        )
+        files = [file for file in (source.with_suffix(".py"), source / "__init__.py") if file.exists()]
+        text = "".join(file.read_text(encoding="utf-8") for file in files)
         assert all(re.search(rf"\b{word}\b", text) for word in path.removeprefix(module).split(".") if word), path
 
 

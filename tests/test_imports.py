@@ -159,9 +159,8 @@ def test_every_room_is_listed_and_says_what_lives_there() -> None:
     assert {folder_of(name) for name in MODULES} == ROOMS.keys() | set(BETWEEN_ROOMS)
     for folder in (*ROOMS, *BETWEEN_ROOMS):
         text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8"))) or ""
-        assert text.count(". ") + text.count(".\n") + text.endswith(".") >= 2, (
-            f"{folder}: say what lives here and what does not"
-        )
+        sentences = text.count(". ") + text.count(".\n") + text.endswith(".")
+        assert sentences >= 2, f"{folder}: say what lives here and what does not"
 
 
 def test_no_room_is_crowded() -> None:

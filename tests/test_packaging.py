@@ -24,9 +24,8 @@ def package_files() -> list[Path]:
 
 def run(*command: object, folder: Path, **variables: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(
-        list(map(str, command)), cwd=folder, env=environment | variables, capture_output=True, text=True, check=False
-    )
+    words = list(map(str, command))
+    done = subprocess.run(words, cwd=folder, env=environment | variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

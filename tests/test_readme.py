@@ -49,13 +49,7 @@ def test_there_are_commands() -> None:
 
 
 @pytest.mark.parametrize(("module", "arguments"), PLANNED, ids=as_id)
-def test_a_command_is_understood(
-    module: str,
-    arguments: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_is_understood(module: str, arguments: tuple[str, ...], tmp_path: Path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in USERS_FILES.items():
         (tmp_path / name).write_text(text)
@@ -92,9 +86,8 @@ def test_an_example_of_a_component_passes_the_conformance_test(part: str, tmp_pa
     field, _, name = part.partition("=")
     for file, text in USERS_FILES.items():
         (tmp_path / file).write_text(text)
-    check_backbone(
-        "tiny", only=("builds", "maps", "batch_independence"), **{field: f"{tmp_path}/{name}"}
-    ).raise_if_failed()
+    given = {"only": ("builds", "maps", "batch_independence"), field: f"{tmp_path}/{name}"}
+    check_backbone("tiny", **given).raise_if_failed()
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -203,20 +203,15 @@ def judged(cell: Cell, repeats: int) -> dict[str, float | int | str | None]:
     found = list(drawn_estimates(cell, repeats))
     row: dict[str, float | int | str | None] = {
         **{name: value for name, value in asdict(cell).items() if name != "surplus"},
-        "repeats": len(found),
-        "truth": true,
+        **{"repeats": len(found), "truth": true},
         "covered": 100 * float(np.mean([one.low - ROUNDING <= true <= one.high + ROUNDING for one in found])),
         "said": 100 * float(np.mean([cautioned(cell, one) for one in found])),
         "length": float(np.mean([one.high - one.low for one in found])),
-        "rejected": None,
-        "smallest": None,
-        "power": None,
-        "equivalent": None,
+        **dict.fromkeys(("rejected", "smallest", "power", "equivalent")),
     }
-    if cell.effect == "normal":
+    if cell.effect == "normal" or (not cell.alone and cell.effect == "none"):
         row["rejected"] = 100 * float(np.mean([one.shown for one in found]))
     if not cell.alone and cell.effect == "none":
-        row["rejected"] = 100 * float(np.mean([one.shown for one in found]))
         row |= _power(cell, found, repeats)
     if not cell.alone and true:
         row["equivalent"] = 100 * float(np.mean([one.within(abs(true)) for one in found]))

@@ -104,14 +104,11 @@ def read(path: Path = DATA) -> list[Training]:
     planned: dict[str, int] = {}
     for row in rows:
         planned[row["setting"]] = max(row["steps"], planned.get(row["setting"], 0))
-    return [
-        Training(
-            row,
-            _columns(row["method"], {name: of[end - row["steps"] : end] for name, of in histories.items()}),
-            planned[row["setting"]],
-        )
-        for row, end in zip(rows, ends.tolist(), strict=True)
-    ]
+    found = []
+    for row, end in zip(rows, ends.tolist(), strict=True):
+        own = {name: of[end - row["steps"] : end] for name, of in histories.items()}
+        found.append(Training(row, _columns(row["method"], own), planned[row["setting"]]))
+    return found
 
 
 def _columns(method: str, stored: dict[str, NDArray[np.float16]]) -> dict[str, list[float]]:
@@ -137,9 +134,8 @@ def table(trainings: Sequence[Training]) -> Iterator[str]:
     """Give the lines of a table in Markdown: the rule and the one before it, on each half of the settings."""
     yield "| settings | method | rule | dead called alive | alive called dead | not judged |"
     yield "|---|---|---|---|---|---|"
-    for half, methods in itertools.product(
-        (False, True), (("supervised", "reid"), ("supervised",), ("reid",), ("dino",))
-    ):
+    groups = (("supervised", "reid"), ("supervised",), ("reid",), ("dino",))
+    for half, methods in itertools.product((False, True), groups):
         part = [one for one in trainings if one.reported == half and one.values["method"] in methods]
         rules = {
             "before, at the recipe's judge_after": [one.values["before"] for one in part],

@@ -111,9 +111,8 @@ class Killed:
             job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
             job |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
             ranks = [job | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-        return [
-            Command(RUNS[name][0], words, folder / f"log-{log}-{number}", given) for number, given in enumerate(ranks)
-        ]
+        logs = [folder / f"log-{log}-{number}" for number in range(len(ranks))]
+        return [Command(RUNS[name][0], words, *where) for where in zip(logs, ranks)]
 
 
 def _interrupt(

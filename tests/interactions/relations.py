@@ -90,10 +90,8 @@ def _near(one: Ran, two: Ran, what: str) -> Problems:
 
 
 def _steps(one: Path, two: Path) -> Iterator[str]:
-    a, b = (
-        np.array([[line["loss"], line["grad_norm"]] for line in lines_of(folder) if "loss" in line])
-        for folder in (one, two)
-    )
+    lines = [[line for line in lines_of(folder) if "loss" in line] for folder in (one, two)]
+    a, b = (np.array([[line["loss"], line["grad_norm"]] for line in part]) for part in lines)
     if a.shape != b.shape:
         yield "another number of steps"
     elif len(a):

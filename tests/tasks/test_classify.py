@@ -44,9 +44,8 @@ def test_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     spec, data = exported(tmp_path / "w", about={"classes": DIGITS}), without(digits(10), "train")
     assert data.val is not None
     scores, outcomes, here = run_task("classify", data, "--size", "32", "--resize", "32", spec=spec)
-    images = torch.stack(
-        [torch.from_numpy(np.array(data.val.read(index))).permute(2, 0, 1) / 255 for index in range(len(data.val))]
-    )
+    pixels = np.stack([np.array(data.val.read(index)) for index in range(len(data.val))])
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
     with torch.no_grad():
         order = create(spec, img_size=32, classes="trained").eval().logits(images).argsort(1, descending=True).numpy()
     hits = order == data.val.labels[:, None]

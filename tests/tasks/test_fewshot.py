@@ -49,9 +49,8 @@ def test_scores_are_those_of_the_plain_protocol(tmp_path) -> None:
         accuracies = []
         for draw in (0, 1):
             generator = np.random.default_rng(draw)
-            chosen = np.concatenate(
-                [generator.permutation(np.where(data.train.labels == c)[0])[:shots] for c in range(10)]
-            )
+            places = [np.where(data.train.labels == c)[0] for c in range(10)]
+            chosen = np.concatenate([generator.permutation(own)[:shots] for own in places])
             probe = ridge(train[chosen], data.train.labels[chosen], 1024.0, 10)
             accuracies.append(np.mean([probe.outputs(row).argmax() for row in test] == data.val.labels))
         assert outcomes[f"correct_{shots}shot"].mean(0) == pytest.approx(accuracies)

@@ -32,9 +32,8 @@ def test_features_are_the_class_tokens_of_the_last_blocks_behind_the_final_norm(
     backbone = create("tiny", img_size=32).eval()
     encode, dim = make_encoder(backbone, 2, False, context())
     entries = backbone.tokens(IMAGES)
-    plain = [
-        nn.functional.layer_norm(x, (64,), backbone.model.norm.weight, backbone.model.norm.bias, 1e-6) for x in entries
-    ]
+    norm = backbone.model.norm
+    plain = [nn.functional.layer_norm(x, (64,), norm.weight, norm.bias, 1e-6) for x in entries]
     assert torch.allclose(encode(IMAGES), torch.cat([x[:, 0] for x in plain[-2:]], dim=1), atol=1e-6)
     assert dim == 128
     encode, dim = make_encoder(backbone, 1, True, context())
@@ -119,8 +118,6 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkey
         (["--batch-size", "512"], "tiny", UserError, "200 training images.*--batch-size 512"),
     ],
 )
-def test_what_cannot_work_is_said_before_training(
-    words: list[str], backbone: str, error: type[UserError], said: str
-) -> None:
+def test_what_cannot_work_is_said_before_training(words: list[str], backbone: str, error: Any, said: str) -> None:
     with pytest.raises(error, match=said):
         run_task("linear", digits(20), *words, spec=resolve(backbone, weights="random"))

@@ -73,9 +73,7 @@ def test_a_feature_that_is_not_finite_is_named_and_never_ranked(monkeypatch: pyt
     assert str(error.value) == f"features of the gallery split: not finite for {data.name_of(data.gallery[5])}"
 
 
-def test_pictures_are_drawn_of_a_finished_run_and_change_nothing_else(
-    out: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_are_drawn_of_a_finished_run_and_change_nothing(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = run_folder(out)
     assert not (folder / "pictures").exists()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

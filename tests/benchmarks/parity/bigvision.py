@@ -43,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, (classes, images, tests) in SIZES.items():
         data = random_features(classes, images, tests)
         for strength in STRENGTHS:
-            mine = our_accuracies(*data, classes, strength)
+            mine = our_accuracies(data, classes, strength)
             for exact, limit in ((True, 0), (False, tests // 500)):
                 jax.config.update("jax_enable_x64", exact)
-                theirs = peer_accuracies(peer, *data, classes, strength, np.float64 if exact else np.float32)
+                theirs = peer_accuracies(peer, data, classes, strength, np.float64 if exact else np.float32)
                 what = f"{name}, l2 {strength:g}, {'float64' if exact else 'float32'}"
                 note = f"accuracy {mine[0, 2]:.4f} with 10 shots"
                 wrong = np.abs(np.rint(tests * mine) - np.rint(tests * theirs))  # the peer's means are float32
@@ -97,29 +97,19 @@ def random_features(classes: int, images: int, tests: int, channels: int = 384) 
     return found[0], found[1], found[2], found[3]
 
 
-def peer_accuracies(
-    peer: ModuleType,
-    train: np.ndarray,
-    labels: np.ndarray,
-    test: np.ndarray,
-    truth: np.ndarray,
-    classes: int,
-    strength: float,
-    kind: type[np.floating[Any]],
-) -> np.ndarray:
+def peer_accuracies(peer: ModuleType, data: Data, classes: int, strength: float, kind: Any) -> np.ndarray:
     """[seeds, shots], by the peer's own method on features that it finds computed already."""
-    evaluator = SimpleNamespace(
-        _repr={"set": (train.astype(kind), labels, test.astype(kind), truth, classes)}, shots=SHOTS, l2_reg=strength
-    )
+    train, labels, test, truth = data
+    computed = {"set": (train.astype(kind), labels, test.astype(kind), truth, classes)}
+    evaluator = SimpleNamespace(_repr=computed, shots=SHOTS, l2_reg=strength)
     compute = peer.Evaluator.compute_fewshot_metrics
     found = [compute(evaluator, None, seed, "set", None, None) for seed in range(SEEDS)]
     return np.array([[float(result[shots]) for shots in SHOTS] for result in found])
 
 
-def our_accuracies(
-    train: np.ndarray, labels: np.ndarray, test: np.ndarray, truth: np.ndarray, classes: int, strength: float
-) -> np.ndarray:
+def our_accuracies(data: Data, classes: int, strength: float) -> np.ndarray:
     """[seeds, shots]."""
+    train, labels, test, truth = data
     groups = [np.flatnonzero(labels == label) for label in range(classes)]
     orders = tuple(permuted(groups, seed) for seed in range(SEEDS))
     sets = SupportSets("bigvision", orders, SHOTS, 0, (), ())

@@ -48,12 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     peer = Peer(checkout_parser(__doc__).parse_args(argv).checkout)
     recipe = ["--backbone", "vit_ti", "--precision", "fp32"]
     options = read_command(pretraining_recipe("deit"), METHOD.options, recipe, PretrainRunOptions).options
-    checks = [
-        *compare_schedules(peer, options),
-        *compare_samplers(peer, options),
-        *compare_images(peer, options),
-        *compare_training(peer, options, "warm-up"),
-    ]
+    checks = [*compare_schedules(peer, options), *compare_samplers(peer, options), *compare_images(peer, options)]
+    checks += compare_training(peer, options, "warm-up")
     # From the first step on at the full rate: only then do the losses move.
     peer.args.warmup_epochs, peer.args.sched = 0, "cosine"
     checks += compare_training(peer, replace(options, warmup_epochs=0), "full rate")
@@ -129,9 +125,8 @@ def picture(seed: int) -> Image.Image:
 def our_learner(options: SupervisedOptions) -> SupervisedLearner:
     """Our side's model in the recipe's learner."""
     torch.manual_seed(0)
-    backbone: Backbone = create(
-        "vit_ti", depth=DEPTH, img_size=SIZE, classes=CLASSES, weights="random", drop_path=options.drop_path
-    )
+    shape = {"depth": DEPTH, "img_size": SIZE, "classes": CLASSES}
+    backbone: Backbone = create("vit_ti", weights="random", drop_path=options.drop_path, **shape)
     return SupervisedLearner(backbone, torch.full((CLASSES,), 1 / CLASSES), options, seed=0)
 
 

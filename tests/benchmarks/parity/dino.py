@@ -73,15 +73,12 @@ def compare_schedules(checkout: Path) -> Iterator[Check]:
         learner = make_learner(recipe(*words, "--size", "64", "--out-dim", "2"), "patchify", steps)
         moments = [(epoch, index) for epoch in range(options.epochs) for index in range(steps)]
         times = [schedule.clock(epoch, index, steps) for epoch, index in moments]
-        numbers = range(1, len(moments) + 1)
+        numbers, temperatures = range(1, len(moments) + 1), np.repeat(peer.loss().teacher_temp_schedule, steps)
         pairs = {
             "rate": ([schedule.rate(time, options.lr, steps) for time in times], peer.rates),
             "weight decay": ([schedule.decay(time) for time in times], peer.decays),
             "teacher's momentum": ([learner.momentum(number) for number in numbers], peer.momenta),
-            "teacher's temperature": (
-                [learner.temperature(number) for number in numbers],
-                np.repeat(peer.loss().teacher_temp_schedule, steps),
-            ),
+            "teacher's temperature": ([learner.temperature(number) for number in numbers], temperatures),
         }
         for what, (ours, theirs) in pairs.items():
             difference = float(np.abs(np.array(ours) - theirs).max())

@@ -55,9 +55,8 @@ class Peer:
             norm_layer=lambda width: nn.LayerNorm(width, eps=1e-6), drop_path_rate=drop,
         )  # fmt: skip
         with warnings.catch_warnings(action="ignore"):  # its weight norm is deprecated
-            head = self.modules["vision_transformer"].DINOHead(
-                dim, self.options.out_dim, norm_last_layer=norm_last_layer
-            )
+            made = self.modules["vision_transformer"].DINOHead
+            head = made(dim, self.options.out_dim, norm_last_layer=norm_last_layer)
         return self.modules["utils"].MultiCropWrapper(vit, head)
 
     def loss(self) -> Any:
@@ -89,11 +88,7 @@ class Peer:
             trace.decays.append(optimizer.param_groups[0]["weight_decay"])
             return loss
 
-        arguments = SimpleNamespace(
-            epochs=self.options.epochs,
-            clip_grad=self.options.clip_grad,
-            freeze_last_layer=self.options.freeze_last_layer,
-        )
+        arguments = SimpleNamespace(**vars(self.options))
         with self._on_a_cpu():
             wrapped = nn.parallel.DistributedDataParallel(student)
             for epoch in range(-(-len(batches) // self.steps)):

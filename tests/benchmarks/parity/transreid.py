@@ -73,8 +73,7 @@ def compare_data(peer: Peer, dataset: ReidData) -> Iterator[Check]:
     """The same images in the same lists; identities and cameras equal up to their numbering."""
     ours = [dataset.train, [*dataset.query, *dataset.gallery]]
     theirs = [
-        [Sample(str(path), identity, camera) for path, identity, camera, _ in images.dataset]
-        for images in (peer.train_set, peer.test_set)
+        [Sample(str(path), *who) for path, *who, _ in images.dataset] for images in (peer.train_set, peer.test_set)
     ]
     for name, our, their in zip(("training", "query and gallery"), ours, theirs):
         wrong = len(our) - len(their) or sum(a.path != b.path for a, b in zip(our, their))
@@ -114,9 +113,8 @@ def _malformed(epoch: list[list[int]], identities: Sequence[int], p: int, k: int
 def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Iterator[Check]:
     """Augmented images from equal seeds, and test images, both as normalised."""
     pixels = [PIXELS] * 3
-    train = ReidTrainTransform(
-        options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=pixels, std=pixels
-    )
+    given = {"flip": options.flip, "pad": options.pad, "erase": options.erase, "mean": pixels, "std": pixels}
+    train = ReidTrainTransform(options.size, **given)  # type: ignore[arg-type]
     test = ReidTestTransform(options.size)
     samples = list(itertools.islice(itertools.cycle(dataset.train), DRAWS))
     largest, erased, kept = 0.0, 0, []

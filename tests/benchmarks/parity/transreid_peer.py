@@ -49,10 +49,8 @@ class Peer:
         self.modules = _import(checkout)
         self.cfg = self.modules["config"].cfg
         self.cfg.merge_from_file(str(checkout / CONFIG))
-        self.cfg.merge_from_list(
-            ["MODEL.TRANSFORMER_TYPE", ARCHITECTURE, "MODEL.PRETRAIN_CHOICE", "none", "DATALOADER.NUM_WORKERS", 0]
-        )
-        self.cfg.merge_from_list(["DATASETS.ROOT_DIR", str(market.parent)])
+        self.cfg.merge_from_list(["MODEL.TRANSFORMER_TYPE", ARCHITECTURE, "MODEL.PRETRAIN_CHOICE", "none"])
+        self.cfg.merge_from_list(["DATALOADER.NUM_WORKERS", 0, "DATASETS.ROOT_DIR", str(market.parent)])
         # The peer's name of the folder below ROOT_DIR is fixed.
         self.modules["datasets.market1501"].Market1501.dataset_dir = market.name
         with redirect_stdout(io.StringIO()):

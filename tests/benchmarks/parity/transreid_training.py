@@ -95,10 +95,8 @@ def compare_training(peer: Peer, dataset: ReidData, command: Command) -> Iterato
     losses = np.abs(np.subtract(ours.trace.losses, trace.losses))
     note = f"{STEPS} steps, {trace.losses[0]:.4f} to {trace.losses[-1]:.4f}, first difference {losses[0]:.1e}"
     yield Check("training: loss", float(losses.max()), 1e-4, note)
-    rates = [
-        _largest(our, {name: rate for name, rate in their.items() if name in our})
-        for our, their in zip(ours.trace.rates, trace.rates, strict=True)
-    ]
+    pairs = zip(ours.trace.rates, trace.rates, strict=True)
+    rates = [_largest(our, {name: their[name] for name in their if name in our}) for our, their in pairs]
     yield Check("training: rate of a parameter", max(rates), 1e-7, f"{len(ours.trace.rates[0])} parameters")
     state, own = model.state_dict(), ours.learner.state_dict()
     moved = max(float((own[name].double() - state[peer_name(name)].double()).abs().max()) for name in own)

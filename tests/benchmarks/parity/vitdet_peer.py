@@ -21,12 +21,7 @@ from tasks.detection.feature_maps import VitMaps
 from tests.benchmarks.parity.checks import importing
 
 ROOMS = ("detectron2", "detectron2.layers", "detectron2.modeling", "detectron2.modeling.backbone")
-LAYERS = {
-    "wrappers": ("Conv2d",),
-    "batch_norm": ("get_norm",),
-    "blocks": ("CNNBlockBase",),
-    "shape_spec": ("ShapeSpec",),
-}
+LAYERS = {"wrappers": "Conv2d", "batch_norm": "get_norm", "blocks": "CNNBlockBase", "shape_spec": "ShapeSpec"}
 
 
 class Levels(nn.Module):
@@ -68,9 +63,8 @@ class Peer:
             pretrain_img_size=model.patch_embed.img_size[0],
         )  # fmt: skip
         first = next(iter(ours.neck.neck.levels[0].body.parameters()))
-        pyramid = self.vit.SimpleFeaturePyramid(
-            net, "last_feat", len(first), (4.0, 2.0, 1.0, 0.5), self.fpn.LastLevelMaxPool(), "LN", 0
-        )
+        top = self.fpn.LastLevelMaxPool()
+        pyramid = self.vit.SimpleFeaturePyramid(net, "last_feat", len(first), (4.0, 2.0, 1.0, 0.5), top, "LN", 0)
         theirs = copy.deepcopy(ours)
         theirs.backbone, theirs.neck = Levels(pyramid, maps.backbone), nn.Identity()
         theirs.to(first.dtype)
@@ -113,7 +107,7 @@ def _import(checkout: Path) -> tuple[ModuleType, ModuleType]:
     with importing(checkout, file, "facebookresearch/detectron2", rooms, made):
         for name, wanted in LAYERS.items():
             module = importlib.import_module(f"detectron2.layers.{name}")
-            vars(made["detectron2.layers"]).update({one: getattr(module, one) for one in wanted})
+            setattr(made["detectron2.layers"], wanted, getattr(module, wanted))
         vit, fpn = (importlib.import_module(f"detectron2.modeling.backbone.{name}") for name in ("vit", "fpn"))
     return vit, fpn
 

@@ -24,7 +24,7 @@ from backbones.attention_functions import SCORE_FUNCTIONS, pointwise
 from backbones.backbone import create
 from backbones.engine.flops import flops
 from backbones.runtime.precision import DTYPES
-from tests.benchmarks.speed.timing import matrix_throughput, measure
+from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
 
 HEADS, HEAD_DIM = 6, 64
 TOKENS = {"cpu": 3152, "cuda": 2**18}  # in all images of a batch
@@ -45,9 +45,7 @@ CONTESTANTS: dict[str, Core] = {
 }
 
 
-def steps_of(
-    core: Core, sizes: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.bfloat16
-) -> dict[str, Callable[[], object]]:
+def steps_of(core: Core, sizes: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> dict[str, Step]:
     """A forward pass without, and one with the backward pass behind it."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, grad = (torch.randn(sizes, generator=generator).to(device, dtype) for _ in range(4))
@@ -177,10 +175,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     peak = matrix_throughput(device, DTYPES[options.precision])
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
     nominal = next((rate for chip, rate in NOMINAL.items() if chip in name), None)
-    print(
-        f"{device.type}, {name}, torch {torch.__version__}; a matrix product: {peak / 1e12:.2f} T operations/s", end=""
-    )
-    print(f", {peak / nominal:.0%} of the nominal peak" if nominal else "")
+    share = f", {peak / nominal:.0%} of the nominal peak" if nominal else ""
+    print(f"{device.type}, {name}, torch {torch.__version__}; matrix product: {peak / 1e12:.2f} T operations/s{share}")
     if options.tune:
         tune(options, device)
     elif options.models:

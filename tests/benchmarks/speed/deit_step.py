@@ -83,8 +83,6 @@ def ours(batch: Batch, device: torch.device, stem: str, compiled: bool) -> tuple
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the contestants in turn and prints the table."""
     given, device = arguments(argv, __doc__, batch_size=16, steps=2)
-    batch = (
-        torch.rand(given.batch_size, 3, SIZE, SIZE, device=device),
-        torch.randint(CLASSES, (given.batch_size,), device=device),
-    )
+    images = torch.rand(given.batch_size, 3, SIZE, SIZE, device=device)
+    batch = images, torch.randint(CLASSES, (given.batch_size,), device=device)
     return contest(partial(peer, batch, device), partial(ours, batch, device, given.stem), given)

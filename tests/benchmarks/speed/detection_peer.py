@@ -5,7 +5,6 @@ import io
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from unittest import mock
 
@@ -30,15 +29,13 @@ class Peer:
 
         self._folder = tempfile.TemporaryDirectory()
         self._started, self._device = False, device
+        adamw = {"type": "AdamW", "lr": options.lr, "weight_decay": options.weight_decay}
         self.runner = Runner(
             model=detector,
             work_dir=self._folder.name,
             train_dataloader=_dataloader(split, classes, options, workers, detector.with_mask),
             train_cfg={"by_epoch": True, "max_epochs": 1},
-            optim_wrapper={
-                "type": "OptimWrapper",
-                "optimizer": {"type": "AdamW", "lr": options.lr, "weight_decay": options.weight_decay},
-            },
+            optim_wrapper={"type": "OptimWrapper", "optimizer": adamw},
             default_hooks={"checkpoint": None},
             default_scope="mmdet",
             randomness={"seed": 0},
@@ -60,9 +57,7 @@ class Peer:
     def __enter__(self) -> "Peer":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._folder.cleanup()
 
 

@@ -38,12 +38,10 @@ class Plain(nn.Module):
 
     def __init__(self, drop_path: float) -> None:
         super().__init__()
-        self.backbone = timm.create_model(
-            "vit_small_patch16_224", num_classes=0, drop_path_rate=drop_path, dynamic_img_size=True
-        )
-        self.mlp = nn.Sequential(
-            nn.Linear(384, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 256)
-        )
+        shape = {"num_classes": 0, "dynamic_img_size": True}
+        self.backbone = timm.create_model("vit_small_patch16_224", drop_path_rate=drop_path, **shape)
+        hidden = (nn.Linear(384, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU())
+        self.mlp = nn.Sequential(*hidden, nn.Linear(2048, 256))
         self.last_layer = nn.utils.parametrizations.weight_norm(nn.Linear(256, PROTOTYPES, bias=False))
         self.last_layer.parametrizations.weight.original0.data.fill_(1)
         self.last_layer.parametrizations.weight.original0.requires_grad_(False)
@@ -58,12 +56,8 @@ def plain_loss(student: Tensor, teacher: Tensor, center: Tensor, crops: int) -> 
     """One cross-entropy for each pair of different crops."""
     views = (student / 0.1).chunk(crops)
     targets = ((teacher - center) / 0.04).softmax(-1).detach().chunk(2)
-    terms = [
-        (-target * view.log_softmax(-1)).sum(-1).mean()
-        for i, target in enumerate(targets)
-        for j, view in enumerate(views)
-        if i != j
-    ]
+    pairs = [(target, view) for i, target in enumerate(targets) for j, view in enumerate(views) if i != j]
+    terms = [(-target * view.log_softmax(-1)).sum(-1).mean() for target, view in pairs]
     return torch.stack(terms).mean()
 
 
@@ -106,10 +100,8 @@ def ours(crops: list[Tensor], device: torch.device, stem: str, compiled: bool) -
     words = ["--backbone", "vit_s", "--stem", stem, "--compile" if compiled else "--no-compile", "--no-sync-bn"]
     options = read_command(pretraining_recipe("dino"), METHOD.options, words, PretrainRunOptions).options
     context = Context(device, choose_precision("auto", device))
-    student, teacher = (
-        create("vit_s", weights="random", stem=stem, img_size=GLOBAL, drop_path=rate)
-        for rate in (options.drop_path, 0.0)
-    )
+    make = partial(create, "vit_s", weights="random", stem=stem, img_size=GLOBAL)
+    student, teacher = make(drop_path=options.drop_path), make(drop_path=0.0)
     whole, part = (flops(student, (side, side))["total"] for side in (GLOBAL, LOCAL))
     stepper = Stepper(DinoLearner(student, teacher, options, epoch_steps=1250), options, context)
     stepper.model.train()

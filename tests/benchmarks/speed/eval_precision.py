@@ -79,9 +79,8 @@ def measured(given: argparse.Namespace) -> list[dict[str, Any]]:
             if key in known:
                 continue
             seconds, value = score(*key, data)
-            done.append(
-                dict(zip(("task", "backbone", "seed", "precision"), key)) | {"seconds": seconds, "score": value}
-            )
+            names = ("task", "backbone", "seed", "precision", "seconds", "score")
+            done.append(dict(zip(names, (*key, seconds, value))))
             with given.results.open("a") as file:
                 file.write(json.dumps(done[-1]) + "\n")
             print(done[-1], file=sys.stderr, flush=True)

@@ -74,12 +74,8 @@ def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_pa
 
 def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_path) -> None:
     extracted(tmp_path, range(8))
-    for given in (
-        {"kind": replace(KIND, view="bicubic")},
-        {"kind": replace(KIND, resize=40)},
-        {"kind": replace(KIND, block=0)},
-        {"stem": "conv"},
-    ):
+    kinds = [replace(KIND, **change) for change in ({"view": "bicubic"}, {"resize": 40}, {"block": 0})]
+    for given in (*({"kind": kind} for kind in kinds), {"stem": "conv"}):
         assert extracted(tmp_path, range(8), **given)[1].computed == 8
     split, here = digits(4).val, context(features=tmp_path / "features", eval_precision="bf16")
     taker = extractor(here)

@@ -32,9 +32,8 @@ def test_the_points_of_figure_1_are_the_tokens_of_the_backbone() -> None:
 def test_every_activation_of_the_stem_is_seen_before_and_after() -> None:
     backbone = tiny(stem="conv")
     recorder, places, _ = recorded(backbone)
-    assert [about["place"] for about in recorder.layers][:7] == [
-        f"stem conv.{place} {when}" for place in (2, 5, 8) for when in ("before", "after")
-    ] + ["stem"]
+    seen = [f"stem conv.{place} {when}" for place in (2, 5, 8) for when in ("before", "after")]
+    assert [about["place"] for about in recorder.layers][:7] == [*seen, "stem"]
     x = backbone.normalised(IMAGES)
     with torch.inference_mode():
         for place, module in enumerate(backbone.model.patch_embed.conv):
@@ -47,9 +46,7 @@ def test_every_activation_of_the_stem_is_seen_before_and_after() -> None:
 
 def test_a_user_stem_shows_its_modules(user: str) -> None:
     names = [about["place"] for about in recorded(tiny(stem=f"{user}:Shared"))[0].layers]
-    assert names[:4] == ["stem conv.act before", "stem conv.act after"] + [
-        f"stem conv.act {when} (call 2)" for when in ("before", "after")
-    ]
+    assert names[:4] == [f"stem conv.act {when}{call}" for call in ("", " (call 2)") for when in ("before", "after")]
 
 
 def test_volo_shows_outlookers_blocks_and_class_attention() -> None:
