@@ -24,19 +24,11 @@ from transfer.cli.interrupts import INTERRUPTED
 
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
 """Of a process that `subprocess` starts: no rank of a job that runs the tests."""
-PRELOADED = (
-    "timm",
-    "backbones.pretrain.dino",
-    "backbones.pretrain.supervised",
-    "tasks.fewshot",
-    "tasks.reid",
-    "transfer.pretrain",
-    "transfer.evaluation.evaluator",
-    "transfer.evaluation.execute",
-)
+PRELOADED = ["timm", "backbones.pretrain.dino", "backbones.pretrain.supervised", "tasks.fewshot", "tasks.reid"]
+PRELOADED += ["transfer.pretrain", "transfer.evaluation.evaluator", "transfer.evaluation.execute"]
 assert all(map(importlib.util.find_spec, PRELOADED)), "the server would leave out what it cannot import, and be slow"
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload([*PRELOADED])
+SERVER.set_forkserver_preload(PRELOADED)
 
 
 class Command:
@@ -49,12 +41,7 @@ class Command:
     """
 
     def __init__(
-        self,
-        program: str,
-        argv: Sequence[str],
-        log: Path,
-        environment: dict[str, str] | None = None,
-        prepare: Callable[[], object] | None = None,
+        self, program: str, argv: Sequence[str], log: Path, environment: Any = None, prepare: Any = None
     ) -> None:
         self._out, self._err = log.with_suffix(".out"), log.with_suffix(".err")
         # the server has the variables of the test that started it
@@ -102,9 +89,7 @@ class Command:
         return self._err.read_text(encoding="utf-8") if self._err.exists() else ""
 
 
-def _run(
-    program: str, argv: list[str], out: str, err: str, environment: dict[str, str], prepare: Callable[[], object] | None
-) -> None:
+def _run(program: str, argv: list[str], out: str, err: str, environment: dict[str, str], prepare: Any) -> None:
     os.setsid()
     for path, descriptor in ((out, 1), (err, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
@@ -127,9 +112,7 @@ def in_a_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def run_by_ranks(
-    program: str, argv: Sequence[str], log: Path, count: int = 2, prepare: Callable[[], object] | None = None
-) -> str:
+def run_by_ranks(program: str, argv: Sequence[str], log: Path, count: int = 2, prepare: Any = None) -> str:
     """Run a command by several ranks, with the variables that torchrun sets, and return what the first one printed."""
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     common |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,8 @@ class Classifier(Learner):
 
 def loader(size: int = 24, batch: int = 8, **given: Any) -> RunLoader:
     """Shuffled batches of `Points`."""
-    return RunLoader(
-        Points(size), lambda epoch: shuffled_batches(size, batch, seed=0, epoch=epoch, drop_last=True), **given
-    )
+    order = partial(shuffled_batches, size, batch, seed=0, drop_last=True)
+    return RunLoader(Points(size), lambda epoch: order(epoch=epoch), **given)
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ class Killed:
                 wait_for(lambda: [*folder.glob("runs/*/history.jsonl")])
             time.sleep(rng.uniform(0, seconds))
             alone = parent_alone or name == "sweep"
-            sent += _interrupt(name, commands, rng.choice(commands), rng.choice(ENDING), alone=alone)
+            sent += _interrupt(name, commands, rng.choice(commands), rng.choice(ENDING), alone)
         what = f"{name} after {', '.join(sent) or 'nothing'}"
         saved = [*folder.glob(f"runs/*/{STATE}")]
         last = self._start(name, folder, "last")
@@ -115,9 +115,7 @@ class Killed:
         return [Command(RUNS[name][0], words, *where) for where in zip(logs, ranks)]
 
 
-def _interrupt(
-    name: str, commands: Sequence[Command], killed: Command, kind: signal.Signals, *, alone: bool
-) -> list[str]:
+def _interrupt(name: str, commands: Sequence[Command], killed: Command, kind: signal.Signals, alone: bool) -> list[str]:
     """Send a signal to a process of a command, and to what it started; check how all end; return what was sent."""
     if not killed.send(kind, alone=alone):
         _ended(name, commands)

@@ -54,8 +54,10 @@ def below(prefix, state):
     return {prefix + name: tensor for name, tensor in state.items()}
 
 
-def renamed(state, *rules):
-    for pattern, replacement in rules:
+def renamed(state, rules):
+    """The state with names by rules, each a pattern and what stands in its place."""
+    words = rules.split()
+    for pattern, replacement in zip(words[::2], words[1::2], strict=True):
         state = {re.sub(pattern, replacement, name): tensor for name, tensor in state.items()}
     return state
 
@@ -75,12 +77,12 @@ def zeros(*names):
 
 def dinov2(s):
     first = torch.randn(1, 1, 64)
-    s = renamed(s, ("^reg_token", "register_tokens")) | zeros("mask_token")
+    s = renamed(s, "^reg_token register_tokens") | zeros("mask_token")
     return s | {"cls_token": s["cls_token"] - first, "pos_embed": torch.cat([first, s["pos_embed"]], 1)}
 
 
 def dinov3(s):
-    s = renamed(s, (r"\.gamma_(\d)", r".ls\1.gamma"), ("^reg_token", "storage_tokens"))
+    s = renamed(s, r"\.gamma_(\d) .ls\1.gamma ^reg_token storage_tokens")
     for block in ("blocks.0.attn.", "blocks.1.attn."):
         query, value = s.pop(f"{block}q_bias"), s.pop(f"{block}v_bias")
         s[f"{block}qkv.bias"] = torch.cat([query, torch.full((64,), torch.nan), value])
@@ -88,49 +90,43 @@ def dinov3(s):
     return s | zeros("mask_token", "rope_embed.periods")
 
 
+def deit3(s):
+    return renamed(s, r"ls(\d)\.gamma gamma_\1") | zeros("head.weight")
+
+
 def mae(s):
     return s | zeros("mask_token", "decoder_pos_embed", "decoder_embed.weight", "decoder_blocks.0.norm1.weight")
 
 
 def transformers_names(s):
-    return renamed(
-        split(s, ".attn.qkv.", [f".attention.attention.{part}." for part in ("query", "key", "value")]),
-        (r"attn\.proj\.", "attention.output.dense."),
-        (r"^patch_embed\.proj", "embeddings.patch_embeddings.projection"),
-        ("^pos_embed", "embeddings.position_embeddings"),
-        (r"^cls_token", "embeddings.cls_token"),
-        (r"^dist_token", "embeddings.distillation_token"),
-        (r"^norm\.", "layernorm."),
-        (r"^blocks\.", "encoder.layer."),
-    )
+    s = split(s, ".attn.qkv.", [f".attention.attention.{part}." for part in ("query", "key", "value")])
+    s = renamed(s, r"attn\.proj\. attention.output.dense. ^patch_embed\.proj embeddings.patch_embeddings.projection")
+    s = renamed(s, r"^pos_embed embeddings.position_embeddings ^cls_token embeddings.cls_token ^norm\. layernorm.")
+    return renamed(s, r"^dist_token embeddings.distillation_token ^blocks\. encoder.layer.")
 
 
 def transformers_vit(s, prefix="vit."):
-    return below(prefix, renamed(
-        transformers_names(s),
-        (r"\.norm1\.", ".layernorm_before."),
-        (r"\.norm2\.", ".layernorm_after."),
-        (r"mlp\.fc1", "intermediate.dense"),
-        (r"mlp\.fc2", "output.dense"),
-    )) | zeros("classifier.weight", "classifier.bias")  # fmt: skip
+    s = renamed(
+        transformers_names(s), r"\.norm1\. .layernorm_before. \.norm2\. .layernorm_after. mlp\.fc2 output.dense"
+    )
+    s = renamed(s, r"mlp\.fc1 intermediate.dense mlp\.fc2 output.dense")
+    return below(prefix, s) | zeros("classifier.weight", "classifier.bias")
+
+
+def transformers_deit(s):
+    return renamed(transformers_vit(s, "deit.") | zeros("distillation_classifier.bias"), "^classifier cls_classifier")
 
 
 def transformers_dinov2(s):
-    return renamed(transformers_names(s), (r"ls(\d)\.gamma", r"layer_scale\1.lambda1")) | zeros("embeddings.mask_token")
+    return renamed(transformers_names(s), r"ls(\d)\.gamma layer_scale\1.lambda1") | zeros("embeddings.mask_token")
 
 
 def clip(s):
     s = renamed(
-        s,
-        (r"patch_embed\.proj", "conv1"),
-        (r"^norm_pre", "ln_pre"),
-        (r"^norm\.", "ln_post."),
-        (r"\.norm(\d)", r".ln_\1"),
-        (r"^blocks", "transformer.resblocks"),
-        (r"attn\.qkv\.", "attn.in_proj_"),
-        (r"attn\.proj", "attn.out_proj"),
-        (r"mlp\.fc1", "mlp.c_fc"),
-        (r"mlp\.fc2", "mlp.c_proj"),
+        s, r"patch_embed\.proj conv1 ^norm_pre ln_pre ^norm\. ln_post. \.norm(\d) .ln_\1 attn\.proj attn.out_proj"
+    )
+    s = renamed(
+        s, r"^blocks transformer.resblocks attn\.qkv\. attn.in_proj_ mlp\.fc1 mlp.c_fc attn\.proj attn.out_proj"
     )
     s |= {"class_embedding": s.pop("cls_token")[0, 0], "positional_embedding": s.pop("pos_embed")[0]}
     return below("visual.", s | {"proj": torch.zeros(64, 8)}) | zeros("logit_scale", "ln_final.weight")
@@ -142,28 +138,21 @@ def transreid(s):
 
 def jpm(s):
     """A global branch of its own in place of the last block, which stays as it began."""
-    last = renamed({n: t for n, t in s.items() if n.startswith(("blocks.1.", "norm."))}, (r"^blocks\.1\.", "b1.0."))
+    last = renamed({n: t for n, t in s.items() if n.startswith(("blocks.1.", "norm."))}, r"^blocks\.1\. b1.0.")
     stale = {name: torch.ones_like(t) if name.startswith(("blocks.1.", "norm.")) else t for name, t in s.items()}
-    branch = renamed(last, (r"^norm\.", "b1.1."))
-    branches = branch | renamed(branch, ("^b1", "b2")) | zeros("classifier_1.weight")
+    branch = renamed(last, r"^norm\. b1.1.")
+    branches = branch | renamed(branch, "^b1 b2") | zeros("classifier_1.weight")
     return below("module.", below("base.", stale) | branches)
 
 
 def mmpretrain(s):
-    s = renamed(
-        s,
-        (r"patch_embed\.proj", "patch_embed.projection"),
-        (r"^norm\.", "ln1."),
-        (r"\.norm(\d)", r".ln\1"),
-        (r"^blocks\.", "layers."),
-        (r"mlp\.fc1", "ffn.layers.0.0"),
-        (r"mlp\.fc2", "ffn.layers.1"),
-    )
+    s = renamed(s, r"patch_embed\.proj patch_embed.projection ^norm\. ln1. \.norm(\d) .ln\1 ^blocks\. layers.")
+    s = renamed(s, r"mlp\.fc1 ffn.layers.0.0 mlp\.fc2 ffn.layers.1")
     return below("backbone.", s) | zeros("head.layers.head.weight")
 
 
 def chunked(s):
-    return renamed(s, (r"^blocks\.(\d)\.", r"blocks.\1.\1.")) | zeros("mask_token")
+    return renamed(s, r"^blocks\.(\d)\. blocks.\1.\1.") | zeros("mask_token")
 
 
 def beside(first, s, second, r):
@@ -187,9 +176,7 @@ ROWS = {
     }),
     "mae": ("plain", "MAE", "", IMAGENET, lambda s, r: {"model": mae(s), **FACTS}),
     "transformers": ("plain", "ViT of transformers", "", None, lambda s, r: transformers_vit(s)),
-    "transformers deit": ("distilled", "ViT of transformers", "", None, lambda s, r: renamed(
-        transformers_vit(s, "deit.") | zeros("distillation_classifier.bias"), ("^classifier", "cls_classifier")
-    )),
+    "transformers deit": ("distilled", "ViT of transformers", "", None, lambda s, r: transformers_deit(s)),
     "transformers 2": ("scaled", "DINOv2 of transformers", "", IMAGENET, lambda s, r: transformers_dinov2(s)),
     "open_clip timm": ("plain", "open_clip", "", None, lambda s, r: {
         "state_dict": below("module.visual.trunk.", s) | zeros("module.logit_scale", "module.visual.head.proj.weight")
@@ -197,9 +184,7 @@ ROWS = {
     "open_clip": ("clip", "CLIP", "", CLIP, lambda s, r: {"state_dict": below("module.", clip(s))}),
     "transreid": ("plain", "TransReID", "", HALF, lambda s, r: transreid(s)),
     "transreid jpm": ("plain", "TransReID", "", HALF, lambda s, r: jpm(s)),
-    "deit3": ("deit3", "DeiT III", "", IMAGENET, lambda s, r: {
-        "model": renamed(s, (r"ls(\d)\.gamma", r"gamma_\1")) | zeros("head.weight")
-    }),
+    "deit3": ("deit3", "DeiT III", "", IMAGENET, lambda s, r: {"model": deit3(s)}),
     "moco3": ("plain", "MoCo v3", "base_encoder", IMAGENET, lambda s, r: {"state_dict": beside(
         "module.base_encoder.", s | zeros("head.0.weight"), "module.momentum_encoder.", r | zeros("head.0.weight")
     ) | zeros("module.predictor.0.weight")}),
@@ -232,7 +217,7 @@ ROWS = {
         "state_dict": beside("model.teacher.backbone._orig_mod.", s, "model.student.backbone._orig_mod.", r)
     }),
     "fast-reid": ("plain", "", "", None, lambda s, r: {"model": below("backbone.", s) | zeros("heads.weight")}),
-    "checkpointed": ("plain", "", "", None, lambda s, r: renamed(s, (r"(s\.\d)", r"\1._checkpoint_wrapped_module"))),
+    "checkpointed": ("plain", "", "", None, lambda s, r: renamed(s, r"(s\.\d) \1._checkpoint_wrapped_module")),
 }  # fmt: skip
 
 
@@ -330,21 +315,18 @@ def test_a_folder_of_transformers_tells_heads_and_statistics(tmp_path):
 
 
 STATE = dict(model_of("plain", 1).state_dict())
+MOMENTUM = beside("backbone.", STATE, "momentum_backbone.", STATE) | zeros("momentum_head.last_layer.weight_v")
 
 
 @pytest.mark.parametrize(
     ("content", "key", "said"),
     [
         ({"a": STATE, "b": STATE}, None, "which network is meant.*its networks: a, b.*--weights-key"),
-        (
-            beside("backbone.", STATE, "momentum_backbone.", STATE) | zeros("momentum_head.last_layer.weight_v"),
-            None,
-            "which network is meant.*its networks: backbone, momentum_backbone",
-        ),
+        (MOMENTUM, None, "which network is meant.*networks: backbone, momentum_backbone"),
         ({"cls_token": STATE["cls_token"]} | STATE | below("module.", STATE), None, "its networks: top level, module"),
         ({"teacher": STATE, "student": STATE}, "techer", "no network techer; its networks: teacher, student"),
         ({"encoder": zeros("a.0.w", "a.1.w"), "epoch": 3}, None, r"holds encoder, epoch; tensors such as encoder.a.0"),
-        (renamed(STATE, ("blocks.0", "blocks.0._orig_mod")) | STATE, None, "two tensors would be `blocks.0"),
+        (renamed(STATE, "blocks.0 blocks.0._orig_mod") | STATE, None, "two tensors would be `blocks.0"),
         ({"model": STATE} | below("model.", STATE), None, "two tensors would be `model.cls_token"),
         ({"module": dict.fromkeys(STATE, torch.zeros(0)), "ds_config": {}}, None, "tensors are empty.*zero_to_fp32.py"),
         (zeros("vision_model.embeddings.class_embedding"), None, "no network that is recognised"),

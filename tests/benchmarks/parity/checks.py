@@ -3,11 +3,12 @@
 import argparse
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 import torch
@@ -60,6 +61,21 @@ def draws_of_torch(*, floored: bool = False) -> Iterator[None]:
         mock.patch.object(Tensor, "bernoulli_", drawn if floored else Tensor.bernoulli_),
     ):
         yield
+
+
+class Batches:
+    """Batches for a peer's loop; `before` is called with the number of each step when its batch is asked for."""
+
+    def __init__(self, batches: Sequence[Any], before: Callable[[int], object], first: int = 1) -> None:
+        self.batches, self.before, self.first = batches, before, first
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, batch in enumerate(self.batches, self.first):
+            self.before(number)
+            yield batch
 
 
 def normalised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

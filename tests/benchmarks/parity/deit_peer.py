@@ -7,7 +7,7 @@ of it is kept here. What its code needs from old versions of timm or from a GPU 
 
 import importlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
-from tests.benchmarks.parity.checks import importing, normalised
+from tests.benchmarks.parity.checks import Batches, importing, normalised
 
 MODULES = ("main", "engine", "losses", "samplers", "datasets", "models", "utils")
 
@@ -94,12 +94,12 @@ class Peer:
             return loss
 
         loop, scaler = self.modules["engine"].train_one_epoch, timm.utils.NativeScaler()
-        number = iter(range(1, 10**9))
         with mock.patch.object(torch.cuda, "synchronize"), redirect_stdout(io.StringIO()):
             for epoch, batches in enumerate(epochs):
+                seen = [(normalised(images, IMAGENET_MEAN, IMAGENET_STD), labels) for images, labels in batches]
                 loop(
-                    model, noted, _Loader(batches, before_step, number), optimizer, torch.device("cpu"), epoch, scaler,
-                    args.clip_grad, average, mixup, set_training_mode=args.train_mode, args=args,
+                    model, noted, Batches(seen, before_step, len(losses) + 1), optimizer, torch.device("cpu"), epoch,
+                    scaler, args.clip_grad, average, mixup, set_training_mode=args.train_mode, args=args,
                 )  # fmt: skip
                 scheduler.step(epoch)
         return losses, rates, average.ema.state_dict()
@@ -122,19 +122,6 @@ class Peer:
         main = self.modules["main"]
         optimizer = main.create_optimizer(self.args, model)
         return optimizer, main.create_scheduler(self.args, optimizer)[0]
-
-
-class _Loader:
-    def __init__(self, batches: Sequence[Batch], before_step: Callable[[int], None], number: Iterator[int]) -> None:
-        self.batches, self.before_step, self.number = batches, before_step, number
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[Batch]:
-        for images, labels in self.batches:
-            self.before_step(next(self.number))
-            yield normalised(images, IMAGENET_MEAN, IMAGENET_STD), labels
 
 
 def _import(checkout: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from backbones.pretrain.dino_options import DinoOptions
 from backbones.pretrain.multicrop import MultiCrop
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
-from tests.benchmarks.parity.dino_peer import Peer, Trace, take_weights
+from tests.benchmarks.parity.dino_peer import Peer, take_weights
 from tests.support import context
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
@@ -116,7 +116,8 @@ def compare_training(checkout: Path, stem: str, free: bool) -> Iterator[Check]:
     trace = peer.train(**networks, batches=[[normalised(c, IMAGENET_MEAN, IMAGENET_STD) for c in b] for b in batches])
     ours = train(learner, options, batches)
     note = f"{ours[0]['loss']:.4f} to {ours[-1]['loss']:.4f}"
-    yield Check(f"training: loss, {name}", largest(trace, ours), 1e-4, note)
+    losses = max(abs(a - b["loss"]) for a, b in zip(trace.losses, ours, strict=True))
+    yield Check(f"training: loss, {name}", losses, 1e-4, note)
     rates = max(abs(a - b["lr"]) for a, b in zip(trace.rates, ours, strict=True))
     yield Check(f"training: rate, {name}", rates, 1e-7)
     decays = max(abs(a - b["decay"]) for a, b in zip(trace.decays, ours, strict=True))
@@ -181,11 +182,6 @@ def random_crops(step: int, options: DinoOptions) -> list[Tensor]:
     sizes = [options.size] * 2 + [options.local_size] * options.local_crops
     coarse = [torch.rand(BATCH, 3, 5, 5, generator=generator) for _ in sizes]
     return [torch.nn.functional.interpolate(c, size=size, mode="bilinear") for c, size in zip(coarse, sizes)]
-
-
-def largest(trace: Trace, ours: list[dict[str, float]]) -> float:
-    """The largest difference of the losses."""
-    return max(abs(a - b["loss"]) for a, b in zip(trace.losses, ours, strict=True))
 
 
 def compare_states(ours: Any, theirs: Any) -> tuple[float, str]:

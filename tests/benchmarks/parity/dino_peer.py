@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from backbones.pretrain.dino_learner import Network
 from backbones.pretrain.dino_options import DinoOptions
 from backbones.runtime.seeding import seed_torch
-from tests.benchmarks.parity.checks import importing
+from tests.benchmarks.parity.checks import Batches, importing
 
 ROOMS = ("utils", "vision_transformer", "main_dino")
 Crops = list[Tensor]
@@ -72,13 +72,14 @@ class Peer:
         main = self.modules["main_dino"]
         return main.DataAugmentationDINO(self.options.global_area, self.options.local_area, self.options.local_crops)
 
-    def train(self, student: Any, teacher: Any, batches: Sequence[Crops]) -> "Trace":
-        """Trains in place with the peer's own loop.
+    def train(self, student: Any, teacher: Any, batches: Sequence[Crops]) -> SimpleNamespace:
+        """Trains in place with the peer's own loop; what it went through, step by step.
 
         Args:
             batches: the crops of every step, as normalised.
         """
-        trace, main, criterion = Trace(), self.modules["main_dino"], self.loss()
+        main, criterion = self.modules["main_dino"], self.loss()
+        trace = SimpleNamespace(losses=[], rates=[], decays=[])
         optimizer = torch.optim.AdamW(self.modules["utils"].get_params_groups(student), foreach=False)
 
         def noted(student_output: Tensor, teacher_output: Tensor, epoch: int) -> Tensor:
@@ -93,9 +94,11 @@ class Peer:
             wrapped = nn.parallel.DistributedDataParallel(student)
             for epoch in range(-(-len(batches) // self.steps)):
                 start = epoch * self.steps
+                crops = [(crops, None) for crops in batches[start : start + self.steps]]
+                loader = Batches(crops, lambda step: seed_torch(0, step, 0, 0), start + 1)  # as our steps
                 main.train_one_epoch(
-                    wrapped, teacher, teacher, noted, _Loader(batches[start : start + self.steps], start), optimizer,
-                    self.rates, self.decays, self.momenta, epoch, None, arguments,
+                    wrapped, teacher, teacher, noted, loader, optimizer, self.rates, self.decays, self.momenta, epoch,
+                    None, arguments,
                 )  # fmt: skip
         trace.center = criterion.center[0]
         return trace
@@ -116,29 +119,6 @@ class Peer:
                 yield
             finally:
                 torch.distributed.destroy_process_group()
-
-
-class Trace:
-    """What the peer's loop went through, step by step."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-        self.rates: list[float] = []
-        self.decays: list[float] = []
-        self.center = torch.empty(0)
-
-
-class _Loader:
-    def __init__(self, batches: Sequence[Crops], start: int):
-        self.batches, self.start = batches, start
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[tuple[Crops, None]]:
-        for index, crops in enumerate(self.batches):
-            seed_torch(0, self.start + index + 1, 0, 0)  # as our steps
-            yield crops, None
 
 
 def take_weights(theirs: Any, ours: Network) -> None:

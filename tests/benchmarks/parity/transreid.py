@@ -46,18 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     peer = Peer(checkout, dataset.root)
     command = our_command(peer)
     options: ReidOptions = command.options
-    checks = []
-    for part in (
-        compare_data(peer, dataset),
-        compare_samplers(peer, dataset, options),
-        compare_images(peer, dataset, options),
-        compare_schedules(peer, options),
-        compare_positions(peer, command),
-        compare_training(peer, dataset, command),
-    ):
-        for check in part:
-            print(check.what, file=sys.stderr)
-            checks.append(check)
+    checks, parts = [], [compare_data(peer, dataset), compare_samplers(peer, dataset, options)]
+    parts += [compare_images(peer, dataset, options), compare_schedules(peer, options)]
+    parts += [compare_positions(peer, command), compare_training(peer, dataset, command)]
+    for check in itertools.chain(*parts):
+        print(check.what, file=sys.stderr)
+        checks.append(check)
     return report(checks)
 
 

@@ -85,7 +85,7 @@ class Peer:
         """The weight decay of every parameter that is trained."""
         return _by_name(model, self._optimizer(model)[0], "weight_decay")
 
-    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]], before_step: Callable[[int], None]) -> "Trace":
+    def train(self, model: nn.Module, epochs: Sequence[Sequence[Batch]], before_step: Callable[[int], None]) -> Any:
         """Trains in place with the peer's own loop, the schedule being that of the whole recipe.
 
         Args:
@@ -96,7 +96,7 @@ class Peer:
             loss_function, center = self.modules["loss.make_loss"].make_loss(self.cfg, self.classes)
         optimizer, optimizer_center = self._optimizer(model, center)
         scheduler = self.modules["solver.scheduler_factory"].create_scheduler(self.cfg, optimizer)
-        trace = Trace()
+        trace = SimpleNamespace(losses=[], rates=[])  # rates in force, by the peer's names of parameters
 
         def loss_noted(score: Tensor, feature: Tensor, identities: Tensor, cameras: Tensor) -> Tensor:
             loss = loss_function(score, feature, identities, cameras)
@@ -131,14 +131,6 @@ class Peer:
 
     def _optimizer(self, model: nn.Module, center: nn.Module | None = None) -> Any:
         return self.modules["solver.make_optimizer"].make_optimizer(self.cfg, model, center or nn.Linear(1, 1))
-
-
-class Trace:
-    """What a training did: the loss of each step, and the rates in force, by the peer's names of parameters."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-        self.rates: list[Values] = []
 
 
 def peer_name(name: str) -> str:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tasks.facts.reid import ReidOptions
 from tasks.ranking.metrics import rank
 from tasks.reid import ReidLearner, ranked_features, train_loader
 from tests.benchmarks.parity.checks import Check, draws_of_torch
-from tests.benchmarks.parity.transreid_peer import Batch, Peer, Trace, Values, peer_name
+from tests.benchmarks.parity.transreid_peer import Batch, Peer, Values, peer_name
 from transfer.cli.command import Command
 
 STEPS, EPOCHS = 20, 4
@@ -34,16 +35,11 @@ class Ours:
     def __init__(self, peer: Peer, command: Command) -> None:
         self.options: ReidOptions = command.options
         self.context = Context(device=torch.device("cpu"), precision="fp32")
-        backbone = create(
-            command.run.backbone,
-            img_size=self.options.size,
-            drop_path=self.options.drop_path,
-            **command.backbone.overrides(),
-            **command.recipe_backbone,
-        )
+        shape = {"img_size": self.options.size, "drop_path": self.options.drop_path, **command.recipe_backbone}
+        backbone = create(command.run.backbone, **command.backbone.overrides(), **shape)
         self.learner = ReidLearner(backbone, peer.classes, self.options)
         self.stepper = Stepper(self.learner, self.options, self.context)
-        self.trace = Trace()
+        self.trace = SimpleNamespace(losses=[], rates=[])
 
     def batches(self, dataset: ReidData) -> list[list[Batch]]:
         """The batches of the first epochs, of images in [0, 1]."""

@@ -119,9 +119,7 @@ def _stand_ins(package: Path) -> dict[str, ModuleType]:
         module.__path__ = [str(package.joinpath(*name.split(".")[1:]))]
     registry = SimpleNamespace(register=lambda: lambda function: function)
     unused: dict[str, dict[str, Any]] = {
-        "fvcore": {},
-        "fvcore.nn": {},
-        "fvcore.nn.weight_init": {},
+        **{name: {} for name in ("fvcore", "fvcore.nn", "fvcore.nn.weight_init")},
         "fvcore.nn.distributed": {"differentiable_all_reduce": None},
         "detectron2.utils": {"comm": None, "env": None},
         "detectron2.utils.env": {"TORCH_VERSION": tuple(int(part) for part in torch.__version__.split(".")[:2])},

@@ -18,12 +18,12 @@ class Peer:
 
     Args:
         detector: of `build_detector`, trained in place. split: images, and the annotations that the peer reads itself.
-        classes: names of the categories. options: batch, size, view, rate and weight decay. workers: of its loader.
+        classes: names of the categories. options: batch, size, view, rate and weight decay.
         device: "cpu" or "cuda".
     """
 
     def __init__(
-        self, detector: Any, split: CocoSplit, classes: Sequence[str], options: DetectOptions, workers: int, device: str
+        self, detector: Any, split: CocoSplit, classes: Sequence[str], options: DetectOptions, device: str
     ) -> None:
         from mmengine.runner import Runner
 
@@ -33,7 +33,7 @@ class Peer:
         self.runner = Runner(
             model=detector,
             work_dir=self._folder.name,
-            train_dataloader=_dataloader(split, classes, options, workers, detector.with_mask),
+            train_dataloader=_dataloader(split, classes, options, detector.with_mask),
             train_cfg={"by_epoch": True, "max_epochs": 1},
             optim_wrapper={"type": "OptimWrapper", "optimizer": adamw},
             default_hooks={"checkpoint": None},
@@ -61,15 +61,12 @@ class Peer:
         self._folder.cleanup()
 
 
-def _dataloader(
-    split: CocoSplit, classes: Sequence[str], options: DetectOptions, workers: int, masks: bool
-) -> dict[str, Any]:
+def _dataloader(split: CocoSplit, classes: Sequence[str], options: DetectOptions, masks: bool) -> dict[str, Any]:
     """As mmdetection's `_base_/datasets/coco_instance.py` has it, with the suite's transforms behind its own reader."""
     transforms = train_transforms(options.resize_mode, options.size, options.flip, masks)
     return {
         "batch_size": options.batch_size,
-        "num_workers": workers,
-        "persistent_workers": bool(workers),
+        "num_workers": 0,
         "sampler": {"type": "DefaultSampler", "shuffle": True},
         "dataset": {
             "type": "CocoDataset",

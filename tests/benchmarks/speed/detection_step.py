@@ -122,7 +122,7 @@ def side_by_side(given: argparse.Namespace, data: CocoData, clock: Clock, device
         turns[side].append(clock() - marks[-1])
         marks.append(clock())
 
-    with Peer(copy.deepcopy(learner.detector), data.train, data.classes, options, 0, device.type) as peer:
+    with Peer(copy.deepcopy(learner.detector), data.train, data.classes, options, device.type) as peer:
 
         def after(turn: int) -> None:
             ended("ours")

@@ -1,174 +1,83 @@
 """Stems and models with one fault each, for the tests of the conformance test. `Sound` and `SoundStem` have none."""
 
+import random
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 
 class SoundStem(nn.Module):
-    """A conv stem: images [B, 3, H, W] -> [B, dim, H / patch, W / patch]."""
+    """A conv stem: images [B, 3, H, W] -> [B, dim, H / patch, W / patch]. Faults take the place of its four parts."""
 
     def __init__(self, dim: int, patch: int) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, 8, 4, 4)
         self.norm = nn.BatchNorm2d(8)
         self.proj = nn.Conv2d(8, dim, patch // 4, patch // 4)
+        for name, part in self.parts().items():
+            setattr(self, name, part)
 
-    def features(self, images: Tensor) -> Tensor:
-        """Return the maps between the two convolutions."""
-        return self.norm(self.conv(images)).relu()
+    def parts(self) -> dict[str, Any]:
+        """What it has besides, or in place of that."""
+        return {}
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        return self.proj(self.features(images))
+    def seen(self, images: Tensor) -> Tensor:
+        """The images as they are taken."""
+        return images
 
+    def between(self, features: Tensor) -> Tensor:
+        """The maps between the two convolutions as the second takes them."""
+        return features
 
-class HardCodedGrid(SoundStem):
-    """Reshapes to the 14 x 14 grid of images of 224 pixels."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        tokens = super().forward(images)
-        return tokens.flatten(2).reshape(len(tokens), tokens.shape[1], 14, 14)
-
-
-class DropsGradient(SoundStem):
-    """Detaches between its convolutions."""
+    def given(self, tokens: Tensor) -> Tensor:
+        """The tokens as they are given."""
+        return tokens
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the tokens."""
-        return self.proj(self.features(images).detach())
+        return self.given(self.proj(self.between(self.norm(self.conv(self.seen(images))).relu())))
 
 
-class ViewOfNonContiguous(SoundStem):
-    """Calls view on a tensor with the strides of its input."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        return super().forward(images.view(len(images), -1).view(images.shape))
+def _stem(name: str, **methods: Callable[..., Any]) -> Any:
+    return type(name, (SoundStem,), {"__module__": __name__, **methods})
 
 
-class BatchNormInEval(SoundStem):
-    """Normalises by the statistics of the batch in evaluation mode too."""
-
-    def __init__(self, dim: int, patch: int) -> None:
-        super().__init__(dim, patch)
-        self.norm = nn.BatchNorm2d(8, track_running_stats=False)
+SHARED = nn.Parameter(torch.ones(8, 1, 1))
+SYSTEM = random.SystemRandom()
 
 
-class RandomInEval(SoundStem):
-    """Adds noise in evaluation mode too."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        tokens = super().forward(images)
-        return tokens + 0.01 * torch.randn_like(tokens)
+def _in_float32(self: Any, features: Tensor) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        return features * (features.mean((2, 3)) @ self.mix)[..., None, None]
 
 
-class WritesIntoInput(SoundStem):
-    """Centres the images in place."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        images -= images.mean((2, 3), keepdim=True)
-        return super().forward(images)
-
-
-class TransposedGrid(SoundStem):
-    """Gives the tokens column by column, under the shape of row by row."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        tokens = super().forward(images)
-        return tokens.transpose(2, 3).reshape(tokens.shape)
-
-
-class SharedParameters(SoundStem):
-    """Has one bias for two layers."""
-
-    def __init__(self, dim: int, patch: int) -> None:
-        super().__init__(dim, patch)
-        self.norm.bias = self.conv.bias
-
-
-class SharedByAllModels(SoundStem):
-    """Has a parameter of the class, which every instance registers as its own."""
-
-    scale = nn.Parameter(torch.ones(8, 1, 1))
-
-    def __init__(self, dim: int, patch: int) -> None:
-        super().__init__(dim, patch)
-        self.register_parameter("gain", SharedByAllModels.scale)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        return self.proj(self.features(images) * self.gain)
-
-
-class CountsInEval(SoundStem):
-    """Counts its forward passes in a buffer, in evaluation mode too."""
-
-    passes: Tensor
-
-    def __init__(self, dim: int, patch: int) -> None:
-        super().__init__(dim, patch)
-        self.register_buffer("passes", torch.zeros(()))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        self.passes += 1
-        return super().forward(images)
-
-
-class ForgetsBuffer(SoundStem):
-    """Draws a mask that its state dict does not hold."""
-
-    mask: Tensor
-
-    def __init__(self, dim: int, patch: int) -> None:
-        super().__init__(dim, patch)
-        self.register_buffer("mask", torch.rand(8, 1, 1), persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        return self.proj(self.features(images) * self.mask)
-
-
-class OtherInTraining(SoundStem):
-    """Scales its output in training mode."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        return super().forward(images) * (1.5 if self.training else 1.0)
-
-
-class RefusesBf16(SoundStem):
-    """Multiplies matrices of two types under autocast."""
-
-    def __init__(self, dim: int, patch: int) -> None:
-        super().__init__(dim, patch)
-        self.mix = nn.Parameter(torch.randn(8, 8))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        features = self.features(images)
-        with torch.autocast("cpu", enabled=False):
-            gain = (features.mean((2, 3)) @ self.mix)[..., None, None]
-        return self.proj(features * gain)
-
-
-class IgnoresSeed(SoundStem):
-    """Draws its weights from the operating system, so that no seed decides them."""
-
-    def __init__(self, dim: int, patch: int) -> None:
-        super().__init__(dim, patch)
-        import random
-
-        system = random.SystemRandom()
-        self.weight = nn.Parameter(torch.tensor([system.random() + 0.5 for _ in range(8)]).view(8, 1, 1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        return self.proj(self.features(images) * self.weight)
+# reshapes to the 14 x 14 grid of images of 224 pixels
+HardCodedGrid = _stem("HardCodedGrid", given=lambda _, x: x.flatten(2).reshape(len(x), x.shape[1], 14, 14))
+DropsGradient = _stem("DropsGradient", between=lambda _, x: x.detach())
+# calls view on a tensor with the strides of its input
+ViewOfNonContiguous = _stem("ViewOfNonContiguous", seen=lambda _, x: x.view(len(x), -1).view(x.shape))
+# normalises by the statistics of the batch in evaluation mode too
+BatchNormInEval = _stem("BatchNormInEval", parts=lambda _: {"norm": nn.BatchNorm2d(8, track_running_stats=False)})
+RandomInEval = _stem("RandomInEval", given=lambda _, x: x + 0.01 * torch.randn_like(x))
+WritesIntoInput = _stem("WritesIntoInput", seen=lambda _, x: x.sub_(x.mean((2, 3), keepdim=True)))
+# column by column, under the shape of row by row
+TransposedGrid = _stem("TransposedGrid", given=lambda _, x: x.transpose(2, 3).reshape(x.shape))
+SharedParameters = _stem("SharedParameters", parts=lambda self: {"shift": self.conv.bias})
+# a parameter outside, which every instance registers as its own
+SharedByAllModels = _stem("SharedByAllModels", parts=lambda _: {"gain": SHARED}, between=lambda self, x: x * self.gain)
+CountsInEval = _stem("CountsInEval", parts=lambda _: {"passes": nn.Buffer(torch.zeros(()))},
+                     seen=lambda self, x: x + 0 * self.passes.add_(1))  # fmt: skip
+# a random mask that its state dict does not hold
+ForgetsBuffer = _stem("ForgetsBuffer", parts=lambda _: {"mask": nn.Buffer(torch.rand(8, 1, 1), persistent=False)},
+                      between=lambda self, x: x * self.mask)  # fmt: skip
+OtherInTraining = _stem("OtherInTraining", given=lambda self, x: x * (1.5 if self.training else 1.0))
+# multiplies matrices of two types under autocast
+RefusesBf16 = _stem("RefusesBf16", parts=lambda _: {"mix": nn.Parameter(torch.randn(8, 8))}, between=_in_float32)
+# draws weights from the operating system, so that no seed decides them
+IgnoresSeed = _stem("IgnoresSeed", parts=lambda _: {"gain": nn.Parameter(torch.full((1,), SYSTEM.random() + 0.5))},
+                    between=lambda self, x: x * self.gain)  # fmt: skip
 
 
 class Sound(nn.Module):

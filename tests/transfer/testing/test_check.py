@@ -47,23 +47,15 @@ def failures(report: Report) -> dict[str, str]:
     return {result.name: result.reason for result in report.failed}
 
 
-@pytest.mark.parametrize("fault", STEMS)
-def test_finds_the_fault_of_a_stem(fault: str) -> None:
-    checks, reason = STEMS[fault]
-    report = check_backbone("tiny", stem=f"{FILE}:{fault}", only=checks)
+@pytest.mark.parametrize("fault", [*STEMS, *MODELS])
+def test_finds_the_fault_of_a_stem_or_model(fault: str) -> None:
+    checks, reason = (STEMS | MODELS)[fault]
+    options = {"stem": f"{FILE}:{fault}"} if fault in STEMS else {"size": 64}
+    report = check_backbone("tiny" if fault in STEMS else getattr(faulty, fault), only=checks, **options)
     found = failures(report)
     assert found.keys() == checks, report
     assert any(reason in found[name] for name in checks), report
     assert all(result.hint for result in report.failed)
-
-
-@pytest.mark.parametrize("fault", MODELS)
-def test_finds_the_fault_of_a_model(fault: str) -> None:
-    checks, reason = MODELS[fault]
-    report = check_backbone(getattr(faulty, fault), size=64, only=checks)
-    found = failures(report)
-    assert found.keys() == checks, report
-    assert any(reason in found[name] for name in checks), report
 
 
 @pytest.mark.parametrize("factory", [faulty.Sound, faulty.Sound(), lambda: faulty.Sound(), f"{FILE}:Sound"], ids=type)
