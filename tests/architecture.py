@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from tests.test_imports import PACKAGES, ROOMS
+from tests.test_imports import PACKAGES, ROOMS, docstring
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
 COLORS = {"transfer": "#dbeafe", "tasks": "#dcfce7", "backbones": "#fef3c7"}
 COLUMNS = 4
-WIDTH, HEIGHT, GAP = 236, 74, 12
+WIDTH, HEIGHT, GAP = 260, 90, 12
 """Of a box, and between boxes, in pixels."""
 BAND = 34
 """Height of a package's title, in pixels."""
@@ -65,7 +65,8 @@ def _box(room: str, steps: list[int], left: int, top: int) -> Iterator[str]:
     yield f"<rect x='{left}' y='{top}' width='{WIDTH}' height='{HEIGHT}' rx='5' fill='white' stroke='#64748b'/>"
     name = room.partition("/")[2]
     yield f"<text x='{left + 10}' y='{top + 20}' {FONT} font-size='14' font-weight='bold'>{name}</text>"
-    for line, text in enumerate(textwrap.wrap(ROOMS[room], 34)[:3]):
+    said = " ".join(docstring(room).split()).partition(". ")[0].replace("`", "")
+    for line, text in enumerate(textwrap.wrap(said, 38, max_lines=4, placeholder=" …")):
         yield f"<text x='{left + 10}' y='{top + 37 + 14 * line}' {FONT} font-size='11.5'>{escape(text)}</text>"
     for place, step in enumerate(reversed(steps)):
         x, y = left + WIDTH - 14 - 22 * place, top + 14

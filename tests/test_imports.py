@@ -18,66 +18,28 @@ from backbones.settings import config_names
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("transfer", "tasks", "backbones")
 
-ROOMS = {
+ROOMS = (
     # Python, commands, and what these are made of
-    "transfer/api": "import transfer: evaluate, pretrain, load, compare",
-    "transfer/sweep": "python -m transfer.sweep: runs a grid of commands, searches rates, reports",
-    "transfer/report": "python -m transfer.report",
-    "transfer/doctor": "python -m transfer.doctor: what this machine and its data can do",
-    "transfer/testing": "check_backbone: the conformance test of a backbone",
-    "transfer/share": "model cards",
-    "transfer/verify": "python -m transfer.verify: whether a run is what its record says; bundles of runs",
-    "transfer/evaluation": "Command -> Record: preflight, planned runs, the evaluator",
-    "transfer/report/page": "the HTML page",
-    "transfer/report/published": "own numbers beside a paper's",
-    "transfer/report/figures": "plots as SVG, with their data",
-    "transfer/report/summary": "the verdict in a sentence, and the variants that a page compares by itself",
-    "transfer/sweep/definition": "a sweep's YAML, and the commands that it stands for",
-    "transfer/launch": "where processes run: this machine, Slurm",
-    "transfer/report/render": "tables as Markdown, CSV, LaTeX, and for terminals",
-    "transfer/report/tables": "tables of scores, costs, comparisons, maps",
+    *("transfer/api", "transfer/sweep", "transfer/report", "transfer/doctor", "transfer/testing", "transfer/share"),
+    *("transfer/verify", "transfer/evaluation", "transfer/report/page", "transfer/report/published"),
+    *("transfer/report/figures", "transfer/report/summary", "transfer/sweep/definition", "transfer/launch"),
+    *("transfer/report/render", "transfer/report/tables"),
     # rooms that several commands use
-    "transfer/comparison": "runs paired with runs, and contrasts of their scores",
-    "transfer/published": "the papers' rows, and verdicts on them",
-    "transfer/records": "one record, the store, checksums, protocol, lineage",
-    "transfer/cli": "argv -> Command: options, YAML layers, names checked first",
-    "transfer/statistics": "intervals, tests, contrasts, verdicts: numbers only",
-    # tasks
-    "tasks/facts": "what is known of a task without torch: options, metrics, version, data",
-    "tasks/probing": "frozen features, support sets, probes",
-    "tasks/token_diagnostics": "what tokens and attention look like, layer by layer",
-    "tasks/ranking": "distances, mAP, CMC, re-ranking",
-    "tasks/detection": "detectors of mmdetection around our backbones",
-    "tasks/detection/coco": "COCO's matching and averages",
-    "tasks/data": "Market-1501, MSMT17, COCO and their toy sets",
-    # backbones
-    "backbones/pretrain": "DeiT-style supervised training and DINO",
-    "backbones/engine": "the training loop, optimizers, checkpoints",
-    "backbones/trackers": "TensorBoard, Trackio, Weights & Biases",
-    "backbones/data/formats": "one reader for each layout of a classification set",
-    "backbones/data/toy": "embedded data in published layouts",
-    "backbones/data/splits": "a split of a dataset, its subsets, its integrity",
-    "backbones/data/loading": "images, samplers, batches",
-    "backbones/checkpoints": "weights on disk: exports, others' state dicts, the hub's cache",
-    "backbones/kernels": "fused attention for the GPU",
-    "backbones/runtime": "ranks, threads, seeds, precision, whole files",
-}
-"""Every room that has an order among the others, with what lives there. The files directly in `transfer`,
+    *("transfer/comparison", "transfer/published", "transfer/records", "transfer/cli", "transfer/statistics"),
+    *("tasks/facts", "tasks/probing", "tasks/token_diagnostics", "tasks/ranking", "tasks/detection"),
+    *("tasks/detection/coco", "tasks/data"),
+    *("backbones/pretrain", "backbones/engine", "backbones/trackers", "backbones/data/formats", "backbones/data/toy"),
+    *("backbones/data/splits", "backbones/data/loading", "backbones/checkpoints", "backbones/kernels"),
+    "backbones/runtime",
+)
+"""Every room that has an order among the others. The files directly in `transfer`,
 `tasks`, `backbones` and `backbones/data` are what people run and import; they stand between the rooms, one by one."""
 BETWEEN_ROOMS = ("transfer", "backbones", "backbones/data", "tasks")
 
 LIGHT = (
-    "transfer",
-    "transfer.run",
-    "transfer.pretrain",
-    "transfer.cli.early_checks",
-    "transfer.evaluation.preflight",
-    "transfer.evaluation.execute",
-    "transfer.evaluation.pretraining_run",
-    "transfer.report.render.run_table",
-    "backbones.stems",
-    "backbones.pretrain.supervised_options",
-    "backbones.pretrain.dino_options",
+    *("transfer", "transfer.run", "transfer.pretrain", "transfer.cli.early_checks", "transfer.evaluation.preflight"),
+    *("transfer.evaluation.execute", "transfer.evaluation.pretraining_run", "transfer.report.render.run_table"),
+    *("backbones.stems", "backbones.pretrain.supervised_options", "backbones.pretrain.dino_options"),
     *(f"tasks.facts.{name}" for name in config_names("tasks")),
 )
 """What help texts, wrong options and finished records are answered with; importing it imports no heavy library."""
@@ -120,6 +82,11 @@ def file_graph() -> dict[str, set[str]]:
     return {name: {found for one in imported(name) if (found := of_suite(one))} - {name} for name in MODULES}
 
 
+def docstring(folder: str) -> str:
+    """What a room says of itself."""
+    return ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+
+
 def folder_of(module: str) -> str:
     """The folder that a module lies in."""
     return MODULES[module].parent.relative_to(ROOT).as_posix()
@@ -156,9 +123,9 @@ def test_packages_import_from_packages_below() -> None:
 
 
 def test_every_room_is_listed_and_says_what_lives_there() -> None:
-    assert {folder_of(name) for name in MODULES} == ROOMS.keys() | set(BETWEEN_ROOMS)
+    assert {folder_of(name) for name in MODULES} == {*ROOMS, *BETWEEN_ROOMS}
     for folder in (*ROOMS, *BETWEEN_ROOMS):
-        text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+        text = docstring(folder)
         sentences = text.count(". ") + text.count(".\n") + text.endswith(".")
         assert sentences >= 2, f"{folder}: say what lives here and what does not"
 
