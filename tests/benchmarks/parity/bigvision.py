@@ -10,9 +10,9 @@ test images, with the peer in float64 and, as it runs by itself, in float32; exi
 Of the modules that the peer's file imports, those for data and models are left out; the arithmetic uses none of them.
 """
 
-import importlib.util
-import sys
+import importlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from backbones.errors import UserError
 from tasks.fewshot import FrozenFeatures, probe_all
 from tasks.probes import LeastSquares
 from tasks.probing.support_sets import SupportSets, permuted
-from tests.benchmarks.parity.checks import Check, checkout_parser, report
+from tests.benchmarks.parity.checks import Check, checkout_parser, importing, report
 from tests.support import context
 
 SHOTS, SEEDS = (1, 5, 10, 25), 3
@@ -56,30 +55,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def load_peer(checkout: Path) -> ModuleType:
     """The peer's evaluator. Raises UserError where it, or jax, is not there."""
-    if not (checkout / FILE).is_file():
-        raise UserError(f"{checkout}: no checkout of big_vision ({FILE} is missing)")
-    try:
-        import jax
-    except ImportError:
-        raise UserError("jax is missing: pip install jax") from None
-
-    def jit_cpu(**given: Any) -> Any:
-        return lambda function: jax.jit(function, **given)
-
-    for name in ("big_vision", "big_vision.datasets", "big_vision.pp", *LEFT_OUT):
-        sys.modules[name] = ModuleType(name)
-    utilities = ModuleType("big_vision.utils")
-    utilities.__dict__.update(jit_cpu=jit_cpu, put_cpu=jax.device_put)
-    sys.modules["big_vision.utils"] = utilities
-    for name in (*LEFT_OUT, "big_vision.utils"):
+    names = ("big_vision", "big_vision.datasets", "big_vision.pp", "big_vision.utils", *LEFT_OUT)
+    made = {name: ModuleType(name) for name in names}
+    made["big_vision"].__path__ = [str(checkout / "big_vision")]
+    for name in names[1:]:
         parent, _, child = name.rpartition(".")
-        setattr(sys.modules[parent], child, sys.modules[name])
-    spec = importlib.util.spec_from_file_location("fewshot_lsr", checkout / FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+        setattr(made[parent], child, made[name])
+    with importing(checkout, FILE, "google-research/big_vision", ["big_vision"], made):
+        import jax
+
+        jit = partial(partial, jax.jit)
+        vars(made["big_vision.utils"]).update(jit_cpu=jit, put_cpu=jax.device_put)
+        return importlib.import_module("big_vision.evaluators.fewshot_lsr")
 
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -114,15 +101,8 @@ def our_accuracies(data: Data, classes: int, strength: float) -> np.ndarray:
     orders = tuple(permuted(groups, seed) for seed in range(SEEDS))
     sets = SupportSets("bigvision", orders, SHOTS, 0, (), ())
     rows = sets.needed()
-    features = FrozenFeatures(
-        train=torch.from_numpy(train[rows]),
-        train_labels=torch.from_numpy(labels[rows]),
-        rows=rows,
-        test=torch.from_numpy(test),
-        test_labels=torch.from_numpy(truth),
-        classes=classes,
-        train_names=[*map(str, rows)],
-        test_names=[*map(str, range(len(truth)))],
-    )
+    arrays = [torch.from_numpy(one) for one in (train[rows], labels[rows], test, truth)]
+    names = [[*map(str, of)] for of in (rows, range(len(truth)))]
+    features = FrozenFeatures(*arrays[:2], rows, *arrays[2:], classes, *names)
     correct, *_ = probe_all(features, sets, LeastSquares, (strength,), context())
     return np.stack([correct[f"correct_{shots}shot"].mean(0) for shots in SHOTS], axis=1)

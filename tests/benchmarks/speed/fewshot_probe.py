@@ -89,16 +89,9 @@ def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strength
     groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
     orders = tuple(permuted(groups, draw) for draw in range(draws))
     sets = SupportSets("bigvision", orders, SHOTS, 5 if len(strengths) > 1 else 0, (), ())
-    features = FrozenFeatures(
-        train=found["train"],
-        train_labels=torch.from_numpy(labels),
-        rows=np.arange(len(labels)),
-        test=found["test"],
-        test_labels=torch.from_numpy(truth),
-        classes=len(groups),
-        train_names=[*map(str, range(len(labels)))],
-        test_names=[*map(str, range(len(truth)))],
-    )
+    train, test = ((found[name], torch.from_numpy(of)) for name, of in (("train", labels), ("test", truth)))
+    names = [[*map(str, range(len(of)))] for of in (labels, truth)]
+    features = FrozenFeatures(*train, np.arange(len(labels)), *test, len(groups), *names)
     here = context()
     features.check(here)
     assert not features.facts(here)["constant_channels"]
