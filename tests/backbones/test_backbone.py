@@ -98,10 +98,12 @@ def test_drop_path_reaches_the_blocks():
     assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
 
 
-@pytest.mark.parametrize(
-    ("name", "stride", "dims"), [("resnet18", 32, 512), ("convnext_atto", 32, 320), ("deit_tiny_patch16_224", 16, 192)]
-)
-def test_models_of_timm(name, stride, dims):
+OF_TIMM = {"resnet18": (32, 512), "convnext_atto": (32, 320), "deit_tiny_patch16_224": (16, 192)}
+
+
+@pytest.mark.parametrize("name", OF_TIMM)
+def test_models_of_timm(name):
+    stride, dims = OF_TIMM[name]
     backbone = create(name, weights="random", img_size=(128, 64)).eval()
     images = torch.rand(1, 3, 128, 64)
     assert (backbone.dim, backbone.stride) == (dims, stride)

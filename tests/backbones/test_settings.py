@@ -1,6 +1,5 @@
 """YAML as the suite reads it: YAML 1.2's core schema, no surprises, every failure in one line with file and line."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,10 +53,10 @@ def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str,
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [("epochs: 1e20", "--epochs must be INT, got '1e+20'"), ("dataset: [null]", "a list holds an empty value (null)")],
-)
+WRONG = {"epochs: 1e20": "--epochs must be INT, got '1e+20'", "dataset: [null]": "a list holds an empty value (null)"}
+
+
+@pytest.mark.parametrize(("line", "told"), WRONG.items())
 def test_a_wrong_value_of_a_layer_is_one_line_with_its_file(tmp_path, line, told, capsys) -> None:
     (tmp_path / "mine.yaml").write_text(line)
     assert run(["reid", "--backbone", "tiny", "--dry-run", "--config", str(tmp_path / "mine.yaml")]) == 2
@@ -72,9 +71,7 @@ def test_a_wrong_value_of_a_layer_is_one_line_with_its_file(tmp_path, line, told
     [(run, ["knn", "--backbone", "tiny", "--smoke", "--seeds", "0", "--seeds", "1"], "--seeds"),
      (sweep, ["demo", "--set", "a.b=1", "--set", "a.c=2"], "--set")],
 )  # fmt: skip
-def test_a_flag_of_several_values_given_twice_is_refused(
-    main: Callable[[list[str]], int], argv: list[str], name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_flag_of_several_values_given_twice_is_refused(main, argv: list[str], name: str, capsys) -> None:
     """The parser would keep the last one alone; of a flag with one value the last one counts, as everywhere."""
     assert main(argv) == 2
     assert f"{name} is given 2 times; write all its values after one {name}" in capsys.readouterr().err

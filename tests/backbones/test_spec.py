@@ -133,10 +133,10 @@ def test_errors_name_the_file_and_what_mends_them(content, said, tmp_path):
         resolve(str(tmp_path / "mine.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [("dino_s16_konvstem", "dino_s16_convstem"), ("resnet81", "resnet18"), ("vitt_s", "vit_s"), ("tyny", "tiny")],
-)
+NEAR = {"dino_s16_konvstem": "dino_s16_convstem", "resnet81": "resnet18", "vitt_s": "vit_s", "tyny": "tiny"}
+
+
+@pytest.mark.parametrize(("name", "near"), NEAR.items())
 def test_unknown_names(name, near):
     with pytest.raises(UsageError, match=f"unknown backbone '{name}'; did you mean .*'{near}'"):
         resolve(name)

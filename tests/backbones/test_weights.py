@@ -94,17 +94,12 @@ def test_what_the_name_leaves_open_comes_from_the_export(tmp_path, monkeypatch):
         assert (spec.qk_norm, spec.pool, spec.pre_logits, spec.alpha) == expected
 
 
-@pytest.mark.parametrize(
-    ("there", "here"),
-    [
-        ({"attention": "relu", "qk_norm": False}, {"attention": "softmax"}),
-        ({"pre_logits": True}, {"pre_logits": False}),
-        ({"ffn": "mlp_tanh"}, {"ffn": "mlp"}),
-    ],
-)
-def test_what_is_chosen_must_be_that_of_the_export(there, here, tmp_path):
+@pytest.mark.parametrize("there", [{"attention": "relu", "qk_norm": False}, {"pre_logits": True}, {"ffn": "mlp_tanh"}])
+def test_what_is_chosen_must_be_that_of_the_export(there, tmp_path):
     export(source(**there), tmp_path / "out")
-    key, chosen = next(iter(here.items()))
+    key = next(iter(there))
+    chosen = {"attention": "softmax", "pre_logits": False, "ffn": "mlp"}[key]
+    here = {key: chosen}
     with pytest.raises(UserError, match=f"{key} {there[key]} there, {chosen} here"):
         create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, **here)
     backbone = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, load="partial", **here)

@@ -122,10 +122,8 @@ def without(pattern):
 def wider(state):
     """Twice as many hidden channels."""
     sides = {"fc1.weight": 0, "fc1.bias": 0, "fc2.weight": 1}
-    return {
-        name: torch.cat([tensor] * 2, sides[side]) if (side := name.partition("mlp.")[2]) in sides else tensor
-        for name, tensor in state.items()
-    }
+    hidden = {name: side for name in state if (side := sides.get(name.partition("mlp.")[2])) is not None}
+    return state | {name: torch.cat([state[name]] * 2, side) for name, side in hidden.items()}
 
 
 SCALES = {f"blocks.{i}.ls{j}.gamma": torch.ones(64) for i in (0, 1) for j in (1, 2)}

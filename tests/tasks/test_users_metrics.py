@@ -17,6 +17,7 @@ from transfer.verify.__main__ import main as verify
 METRICS = files_in("docs/adding-a-part.md")["my_metric.py"]
 SMOKE = ["--backbone", "tiny", "--smoke", "--threads", "1"]
 REID = ["reid", *SMOKE, "--epochs", "1", "--warmup-epochs", "0"]
+UP = "from tasks.users_metrics import metric\n@metric(direction='up')\ndef wrong(a): 0"
 KNN = ["knn", *SMOKE, "--weights", "random", "--k", "5", "--other-k"]
 
 
@@ -115,16 +116,8 @@ def test_verify_runs_no_file_that_only_a_record_names(listed: bool, folder: Path
         ("my_metric.py:wrong", "def wrong(per_sample): return per_sample['rank'][1:]", "wanted: a number, or one for"),
         ("my_metric.py:wrong", "def wrong(per_sample): return 7", "gives 7.0, which is outside [0, 1]"),
         ("my_metric.py:wrong", "def wrong(per_sample): return float('nan')", "gives nan, which is outside [0, 1]"),
-        (
-            "my_metric.py:wrong",
-            "def wrong(per_sample): per_sample['rank'][0] = 0",
-            "ValueError: assignment destination is",
-        ),
-        (
-            "my_metric.py:wrong",
-            "from tasks.users_metrics import metric\n@metric(direction='up')\ndef wrong(a): 0",
-            "'up': ",
-        ),
+        ("my_metric.py:wrong", "def wrong(arrays): arrays['rank'][0] = 0", "ValueError: assignment destination is"),
+        ("my_metric.py:wrong", UP, "'up': "),
     ],
 )
 def test_a_mistake_is_one_line(flag: str, text: str, message: str, folder: Path, capsys) -> None:

@@ -51,9 +51,7 @@ def test_the_method_of_the_guide(folder: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.nightly
-def test_a_recipe_of_it_in_another_folder_and_python_make_the_same_run(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_of_it_in_another_folder_and_python_make_the_same_run(folder: Path, tmp_path_factory, monkeypatch):
     short = {"backbone": "tiny", "smoke": True, "threads": 1, "epochs": 1, "warmup_epochs": 0, "progress": False}
     (made,) = transfer.pretrain(NAME, **short)
     recipe = folder / "recipe.yaml"

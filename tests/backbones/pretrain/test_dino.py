@@ -55,7 +55,7 @@ def test_impossible_options_are_named(given: dict[str, Any], named: str) -> None
     ],
 )
 def test_what_cannot_work_is_known_before_training(
-    digits: ClassificationData, given: dict[str, Any], spec: dict[str, Any], error: type[Exception], named: str
+    digits: ClassificationData, given: Any, spec: Any, error: Any, named: str
 ) -> None:
     backbone = resolve("tiny", **SMALL, **spec)
     with pytest.raises(error, match=named):

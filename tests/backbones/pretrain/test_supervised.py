@@ -207,7 +207,7 @@ def test_two_processes_train_as_one(data: ClassificationData, images: Path, tmp_
 
 @pytest.mark.parametrize("given", [{}, {"loss": "sigmoid", "head_bias": -1, "ema": 0.8, "export": "ema", "repeats": 3}])
 def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
-    data: ClassificationData, tmp_path: Path, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    data: Any, tmp_path: Path, given: Any, monkeypatch: Any
 ) -> None:
     chosen = options(**{"epochs": 12, "validate_at": (6, -1), **given})
     here, scored = context(tmp_path), []

@@ -3,7 +3,6 @@
 import importlib.util
 import math
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from backbones.errors import MissingInput
 from backbones.trackers.tracker import TRACKERS, TrackedRun, Tracker, check_installed, tracking
 from tests.backbones.trackers.readers import read
+from tests.processes import wait_for
 
 INSTALLED = [
     pytest.param(
@@ -55,12 +55,8 @@ def test_a_run_is_kept_with_its_record_over_an_interruption(name: str, tmp_path:
         tracker.log(3, {"loss": 1.0, "lr": 0.05})
         tracker.log(3, {"validation/top1": 0.25})
         tracker.attach(record, {"mAP": 0.5}, "completed")
+    wait_for(lambda: len(read(name, run.folder).series["loss"]) == 3)  # W&B writes its file after the run has ended
     kept = read(name, run.folder)
-    for _ in range(20):  # the service of W&B writes its file after the run has ended
-        if len(kept.series["loss"]) == 3:
-            break
-        time.sleep(0.5)
-        kept = read(name, run.folder)
     assert said == []
     assert [step for step, _ in kept.series["loss"]] == [1, 2, 3]
     assert [value for _, value in kept.series["lr"]][::2] == pytest.approx([0.1, 0.05])

@@ -109,10 +109,8 @@ def test_fine_tunings_of_one_pretraining_are_no_seeds_of_the_row(tmp_path: Path)
 
 def test_a_cell_without_an_interval_says_why(tmp_path: Path) -> None:
     run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)
-    for scores, why in (
-        ({"top5": 0.9}, f"no run has a score of this name: {run.record.run_id}"),
-        ({"top1": 0.798}, "outcomes do not add up to the score"),
-    ):
+    unnamed = f"no run has a score of this name: {run.record.run_id}"
+    for scores, why in (({"top5": 0.9}, unnamed), ({"top1": 0.798}, "outcomes do not add up to the score")):
         other = Run(run.folder, replace(run.record, scores=scores))
         if "top1" in scores:
             np.savez(run.folder / "outcomes.npz", sample=np.arange(3), cluster=np.arange(3))

@@ -100,10 +100,8 @@ def test_what_is_varied_on_purpose_can_be_left_out() -> None:
 def test_backbones_are_compared_by_what_they_are() -> None:
     whole = "3Conv+3BN+3ReLU+1Proj@2,1,1,8"
     assert backbone_of(made(stem="conv")) == backbone_of(made(stem=whole))
-    own, moved, edited = (
-        made(backbone={"stem": f"/{folder}/my.py:Stem", "files": {"stem": sha * 64}})
-        for folder, sha in (("a", "0"), ("b", "0"), ("a", "1"))
-    )
+    backbones = [{"stem": f"/{folder}/my.py:Stem", "files": {"stem": sha * 64}} for folder, sha in ("a0", "b0", "a1")]
+    own, moved, edited = (made(backbone=backbone) for backbone in backbones)
     assert backbone_of(own) == backbone_of(moved)
     assert backbone_of(own) != backbone_of(edited)
     assert backbone_of(made(stem="of another version"))["stem"] == "of another version"

@@ -52,10 +52,9 @@ def cost_rows() -> Table:
     """Costs and scores of four backbones: two on the front, one behind it, one that costs nothing."""
     costs = {"params": 1e6, "device_hours": 1.0, "images_per_second": 10.0}
     rows = [("small", 0.2, 1.0), ("worse", 0.1, 1.5), ("large", 0.6, 2.0), ("free", 0.05, 0.0)]
-    runs = [
-        make_run(number, backbone={"name": name}, scores={"mAP": score}, cost={"gflops": gflops, **costs})
-        for number, (name, score, gflops) in enumerate(rows)
-    ]
+    names, scores, gflops = zip(*rows)
+    given = [{"backbone": {"name": name}, "scores": {"mAP": score}} for name, score in zip(names, scores)]
+    runs = [make_run(n, **one, cost=costs | {"gflops": flops}) for n, (one, flops) in enumerate(zip(given, gflops))]
     return cost_table_of([run.record for run in runs])
 
 

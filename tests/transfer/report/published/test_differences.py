@@ -102,10 +102,10 @@ def test_every_part_of_the_backbone_counts(tmp_path: Path) -> None:
         assert f"{name} {value} (" in line_of([other], "1", BASELINE)["not comparable because"]
 
 
-@pytest.mark.parametrize(
-    ("world", "sharing", "reason"),
-    [(8, 1, ""), (2, 1, "world_size 2 (8)"), (16, 2, ""), (None, 1, "world_size not recorded (8)")],
-)
+WORLDS = [(8, 1, ""), (2, 1, "world_size 2 (8)"), (16, 2, ""), (None, 1, "world_size not recorded (8)")]
+
+
+@pytest.mark.parametrize(("world", "sharing", "reason"), WORLDS)
 def test_the_number_of_processes_counts_for_batch_norm(tmp_path: Path, world: Any, sharing: int, reason: str) -> None:
     cell = cell_of("1", "ViT_c, 1e-3, AdamW, warm-up 5", "deit")
     assert process_count(cell.step) == 8

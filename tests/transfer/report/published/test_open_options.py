@@ -43,7 +43,7 @@ OPEN: list[tuple[str, str, str, dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("table", "label", "step", "expected", "other", "told"), OPEN, ids=lambda one: str(one)[:40])
 def test_what_another_value_of_an_open_option_is_told(
-    tmp_path: Path, table: str, label: str, step: str, expected: dict[str, Any], other: dict[str, Any], told: str
+    tmp_path: Path, table: str, label: str, step: str, expected: Any, other: Any, told: str
 ) -> None:
     cell = cell_of(table, label, step)
     given = LABELS if step == "volo" else {}
