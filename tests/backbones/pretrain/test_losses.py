@@ -130,9 +130,9 @@ def test_without_mixing(values, smoothing):
 
 def test_equals_timm():
     images, labels = batch()
-    mixer = Mixup(0.8, 1.0, prob=0.9, switch_prob=0.5, label_smoothing=0.1, num_classes=C)
+    mixer = Mixup(0.8, 1.0, prob=0.9, switch_prob=0.25, label_smoothing=0.1, num_classes=C)
     for key in range(20):
-        got, targets = mixed(key, options(mix_prob=0.9), images, labels)
+        got, targets = mixed(key, options(mix_prob=0.9, switch_prob=0.25), images, labels)
         with seeded(key):
             expected = mixer(images.clone(), labels)
         assert torch.equal(got, expected[0])
