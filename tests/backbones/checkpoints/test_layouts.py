@@ -152,7 +152,7 @@ def mmpretrain(s):
 
 
 def chunked(s):
-    return renamed(s, r"^blocks\.(\d)\. blocks.\1.\1.") | zeros("mask_token")
+    return renamed(s, r"^blocks\.(\d)\. blocks.0.\1.") | zeros("mask_token")
 
 
 def beside(first, s, second, r):
