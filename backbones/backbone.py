@@ -15,12 +15,12 @@ from timm.models._manipulate import group_with_matcher
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from backbones.build import Built, Size, build, check_features, describe_divisor, pooled_features
+from backbones.build import Built, Size, build, check_features, pooled_features
 from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes
 from backbones.data.loading.floats import to_floats
 from backbones.errors import UsageError, UserError
 from backbones.runtime.machine_errors import in_one_line
-from backbones.spec import BackboneSpec, override, resolve
+from backbones.spec import BackboneSpec, check_size, override, resolve
 from backbones.volo import Box
 from backbones.weights import find_weights
 
@@ -63,8 +63,7 @@ def check_builds(spec: BackboneSpec, img_size: Size, **overrides: Any) -> None:
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
     if spec.drop_path not in (0, overrides.get("drop_path", spec.drop_path)):
         raise UsageError(f"backbone {spec.name}: `drop_path` is the recipe's here, set --drop-path {spec.drop_path}")
-    if any(side % spec.divisor for side in size):
-        raise UsageError(f"size {size[0]} x {size[1]}: {describe_divisor(spec)} of {spec.name} does not divide it")
+    check_size(spec, size)
     try:
         backbone = create(spec, img_size=size, **overrides, weights="random", load="strict").eval()
         with torch.inference_mode():

@@ -19,7 +19,7 @@ from backbones.errors import UsageError, UserError
 from backbones.initialisation import make_users
 from backbones.positions import set_resampling
 from backbones.runtime.user_imports import or_its_imports
-from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, with_statistics
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, check_size, with_statistics
 from backbones.weights import Located, load_weights, read_weights
 
 Size = int | tuple[int, int]
@@ -122,20 +122,11 @@ def _with_pixel_statistics(
 
 
 def _create_ours(spec: BackboneSpec, size: tuple[int, int]) -> Any:
-    if any(side % spec.divisor for side in size):
-        raise UsageError(
-            f"backbone {spec.name}: {describe_divisor(spec)} does not divide {size[0]} x {size[1]} pixels (H x W)"
-        )
+    check_size(spec, size)
     options = {key: getattr(spec, key) for key in ("in_chans", *archs.default_fields(spec.arch)) if key != "patch"}
     return timm.create_model(
         spec.arch, num_classes=0, patch_size=spec.patch, img_size=size, drop_path_rate=spec.drop_path, **options
     )
-
-
-def describe_divisor(spec: BackboneSpec) -> str:
-    """Return a phrase that says what height and width must be multiples of."""
-    twice = "" if spec.divisor == spec.patch else f"twice ({spec.divisor}) "
-    return f"{twice}the patch size {spec.patch}"
 
 
 def _create_user_model(spec: BackboneSpec, size: tuple[int, int]) -> Any:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from backbones import archs, spec_values, user_code
 from backbones.archs import ARCHS, timm_names
 from backbones.checkpoints import exports, hub
-from backbones.errors import UsageError, did_you_mean
+from backbones.errors import UsageError, did_you_mean, errors_naming, has_kept, kept
 from backbones.runtime import live_modules
 from backbones.runtime.needs import Needs, Other
 from backbones.settings import CONFIGS, config_names, read_yaml
@@ -157,7 +157,7 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
         kept = _parts_of_export(chosen) - given.keys()
         chosen = {key: value for key, value in chosen.items() if key not in kept}
         files = {part: sha for part, sha in files.items() if part not in kept}
-    if "arch" not in chosen:
+    if "arch" not in chosen and not has_kept():  # else it was rejected
         raise UsageError(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
     taken = archs.default_fields(chosen["arch"])
     chosen = (
@@ -176,6 +176,15 @@ def override(spec: BackboneSpec, **overrides: Any) -> BackboneSpec:
         given.setdefault("pos_embed_interp", None)
     files = {part: sha for part, sha in spec.files.items() if part not in given} | files
     return _with_defaults(replace(spec, **given, files=files))
+
+
+def check_size(spec: BackboneSpec, size: int | tuple[int, int]) -> None:
+    """Raise UsageError unless images of this size, (H, W) in pixels, can be cut into patches."""
+    height, width = (size, size) if isinstance(size, int) else size
+    if height % spec.divisor or width % spec.divisor:
+        twice = "" if spec.divisor == spec.patch else "twice "
+        side = f"use multiples of {spec.divisor}, {twice}the patch size of {spec.name}"
+        raise UsageError(f"--size {height} x {width} (H x W): {side}")
 
 
 def check_name(name: str) -> None:
@@ -286,23 +295,23 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
     """Return the values that are given, in their proper types, and the sha256 of each user's file among them."""
     checked, files = {}, {}
     for key, value in values.items():
-        if key not in FIELDS:
-            raise UsageError(f"{where}: unknown key '{key}'{did_you_mean(key, FIELDS)} (known: {', '.join(FIELDS)})")
-        if value is None or (key, value) == ("weights", "config"):
-            continue
-        try:
-            checked[key] = spec_values.parse_field(key, value)
+        with kept(), errors_naming(where):
+            if key not in FIELDS:
+                raise UsageError(f"unknown key '{key}'{did_you_mean(key, FIELDS)} (known: {', '.join(FIELDS)})")
+            if value is None or (key, value) == ("weights", "config"):
+                continue
+            try:
+                parsed = spec_values.parse_field(key, value)
+            except (TypeError, ValueError, OverflowError):
+                raise UsageError(f"`{key}: {value}` cannot be read") from None
             if key in user_code.USER_PARTS and user_code.is_user_part(value):
                 if Path(where).name == exports.CONFIG and user_code.is_in_file(value):
                     exports.check_named_part(Path(where).parent, key, value)
-                checked[key] = user_code.locate(value, folder)
-                files[key] = user_code.digest(checked[key])
+                parsed = user_code.locate(value, folder)
+                files[key] = user_code.digest(parsed)
             elif key == "weights" and folder is not None and (folder / value).exists():
-                checked[key] = str(folder / value)
-        except UsageError as error:
-            raise UsageError(f"{where}: {error}") from None
-        except (TypeError, ValueError, OverflowError):
-            raise UsageError(f"{where}: `{key}: {value}` cannot be read") from None
+                parsed = str(folder / value)
+            checked[key] = parsed
     return checked, files
 
 

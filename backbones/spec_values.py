@@ -62,6 +62,8 @@ def _finite(value: Any) -> float:
 
 
 def _check_known(part: str, text: str) -> None:
+    if text.endswith(".py") and part != "weights":
+        user_code.locate(f"{text}:")
     if part == "stem":
         find_stem(text)
     elif part == "arch" and text not in ARCHS and text.split(".")[0] not in timm_names():

@@ -68,7 +68,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     directory.
 
     Raises:
-        UsageError: the file does not exist.
+        UsageError: the file does not exist, or its text has no such name; the message has the nearest.
     """
     if live_modules.is_live(text):
         live_modules.find(text)
@@ -77,6 +77,9 @@ def locate(text: str, folder: Path | None = None) -> str:
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
     for place in places:
         if place.is_file():
+            content = place.read_text(encoding="utf-8", errors="replace")
+            if not name or not re.search(rf"\b{re.escape(name)}\b|import \*", content):
+                raise _not_found(place.resolve(), name)
             return f"{place.resolve()}:{name}"
     tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
     near = [file.name for place in places for file in place.parent.glob("*.py")]
@@ -156,9 +159,7 @@ def load_object(text: str) -> Any:
     path, _, name = text.rpartition(":")
     module = _import_file(path)
     if not hasattr(module, name):
-        own = [known for known, part in vars(module).items() if getattr(part, "__module__", "") == module.__name__]
-        hint = did_you_mean(name, own) or f"; it defines {', '.join(own) or 'no component'}"
-        raise UsageError(f"{path}: '{name}' not found in this file{hint}")
+        raise _not_found(Path(path), name)
     return getattr(module, name)
 
 
@@ -198,18 +199,31 @@ def check_new_name(file: str, name: Any, taken: Collection[str]) -> None:
 
 
 def has_parameter(text: str, parameter: str) -> bool:
-    """Return whether a located `file.py:Name` is a function with a parameter of this name, read without running the
-    file.
-
-    A file that cannot be read takes nothing; `load` says what is wrong with it.
-    """
+    """Return whether a located `file.py:Name` is a function with a parameter of this name, read without running it."""
     path, _, name = text.rpartition(":")
+    node = _definitions(Path(path)).get(name)
+    named = [*node.args.args, *node.args.kwonlyargs] if isinstance(node, ast.FunctionDef) else []
+    return parameter in [argument.arg for argument in named]
+
+
+def _definitions(file: Path) -> dict[str, ast.stmt]:
+    """Return the classes, functions and made objects of a file by name, read without running it.
+
+    A file that cannot be read has none; `load` says what is wrong with it.
+    """
     try:
-        body = ast.parse(Path(path).read_text(encoding="utf-8")).body
+        body = ast.parse(file.read_text(encoding="utf-8")).body
     except (OSError, ValueError, SyntaxError):
-        return False
-    named = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
-    return any(argument.arg == parameter for found in named for argument in (*found.args, *found.kwonlyargs))
+        return {}
+    made = [node for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    objects = {name.id: node for node in made for name in node.targets if isinstance(name, ast.Name)}
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | objects
+
+
+def _not_found(file: Path, name: str) -> UsageError:
+    names = _definitions(file)
+    hint = did_you_mean(name, names) or f"; it defines {', '.join(names) or 'no component'}"
+    return UsageError(f"{file}: {f'{name!r} not found in this file' if name else f'use {file}:NAME'}{hint}")
 
 
 def _import_file(path: str) -> ModuleType:

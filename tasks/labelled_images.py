@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from backbones.data.classification import ClassificationData, open_classification
+from backbones.data.classification import READERS, ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
 from backbones.engine.options import check_ranges
 from backbones.errors import UserError, reject
@@ -71,6 +71,7 @@ class Classification(Task):
     primary = "top1"
     metrics = {name: Metric() for name in ("top1", "top5")}  # noqa: RUF012
     trains = True
+    formats = tuple(READERS)
 
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.typing import NDArray
 
 from backbones import user_code
-from backbones.data.spec import DatasetSpec
+from backbones.data.spec import DatasetSpec, dataset_names, resolve_dataset
 from backbones.errors import UsageError
 from backbones.settings import config_names
-from backbones.spec import BackboneSpec
+from backbones.spec import BackboneSpec, check_size
 
 if TYPE_CHECKING:
     from backbones.engine.context import Context
@@ -52,6 +52,7 @@ class Task:
         from_scratch: whether a run starts from random weights by default, because it makes those that the backbone's
             configuration names.
         shares_tokens: whether ranks can share the tokens of an image in its training.
+        formats: of the datasets that it takes, see `backbones.data.layouts.FORMATS`; empty: any.
         file: a user's task as `path/to/file.py:NAME`; empty for a task of the suite.
     """
 
@@ -62,7 +63,19 @@ class Task:
     primary: str
     from_scratch: bool = False
     shares_tokens: bool = False
+    formats: Collection[str] = ()
     file: str = ""
+
+    def check_kind(self, spec: DatasetSpec) -> None:
+        """Raise UsageError for a dataset of a format that only other tasks take."""
+        if not self.formats or spec.format in self.formats or spec.reader:
+            return
+        takers = [name for name in config_names("tasks") if spec.format in load_facts(name).formats]
+        fitting = [name for name in dataset_names() if resolve_dataset(name).format in self.formats]
+        raise UsageError(
+            f"{spec.name}: {self.name} does not take format {spec.format}, which is for {', '.join(takers)}; set "
+            f"--dataset to {', '.join(fitting)}, or a YAML file with `format` {', '.join(self.formats)}"
+        )
 
     def open(
         self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool
@@ -77,6 +90,8 @@ class Task:
 
     def check_words(self, spec: BackboneSpec, options: Any) -> None:
         """Raise errors that the command line alone shows, before weights, data or libraries are searched."""
+        if size := self.built_size(options):
+            check_size(spec, size)
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: Any, given: Collection[str]) -> Defaults:
         """Return the values of options, by name, that fit the backbone better than the recipe's, each with the reason.

@@ -21,7 +21,7 @@ from backbones.data.formats.parquet import hf, parquet
 from backbones.data.formats.storage_variants import with_storage_variants
 from backbones.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
 from backbones.data.formats.users_reader import classification_by_user
-from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, manifest_digest
+from backbones.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
 from backbones.data.splits.integrity import check_split, overlap_notes, take_fraction, take_per_class
 from backbones.data.splits.split import Split
 from backbones.errors import UserError, shortened
@@ -122,9 +122,8 @@ def open_classification(
 
     Raises:
         UserError: not found, incomplete, inconsistent, or with a corrupt image.
-        UsageError: the dataset is not one for classification, or its YAML file asks for something that does not exist.
+        UsageError: its YAML file asks for something that does not exist.
     """
-    check_format(spec, READERS, "classification")
     layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
     splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
     check_counts(spec, _counts(splits, len(layout.classes)), absent={"train", "val"} - splits.keys())

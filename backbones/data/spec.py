@@ -135,18 +135,6 @@ def _roots(value: str | list[str], folder: Path | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([str(folder / entry) for entry in entries if folder] + entries))
 
 
-def check_format(spec: DatasetSpec, formats: Iterable[str], purpose: str) -> None:
-    """Raise UsageError that names the usable datasets, when the format of `spec` is not one of `formats`."""
-    formats = list(formats)
-    if spec.format in formats or spec.reader:
-        return
-    fitting = [name for name in dataset_names() if resolve_dataset(name).format in formats]
-    raise UsageError(
-        f"{spec.name}: format {spec.format} cannot be used for {purpose}\nusable: {', '.join(fitting)}, or a YAML "
-        f"file with one of the formats {', '.join(formats)}"
-    )
-
-
 def text_option(spec: DatasetSpec, key: str) -> str | None:
     """Return the value of a key of the format, with the home folder for `~`; None when it is not given.
 
@@ -270,13 +258,17 @@ def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | No
     """Return why `path` does not hold the layout (by the alternative that comes nearest); None when it does."""
     if not path.is_dir():
         return "no such folder"
-    lacks = min((missing_entries(path, tree) for tree in trees), key=len)
+    _, lacks = min((len(lacks := missing_entries(path, tree)) / max(len(tree), 1), lacks) for tree in trees)
     return f"missing, empty or unreadable: {', '.join(lacks)}" if lacks else None
 
 
 def _not_found_message(
     spec: DatasetSpec, base: Path | None, looked: list[Path], trees: tuple[tuple[str, ...], ...]
 ) -> str:
+    if spec.recognised:
+        keys = ", ".join(FORMATS[spec.format].keys)
+        fix = f"or use a YAML file with `format: {spec.format}`, `root: {looked[0]}` and what fits of {keys}"
+        return f"{spec.name}: {looked[0]}: {_reason_not_held(looked[0], trees)}; add it, {fix}"
     lines = [f"{spec.name}: the dataset was not found"]
     lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
     if base is None:

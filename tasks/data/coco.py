@@ -133,9 +133,8 @@ def open_coco(
         DatasetNotFound: the dataset, or a part of it, does not exist.
         UserError: annotations that are not in COCO's format or contradict themselves, each other or the images; a
             missing or corrupt image; nothing to train on, or nothing to score by.
-        UsageError: the dataset is not one for detection, or its YAML file names something that does not exist.
+        UsageError: its YAML file names something that does not exist.
     """
-    dataset_spec.check_format(spec, ("coco",), "detection")
     exif = spec.options.get("exif", "ignore")
     if exif not in ("apply", "ignore"):
         raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from backbones.data.formats.users_reader import file_below, read_by_user, rows_by_split
-from backbones.data.spec import DatasetSpec, check_counts, check_format, find_root, generated_root, manifest_digest
+from backbones.data.spec import DatasetSpec, check_counts, find_root, generated_root, manifest_digest
 from backbones.data.splits.integrity import Images, check_present, check_split, overlap_notes, shared_images
 from backbones.data.splits.manifest import Manifest
 from backbones.data.splits.split import FileSplit
@@ -117,7 +117,6 @@ def open_reid(
             that has a match.
         UsageError: the dataset is of another kind, or its YAML file names something that does not exist.
     """
-    check_format(spec, FORMATS, "re-identification")
     if spec.reader:
         root, splits = _by_user(spec, data)
     else:

@@ -18,6 +18,7 @@ from backbones.engine.sequence_parallel import attach_shards
 from backbones.errors import UsageError
 from backbones.positions import Grid, patch_positions
 from backbones.token_shards import Shards
+from tasks.detection.options import block_index
 from tasks.detection.relative_positions import RelativePositions
 
 Padding = Literal["keys", "masked"]
@@ -63,10 +64,10 @@ class VitMaps(nn.Module):
         model: Any = backbone.model
         depth = len(model.blocks)
         self.backbone, self.options = backbone, options
-        self.out_indices = [_index(tap, depth, "out_indices") for tap in options.out_indices]
+        self.out_indices = [block_index(tap, depth, "--out-indices") for tap in options.out_indices]
         chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
         self.windowed = [
-            bool(options.window) and number not in {_index(block, depth, "global blocks") for block in chosen}
+            bool(options.window) and number not in {block_index(block, depth, "--global-blocks") for block in chosen}
             for number in range(depth)
         ]
         del model.blocks[max(self.out_indices) + 1 :]
@@ -250,9 +251,3 @@ def merge_windows(x: Tensor, size: Grid, grid: Grid) -> Tensor:
 
 def _side_by_side(tensors: list[Tensor], dim: int) -> Tensor:
     return torch.cat(tensors, dim) if len(tensors) > 1 else tensors[0]
-
-
-def _index(number: int, depth: int, option: str) -> int:
-    if not -depth <= number < depth:
-        raise UsageError(f"{option}: block {number} does not exist; the backbone has {depth} blocks, counted from 0")
-    return number % depth

@@ -124,3 +124,10 @@ def check_relative(spec: BackboneSpec) -> None:
             f"{spec.attention} cannot have relative positions: use --no-relative, or make it a function of "
             "(q, k, v, scale=None), whose scores are scale q k^T where a scale is given, with values narrower than q"
         )
+
+
+def block_index(number: int, depth: int, flag: str) -> int:
+    """Return a block counted from 0, where -1 is the last. Raises UsageError naming the flag."""
+    if not -depth <= number < depth:
+        raise UsageError(f"{flag}: block {number} does not exist; use 0 to {depth - 1}, or -1 for the last")
+    return number % depth

@@ -8,10 +8,10 @@ from typing import Any
 
 from backbones.archs import VITS, plain_vits
 from backbones.data.spec import DatasetSpec
-from backbones.errors import UsageError, UserError
+from backbones.errors import UserError, kept, reject
 from backbones.spec import BackboneSpec
 from tasks.data.coco import CocoData, open_coco
-from tasks.detection.options import DetectOptions, DetectorSpec, check_relative, resolve_detector
+from tasks.detection.options import DetectOptions, DetectorSpec, block_index, check_relative, resolve_detector
 from tasks.task import PICTURES, Defaults, Metric, TaskFacts, batch_for
 
 RESULTS = "detections.json"  # in a run's folder
@@ -22,6 +22,7 @@ class DetectFacts(TaskFacts):
 
     name, version, options, primary = "detect", 1, DetectOptions, "box_AP"
     shares_tokens = True
+    formats = ("coco",)
     metrics = {name: Metric() for name in ("box_AP", "box_AP50", "box_AP75", "mask_AP")}  # noqa: RUF012
 
     def open(
@@ -36,9 +37,15 @@ class DetectFacts(TaskFacts):
         return data
 
     def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """Check the channels, and that a user's attention supports relative positions if the options ask for them."""
+        """Check the channels, the detector, the blocks, and a user's attention that is to have relative positions."""
         if spec.in_chans != 3:
-            raise UsageError(f"--in-chans {spec.in_chans}: mmdetection's detectors take images of 3 channels")
+            reject(f"--in-chans {spec.in_chans}: mmdetection's detectors take images of 3 channels")
+        with kept():
+            resolve_detector(options.detector or "mask_rcnn")
+        for name in ("global_blocks", "out_indices"):
+            for block in getattr(options, name) or () if spec.depth else ():
+                with kept():
+                    block_index(block, spec.depth, f"--{name.replace('_', '-')}")
         if options.relative:
             check_relative(spec)
 

@@ -9,7 +9,7 @@ from backbones.data.spec import DatasetSpec
 from backbones.engine.options import TRAINING, FitOptions, check_pad, check_ranges
 from backbones.errors import reject
 from backbones.runtime.needs import Needs
-from tasks.data.reid import ReidData, open_reid
+from tasks.data.reid import FORMATS, ReidData, open_reid
 from tasks.task import Defaults, Metric, TaskFacts
 
 
@@ -80,6 +80,7 @@ class ReidFacts(TaskFacts):
 
     name, version, options, primary = "reid", 1, ReidOptions, "mAP"
     metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
+    formats = tuple(FORMATS)
 
     def open(
         self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, drop_corrupt: bool

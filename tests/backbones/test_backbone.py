@@ -151,7 +151,7 @@ def test_a_users_whole_model(tmp_path):
 
 
 def test_sizes_that_do_not_fit():
-    with pytest.raises(UsageError, match="patch size 16 does not divide 100 x 64"):
+    with pytest.raises(UsageError, match=r"size 100 x 64 .*: use multiples of 16, the patch size"):
         create("tiny", img_size=(100, 64))
     with pytest.raises(ValueError, match="100 x 64 pixels"):
         tiny().pooled(torch.rand(1, 3, 100, 64))

@@ -41,6 +41,7 @@ MAIN: dict[str, Callable[[list[str]], int]] = {
     "run": run.main, "pretrain": pretrain, "report": report.main, "doctor": doctor.main,
 }  # fmt: skip
 PROBE = "run knn --backbone tiny --weights random --dataset digits/new --size 32 --threads 1"
+DETECT = "run detect --backbone tiny --weights random --dataset"
 RECIPE = "pretrain cifar_deit --backbone tiny --dataset digits/new"
 
 
@@ -56,6 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Image.fromarray(pixels).save(path)
     (root / "components.py").write_text(COMPONENTS)
     (root / "taken").write_text("a file where a folder should be")
+    (root / "weights" / "lap" / "seed1").mkdir(parents=True)
+    (root / "coco" / "train2017").mkdir(parents=True)
+    (root / "coco" / "instances_train2017.json").write_text("{}")
     (root / "weights" / "patchify").mkdir(parents=True)
     (root / "weights" / "patchify" / "config.json").write_text("{}")
     for name, status in (("unfinished", None), ("failed", "diverged")):
@@ -87,17 +91,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{PROBE} --stem components.py:NoPatch", 2, "must accept .dim, patch..*; got .dim."),
         (f"{PROBE} --stem components.py:Flat", 1, r"must .* got \[1, 256\] instead of \[1, 64, 2, 2\]"),
         (f"{PROBE} --attention components.py:two", 2, "must accept .q, k, v..*; got .q, k."),
-        (f"{PROBE} --attention rleu", 2, "unknown attention 'rleu'; did you mean 'relu'"),
         (
-            PROBE.replace("random", "weights/pachify"),
-            1,
-            "no weights at weights/pachify; did you mean 'weights/patchify'",
+            f"{PROBE.replace('32', '33')} --k 0 --stem components.py --attention rleu --ffn gleu",
+            2,
+            "--k 0: must be at least 1\n.*components.py:NAME; it defines LapStem\n"
+            "unknown attention 'rleu'; did you mean 'relu'\nunknown ffn 'gleu'\n--size 33 .*use multiples of 16",
         ),
+        (
+            f"{DETECT} toy_digits --detector mask_rcn --global-blocks 7 --test-dataset cooc2017",
+            2,
+            "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'\n--global-blocks: block 7 .*; use 0 to 1\n"
+            "detect does not take .*for classify, .*; set --dataset to coco2017\nunknown dataset 'cooc2017'",
+        ),
+        (f"{DETECT.replace('detect', 'reid')} toy_coco", 2, "reid does not take .* coco, .*detect; .* to .*market1501"),
+        (
+            f"{DETECT} coco",
+            1,
+            "missing.*: instances_val2017.json, .*val2017/; add it, or use a YAML .*val_annotations",
+        ),
+        (PROBE.replace("random", "weights/lpa/seed1"), 1, "no weights at .*; did you mean 'weights/lap/seed1'"),
         (PROBE.replace("tiny", "weights/pachify"), 2, "unknown backbone .*; did you mean 'weights/patchify'"),
         (PROBE.replace("random", "broken/unfinished"), 1, "is unfinished; rerun its command to finish it"),
         (PROBE.replace("random", "broken/failed"), 1, "training ended as diverged, so it saved no weights"),
         (f"{PROBE} --tempreature 1", 2, "unknown option --tempreature; did you mean '--temperature'"),
-        (f"{PROBE} --k 0", 2, "--k 0: must be at least 1"),
         (f"{PROBE} --seeds zero", 2, "--seeds must be INT"),
         (f"{PROBE} --out taken", 1, "--out taken: cannot be written .*; choose another folder"),
         (PROBE.replace("knn", "components.py"), 2, "name the task in this file, as in components.py:TASK"),
@@ -120,7 +136,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("doctor backbon tiny", 2, "unknown command 'backbon'; did you mean 'backbone'"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_fix(
+def test_each_mistake_is_one_line_with_the_fix(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -132,6 +148,6 @@ def test_a_mistake_is_one_line_with_the_fix(
     name, *argv = shlex.split(command)
     assert MAIN[name](argv) == status
     out, err = capfd.readouterr()
-    *before, last = err.splitlines()
-    assert re.search(f"^error: .*{text}", last), err
-    assert (out, [line for line in before if "error" in line.lower()]) == ("", [])
+    before, _, errors = err.partition("error: ")
+    assert all(re.search(*pair) for pair in zip(text.split("\n"), errors.splitlines(), strict=True)), err
+    assert (out, "error" in before.lower()) == ("", False)

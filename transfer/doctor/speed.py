@@ -28,6 +28,7 @@ from backbones.errors import UsageError, print_safe
 from backbones.pretrain.method import Method, load_method
 from backbones.runtime.threads import usable_cores
 from backbones.settings import as_flags
+from tasks.task import load_facts
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 from transfer.cli.recipe_method import method_of
@@ -229,7 +230,8 @@ class _Drawn(FileSplit):
 def _data(options: SpeedOptions, command: Command) -> Iterator[ClassificationData]:
     """Give the training split of the dataset that the user names, or a drawn one."""
     if options.dataset:
-        yield open_classification(resolve_dataset(options.dataset), options.data)
+        load_facts("finetune").check_kind(spec := resolve_dataset(options.dataset))
+        yield open_classification(spec, options.data)
         return
     count = max(2048, 64 * command.options.batch_size)
     with TemporaryDirectory(prefix="speed-") as folder:

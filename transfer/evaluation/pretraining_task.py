@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.data.classification import ClassificationData, open_classification
+from backbones.data.classification import READERS, ClassificationData, open_classification
 from backbones.data.spec import DatasetSpec
 from backbones.pretrain.method import Method
 from backbones.spec import BackboneSpec
@@ -20,6 +20,7 @@ class Pretraining(Task):
 
     from_scratch = True
     shares_tokens = True
+    formats = tuple(READERS)
 
     def __init__(self, method: Method, tokens_at: Sequence[int] = ()):
         """`tokens_at`: epochs after which tokens are measured; see `tasks.token_diagnostics.during_training`."""

@@ -2,7 +2,6 @@ import pytest
 
 from backbones.data import classification
 from backbones.data.classification import open_classification
-from backbones.data.spec import resolve_dataset
 from backbones.errors import UsageError, UserError
 
 from .layouts import encoded, spec, write_folders
@@ -20,11 +19,6 @@ def opened(root, **given):
 def damage(root, *names):
     for name in names:
         (root / name).write_bytes(encoded(0)[:300])
-
-
-def test_another_kind_of_data_set_is_refused():
-    with pytest.raises(UsageError, match=r"market1501 cannot be used for classification\nusable: .*toy_digits"):
-        open_classification(resolve_dataset("market1501"), None)
 
 
 def test_counts_are_compared(root):

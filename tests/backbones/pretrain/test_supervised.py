@@ -241,7 +241,7 @@ def test_without_validation_nothing_is_scored_but_weights_are_exported(data: Any
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [({"size": 40, "resize": 40}, "does not divide"), ({"batch_size": 100}, "72 training images"),
+    [({"size": 40, "resize": 40}, "use multiples of 16"), ({"batch_size": 100}, "72 training images"),
      ({"batch_size": 9, "mixup": 0.2}, "of 9 images.*even")],
 )  # fmt: skip
 def test_what_cannot_work_is_known_before_the_training(data: Any, given: dict[str, Any], message: str) -> None:
