@@ -87,12 +87,9 @@ def check_weights_fit(spec: BackboneSpec, img_size: Size | None) -> None:
     """
     try:
         create(spec, img_size=img_size)
-    except UsageError:
-        return
-    except UserError:
-        raise
-    except Exception:  # of a user's part that builds for no image, as check_builds says in one line
-        return
+    except Exception as error:  # of a user's part that builds for no image, as check_builds says in one line
+        if isinstance(error, UserError) and not isinstance(error, UsageError):
+            raise
 
 
 class Backbone(nn.Module):

@@ -187,11 +187,6 @@ def check_size(spec: BackboneSpec, size: int | tuple[int, int]) -> None:
         raise UsageError(f"--size {height} x {width} (H x W): {side}")
 
 
-def check_name(name: str) -> None:
-    """Check that a name means a backbone. Raises the errors of `resolve` for one that does not."""
-    _read_source(name)
-
-
 def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     """Return (name of the backbone, its values, folder for relative paths, name of the place for messages)."""
     path = exports.inside_run(Path(name.removeprefix("local-dir:")))

@@ -216,8 +216,10 @@ def _definitions(file: Path) -> dict[str, ast.stmt]:
     except (OSError, ValueError, SyntaxError):
         return {}
     made = [node for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    objects = {name.id: node for node in made for name in node.targets if isinstance(name, ast.Name)}
-    return {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | objects
+    objects: dict[str, ast.stmt] = {
+        name.id: node for node in made for name in node.targets if isinstance(name, ast.Name)
+    }
+    return objects | {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 def _not_found(file: Path, name: str) -> UsageError:

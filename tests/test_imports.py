@@ -37,7 +37,7 @@ ROOMS = (
 BETWEEN_ROOMS = ("transfer", "backbones", "backbones/data", "tasks")
 
 LIGHT = (
-    *("transfer", "transfer.run", "transfer.pretrain", "transfer.cli.early_checks", "transfer.evaluation.preflight"),
+    *("transfer", "transfer.run", "transfer.pretrain", "transfer.cli.announcement", "transfer.evaluation.preflight"),
     *("transfer.evaluation.execute", "transfer.evaluation.pretraining_run", "transfer.report.render.run_table"),
     *("backbones.stems", "backbones.pretrain.supervised_options", "backbones.pretrain.dino_options"),
     *(f"tasks.facts.{name}" for name in config_names("tasks")),

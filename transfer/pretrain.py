@@ -32,8 +32,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    from transfer.cli.announcement import announce
     from transfer.cli.command import pretraining_recipe, read_command
-    from transfer.cli.early_checks import announce, check_names_in
     from transfer.cli.options import PretrainRunOptions
     from transfer.cli.recipe_method import method_of
 
@@ -46,7 +46,6 @@ def _main(argv: list[str]) -> int:
     from transfer.records import command_result
 
     with errors_together():
-        check_names_in(arguments)
         from backbones.pretrain.method import load_facts
         from transfer.evaluation.pretraining_run import PretrainingRun
 

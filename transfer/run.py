@@ -26,8 +26,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
+    from transfer.cli.announcement import announce
     from transfer.cli.command import read_command, task_recipe
-    from transfer.cli.early_checks import announce, check_names_in
 
     if argv[0].startswith("-"):
         raise UsageError(f"the task must come first, before {argv[0]}\n{USAGE}")
@@ -37,7 +37,6 @@ def _main(argv: list[str]) -> int:
     from transfer.records import command_result
 
     with errors_together():
-        check_names_in(arguments)
         from tasks.task import load_facts
 
         task = load_facts(recipe.name)

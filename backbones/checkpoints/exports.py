@@ -226,13 +226,8 @@ def pretraining_facts(folder: Path) -> dict[str, Any]:
         return {}
     try:
         facts: dict[str, Any] = dict(parse_json(file.read_bytes()))
-    except OSError as error:
-        raise UserError(
-            f"{file}: cannot be read ({error.strerror}), so that it is not known whose weights these are; make it "
-            "readable, or delete the folder"
-        ) from None
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{file}: damaged ({error}); train again, or delete the folder") from None
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{file}: cannot be read ({reason_of(error)}); restore it, or delete the folder") from None
     return facts
 
 

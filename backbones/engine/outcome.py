@@ -32,11 +32,6 @@ BY_GUESSING = 0.001  # probability of a score by guessing, below which it is abo
 RISEN = 1.1  # times its first value and chance, above which a loss that ends there has diverged
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite
 TENTHS = 5  # tenths of a run in a row that must look failed where it is stopped early
-CONSTANTS = {
-    "version": RULE, "fewest": FEWEST, "margin": MARGIN, "errors": ERRORS, "spread": [SPREAD_SHARE, SPREAD_FLOOR],
-    "hopeless": [HOPELESS, HOPELESS_STEPS], "risen": RISEN, "skips": SCALER_SKIPS, "tenths": TENTHS,
-}  # fmt: skip
-"""The constants that are part of the protocol of a training run."""
 
 
 @dataclass(frozen=True, kw_only=True)

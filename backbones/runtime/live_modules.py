@@ -55,7 +55,7 @@ class LiveModule:
         from torch import nn
 
         with torch.random.fork_rng(devices=()):
-            module = self.source if isinstance(self.source, nn.Module) else self._made()
+            module = self.source if isinstance(self.source, nn.Module) else self.make()
         parts = [*module.modules()] if isinstance(module, nn.Module) else []
         classes: set[Any] = {type(part) for part in parts} | ({self.source} if self.is_reinitialized else set())
         structure = repr([repr(module), *map(_plain_attributes, parts)])
@@ -86,25 +86,15 @@ class LiveModule:
         """Return a module of its own on the CPU.
 
         Raises:
-            UserError: it cannot be copied.
+            UserError: it cannot be copied, or its class or function fails.
         """
         from torch import nn
 
-        if isinstance(self.source, nn.Module):
-            try:
-                return deepcopy(self.source).cpu()
-            except Exception as error:
-                raise UserError(
-                    f"{PREFIX}{self.name}: the module cannot be copied ({type(error).__name__}: {error}); "
-                    "give its class, or a function that returns it"
-                ) from error
-        return self._made()
-
-    def _made(self) -> "nn.Module":
         try:
-            return self.source()
+            return deepcopy(self.source).cpu() if isinstance(self.source, nn.Module) else self.source()
         except Exception as error:
-            raise UserError(f"{PREFIX}{self.name}: {first_line(error)}") from error
+            fix = "; give its class, or a function that returns it" * isinstance(self.source, nn.Module)
+            raise UserError(f"{PREFIX}{self.name}: {first_line(error)}{fix}") from error
 
     @property
     def pixel_statistics(self) -> dict[str, tuple[float, ...]]:

@@ -45,7 +45,7 @@ class DetectFacts(TaskFacts):
         for name in ("global_blocks", "out_indices"):
             for block in getattr(options, name) or () if spec.depth else ():
                 with kept():
-                    block_index(block, spec.depth, f"--{name.replace('_', '-')}")
+                    block_index(block, spec.depth or 0, f"--{name.replace('_', '-')}")
         if options.relative:
             check_relative(spec)
 

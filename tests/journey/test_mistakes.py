@@ -100,8 +100,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             f"{DETECT} toy_digits --detector mask_rcn --global-blocks 7 --test-dataset cooc2017",
             2,
-            "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'\n--global-blocks: block 7 .*; use 0 to 1\n"
-            "detect does not take .*for classify, .*; set --dataset to coco2017\nunknown dataset 'cooc2017'",
+            "detect does not take .*for classify, .*; set --dataset to coco2017\nunknown dataset 'cooc2017'\n"
+            "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'\n--global-blocks: block 7 .*; use 0 to 1",
         ),
         (f"{DETECT.replace('detect', 'reid')} toy_coco", 2, "reid does not take .* coco, .*detect; .* to .*market1501"),
         (
@@ -112,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (PROBE.replace("random", "weights/lpa/seed1"), 1, "no weights at .*; did you mean 'weights/lap/seed1'"),
         (PROBE.replace("tiny", "weights/pachify"), 2, "unknown backbone .*; did you mean 'weights/patchify'"),
         (PROBE.replace("random", "broken/unfinished"), 1, "is unfinished; rerun its command to finish it"),
-        (PROBE.replace("random", "broken/failed"), 1, "training ended as diverged, so it saved no weights"),
+        (PROBE.replace("random", "broken/failed"), 1, "saved no weights: its training ended as diverged"),
         (f"{PROBE} --tempreature 1", 2, "unknown option --tempreature; did you mean '--temperature'"),
         (f"{PROBE} --seeds zero", 2, "--seeds must be INT"),
         (f"{PROBE} --out taken", 1, "--out taken: cannot be written .*; choose another folder"),

@@ -125,7 +125,7 @@ def test_everything_that_is_missing_is_said_at_once(tmp_path: Path, capsys, monk
     ("words", "said"),
     [
         (["--num-identities", "60"], "48 training identities"),
-        (["--size", "60", "32"], "size 60 x 32: the patch size 16"),
+        (["--size", "60", "32"], "size 60 x 32 (H x W): use multiples of 16"),
         (["--backbone", "vgg11", "--weights", "random"], "--drop-path 0"),
         (["--stem", "stem.py:Stm"], "did you mean 'Stem'"),
         (["--attention", "relu", "--alpha", "nan"], "--alpha nan"),

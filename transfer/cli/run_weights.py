@@ -39,8 +39,6 @@ def weights_of_run(weights: str, out: Path) -> str:
         raise UserError(f"--weights {weights}: {run / RECORD} is not a readable record ({reason_of(error)})") from None
     if (run / EXPORT / CONFIG).is_file():
         return str(run / EXPORT)
-    if status not in SCORED:
-        reason = f"its training ended as {status}, so it saved no weights"
-    else:
-        reason = "it saved no weights: its task trains no backbone, or the run used --save-weights none"
-    raise MissingInput(f"--weights {weights}: the run in {run}: {reason}")
+    other = "its task trains no backbone, or it used --save-weights none"
+    reason = other if status in SCORED else f"its training ended as {status}"
+    raise MissingInput(f"--weights {weights}: the run in {run} saved no weights: {reason}")

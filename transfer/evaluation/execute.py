@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from backbones.errors import errors_together, kept, print_safe
+from backbones.errors import errors_together, has_kept, kept, print_safe
 from backbones.runtime.ranks import ranks_from_environment
 
 if TYPE_CHECKING:
@@ -30,9 +30,12 @@ def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "li
             names all of them.
     """
     from transfer.evaluation.each_weights import each_weights, pairing
+    from transfer.evaluation.inputs import check_datasets
 
-    commands = each_weights(command, task.from_scratch)
-    inputs = [_checked_inputs(one, task) for one in commands]
+    with errors_together(join=True):
+        check_datasets(command, task)
+        commands = each_weights(command, task.from_scratch)
+        inputs = [_checked_inputs(one, task) for one in commands]
     if say and ranks_from_environment().first:
         lines = commands[0].choices(inputs[0].spec, task.from_scratch)
         for line in [*lines, *([pairing(commands)] if len(commands) > 1 else [])]:
@@ -44,13 +47,13 @@ def _checked_inputs(command: "Command", task: "Task") -> "ResolvedInputs":
     from transfer.evaluation.inputs import ResolvedInputs
     from transfer.evaluation.preflight import find_inputs
 
-    with errors_together(join=True):
-        spec = command.resolved(task.from_scratch)
-        command.check_flags(spec)
+    spec = command.resolved(task.from_scratch)
+    command.check_flags(spec)
+    if not (has_kept() and spec.weights.startswith("timm")):  # fitting them imports timm
         command.fit_backbone(spec, task)
-        with kept():
-            task.check_words(spec, command.options)
-        return ResolvedInputs(spec) if command.submitted or command.run.dry_run else find_inputs(command, task, spec)
+    with kept():
+        task.check_words(spec, command.options)
+    return ResolvedInputs(spec) if command.submitted or command.run.dry_run else find_inputs(command, task, spec)
 
 
 def execute(

@@ -66,11 +66,18 @@ def find_backbone(command: Command, task: Task) -> ResolvedInputs:
     return inputs
 
 
-def check_folders(command: Command, task: Task) -> None:
-    """Check the kind and the folder of each dataset of a command, without reading it. Raises UserError, `kept`."""
+def check_datasets(command: Command, task: Task) -> None:
+    """Check the names of the datasets of a command, and that the task takes their formats. Raises UserError, `kept`."""
     for argument in (*command.run.dataset, *getattr(command.options, "test_dataset", ())):
         with kept():
-            task.check_kind(spec := resolve_dataset(argument))
+            task.check_kind(resolve_dataset(argument))
+
+
+def check_folders(command: Command) -> None:
+    """Check that there is a folder for each dataset of a command, without reading it. Raises UserError, `kept`."""
+    for argument in command.run.dataset:
+        with kept():
+            spec = resolve_dataset(argument)
             elsewhere = spec.format in ("hf", "torchreid") or {"hub", "generator"} & spec.options.keys()
             named, under = candidate_folders(spec, command.run.data, itself=True)
             if not elsewhere and not any(path.is_dir() for path in (*named, *under)):

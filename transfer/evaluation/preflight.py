@@ -27,7 +27,7 @@ def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInp
     out = next(path for path in (command.run.out, *command.run.out.absolute().parents) if path.exists())
     with errors_together(join=True):
         for check in (
-            lambda: check_folders(command, task),
+            lambda: check_folders(command),
             lambda: load_metrics(command.run.metric),
             lambda: check_installed(command.run.tracker),
             lambda: check_writable(out, "--out"),

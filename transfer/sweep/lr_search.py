@@ -54,8 +54,9 @@ class Searches:
         if later := [later_step.name for later_step in self.sweep.steps.values() if later_step.after == step]:
             raise UsageError(f"{where}: step {later[0]!r} follows the searched step; remove it")
         with errors_naming(where):
-            check_option(self.option, step_options(self.sweep.steps[step]))
-            value = self.sweep.steps[step].source.values().get(self.option)
+            found = self.sweep.steps[step]
+            check_option(self.option, step_options(found.kind, found.recipe))
+            value = found.source.values().get(self.option)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UsageError(f"`{self.option}` is not a number (the recipe has {value!r}), so it has no range")
         self.prerequisites: list[SweepJob] = []

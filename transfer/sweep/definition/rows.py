@@ -60,7 +60,7 @@ def _rows(content: dict[str, Any], steps: dict[str, Step], where: str) -> list[d
         for key, options in named.items():
             with errors_naming(f"{where}: row {number}: {key}"):
                 for option, value in options.items():
-                    check_option(option, step_options(steps[key]))
+                    check_option(option, step_options(steps[key].kind, steps[key].recipe))
                     if isinstance(value, dict) and not value.get("used"):
                         raise UsageError(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
         if named or not any(key in dropped for key in row):

@@ -50,7 +50,7 @@ class Step:
     @property
     def source(self) -> Recipe:
         """Recipe from which the step's command takes values."""
-        return (task_recipe if self.kind == "run" else pretraining_recipe)(self.recipe)
+        return source_of(self.kind, self.recipe)
 
     @property
     def option_type(self) -> type[Any]:
@@ -101,7 +101,7 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
                 resolve_dataset(one)
         for option in (*step.options, *step.varied):
             with kept():
-                check_option(option, step_options(step))
+                check_option(option, step_options(step.kind, step.recipe))
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
     return step
@@ -125,9 +125,14 @@ def check_option(name: str, known: Collection[str]) -> None:
         raise UsageError(f"unknown option {name!r}{hint}")
 
 
-def step_options(step: Step) -> set[str]:
+def source_of(kind: str, recipe: str) -> Recipe:
+    """Return the recipe of a step of this kind, "run" or "pretrain"."""
+    return (task_recipe if kind == "run" else pretraining_recipe)(recipe)
+
+
+def step_options(kind: str, recipe: str) -> set[str]:
     """Return the names of all options of a step's command."""
-    return _options_in(step.source) | _users_options(step.kind, step.source)
+    return _options_in(source_of(kind, recipe)) | _users_options(kind, source_of(kind, recipe))
 
 
 @cache

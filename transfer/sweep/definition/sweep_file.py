@@ -22,14 +22,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean, errors_together, has_kept, kept, unknown
+from backbones.errors import UsageError, did_you_mean, errors_naming, errors_together, has_kept, kept, unknown
 from backbones.settings import CONFIGS, config_names, read_value, read_yaml
 from backbones.spec import default_qk_norm, resolve
 from backbones.user_code import is_user_part
 from transfer.published.checks import check_keys, mapping
 from transfer.published.rows import table_of
 from transfer.sweep.definition.rows import read_rows
-from transfer.sweep.definition.step import STEP_KEYS, Step, as_list, options_of, parse_step
+from transfer.sweep.definition.step import STEP_KEYS, Step, as_list, check_option, options_of, parse_step, step_options
 from transfer.sweep.definition.variants import PARTS, selector
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
@@ -289,11 +289,16 @@ def _set(steps: dict[str, Any], search: dict[str, Any] | None, text: str) -> Non
     options, grid = (mapping(target.get(name) or {}, f"steps.{step}: {name}") for name in ("options", "grid"))
     if key in STEP_KEYS:
         target[key] = value
-    elif together := [axis for axis in grid if key in options_of(axis) and key != axis]:
+        return
+    kind = "run" if "run" in target else "pretrain"
+    with errors_naming(f"--set {text}"):
+        for name in options_of(key):
+            check_option(name, step_options(kind, str(target.get(kind))))
+    if together := [axis for axis in grid if key in options_of(axis) and key != axis]:
         raise UsageError(
             f"--set {text}: `{key}` belongs to the axis `{together[0]}`; use --set '{step}.{together[0]}=[[...], ...]'"
         )
-    elif key in grid or isinstance(value, list):
+    if key in grid or isinstance(value, list):
         target["grid"] = {**grid, key: as_list(value)}
     else:
         target["options"] = {**options, key: value}

@@ -1,27 +1,11 @@
-"""Checks the names on a command line and prints what it is about to do, before anything heavy is imported."""
+"""Prints what a command is about to do, before anything heavy is imported."""
 
 import sys
 
-from backbones.data.spec import resolve_dataset
-from backbones.errors import kept, print_safe, shortened
+from backbones.errors import print_safe, shortened
 from backbones.runtime.ranks import ranks_from_environment
-from backbones.spec import check_name
 from transfer.cli.command import Recipe
 from transfer.cli.yaml_layers import flag_values
-
-
-def check_names_in(argv: list[str]) -> None:
-    """Check the names of datasets and of the backbone in flags.
-
-    Raises:
-        UsageError: a name is unknown; the message has the nearest names.
-    """
-    for name in flag_values(argv, "--dataset"):
-        with kept():
-            resolve_dataset(name)
-    for name in flag_values(argv, "--backbone")[:1]:
-        with kept():
-            check_name(name)
 
 
 def announce(program: str, argv: list[str], recipe: Recipe) -> None:
