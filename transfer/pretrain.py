@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset NAME] [options]
 
-`RECIPE --help` shows the common options, `RECIPE --help-all` all; `--list [KIND]` shows the names of
-recipes, backbones, datasets, stems, ... RECIPE may be a YAML file, or your method, as my_method.py:METHOD.
-The weights are exported to weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds them.
+`RECIPE --help` shows the common options, `RECIPE --help-all` all; `--list KIND` lists recipes,
+backbones, datasets, ... RECIPE may be a YAML file, or your method, as my_method.py:METHOD. The
+export is in weights/NAME, where `python -m transfer.run TASK --backbone NAME` finds it.
 
   python -m transfer.pretrain dino --backbone tiny --smoke
-  python -m transfer.pretrain dino --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2 --gpus 8
+  python -m transfer.pretrain dino --backbone dino_s16 --data FOLDER --launcher slurm --nodes 2
 
-Exit status: 0 weights exported, 1 error, 2 wrong arguments, 3 training failed (recorded, no export),
-143 stopped by a signal (checkpoint saved)."""
+Exit status: 0 weights exported, 1 error, 2 wrong arguments, 3 training failed (recorded, not
+exported), 143 stopped by a signal (checkpoint saved)."""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,8 +6,8 @@ from backbones.errors import UsageError, errors_together
 
 USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [options]
 
-`TASK --help` shows the common options, `TASK --help-all` all; `--list [KIND]` shows the names of tasks,
-backbones, datasets, stems, ... TASK may be your own, as my_task.py:TASK.
+`TASK --help` shows the common options, `TASK --help-all` all; `--list KIND` lists tasks, backbones,
+datasets, stems, ... TASK may be your own, as my_task.py:TASK.
 
   python -m transfer.run reid --backbone dino_s16_convstem --lr 5e-2 --smoke
   python -m transfer.run reid --backbone dino_s16 --data FOLDER --lr 1.6e-3 --seeds 0 1 2

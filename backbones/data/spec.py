@@ -264,12 +264,9 @@ def _not_found_message(
         return f"{spec.name}: {looked[0]}: {_reason_not_held(looked[0], trees)}; add it, {fix}"
     lines = [f"{spec.name}: the dataset was not found"]
     lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
-    if base is None:
-        lines.append("  no data folder is set")
+    lines += ["  no data folder is set"] * (base is None)
     folder = next((root for root in spec.root if not Path(root).is_absolute()), "DATASET")
-    for tree in filter(None, trees):
-        place = "expected in the data folder" if tree is trees[0] else "  or"
-        lines.append(f"{place}: {folder}/ with {', '.join(tree)}")
+    lines += [f"expected in the data folder: {folder}/ with {', '.join(tree)}" for tree in trees if tree]
     lines.append("set the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
     return "\n".join(lines + ([f"to get the dataset: {spec.how}"] if spec.how else []))
 

@@ -7,11 +7,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from backbones.errors import UserError, print_safe, unknown
+from backbones.spec import backbone_names, resolve
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import read_options
 from transfer.doctor.datasets import CheckResult
@@ -28,13 +28,15 @@ EXTRAS = {
 RIVALS = (("onedl-mmcv", "mmcv"), ("onedl-mmengine", "mmengine"), ("onedl-mmdetection", "mmdet"))
 
 
-USAGE = """usage: python -m transfer.doctor [--data FOLDER]                check software, machine, datasets and weights
-       python -m transfer.doctor data [NAME ...] [options]      read datasets completely, or download them
-       python -m transfer.doctor backbone NAME [options]        check a backbone or a part, such as your own stem
-       python -m transfer.doctor speed --backbone NAME [options]    measure how fast this machine trains
-       python -m transfer.doctor clean [RUNS ...] [options]     remove leftovers of killed runs
+USAGE = """usage: python -m transfer.doctor [COMMAND] [options]
 
-`python -m transfer.doctor COMMAND --help` lists its options. Exit status: 0; 1 a check failed; 2 wrong arguments."""
+  [--data FOLDER]              check software, machine, datasets and weights
+  data [NAME ...]              read datasets completely, or download them
+  backbone NAME                check a backbone or a part, such as your own stem
+  speed --backbone NAME        measure how fast this machine trains
+  clean [RUNS ...]             remove leftovers of killed runs
+
+COMMAND --help lists its options. Exit status: 0; 1 a check failed; 2 wrong arguments."""
 COMMANDS = {"data": DataOptions, "backbone": BackboneCheckOptions, "speed": SpeedOptions, "clean": CleanOptions}
 
 
@@ -58,6 +60,9 @@ def _main(argv: list[str]) -> int:
         return _data(options)
     if isinstance(options, DoctorOptions):
         return _check(options)
+    print_safe(f"doctor {' '.join(argv)}", file=sys.stderr, flush=True)
+    if named := getattr(options, "name", getattr(options, "backbone", "")):
+        resolve(named, **{part: getattr(options, part, None) for part in ("stem", "attention", "ffn")})
     return int(importlib.import_module(f"transfer.doctor.{name}").main(options))
 
 
@@ -151,7 +156,7 @@ def _extras() -> Iterator[CheckResult]:
         if missing:
             yield CheckResult("absent", f"{extra}: {', '.join(missing)} missing", f"pip install -e '.[{extra}]'")
         else:
-            yield CheckResult("ok", f"{extra}: " + ", ".join(f"{name} {version(name)}" for name in packages))
+            yield CheckResult("ok", f"{extra}: " + ", ".join(f"{name} {package_version(name)}" for name in packages))
 
 
 def _datasets(data: Path | None) -> Iterator[CheckResult]:
@@ -171,7 +176,6 @@ def _datasets(data: Path | None) -> Iterator[CheckResult]:
 
 
 def _weights() -> Iterator[CheckResult]:
-    from backbones.spec import backbone_names, resolve
     from backbones.weights import find_weights
 
     for name in backbone_names():

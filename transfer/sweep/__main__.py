@@ -26,9 +26,9 @@ USAGE = """usage: python -m transfer.sweep NAME|FILE [--tier smoke|reduced|full]
 
 Compare a stem, an attention or both with others, by the same pretraining and the same tasks:
   python -m transfer.sweep bench --tier smoke --stem my_stem.py:Stem --against conv patchify
-  python -m transfer.sweep bench --tier reduced --stem xiao --attention relu --tasks reid fewshot --seeds 0 1 2
+  python -m transfer.sweep bench --tier full --stem xiao --attention relu --tasks reid --seeds 0 1
 Use your data, change a step or a search, or run the sweep of a paper:
-  ... --set pretrain.dataset=mine.yaml reid.dataset=people.yaml pretrain.epochs=5 'reid.lr=[0.001, 0.01]'
+  ... --set pretrain.dataset=mine.yaml reid.dataset=people.yaml 'reid.lr=[0.001, 0.01]'
   python -m transfer.sweep stability --tier smoke --set search.budget=6
   python -m transfer.sweep scaled_relu_table4 --tier smoke --dry-run
 

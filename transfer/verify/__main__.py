@@ -41,6 +41,7 @@ def _main(argv: list[str]) -> int:
         if not is_in_file(part):
             raise UsageError(f"--trust-code {part}: name a file and what is in it, as my_metric.py:NAME")
         allow(locate(part))
+    print_safe(f"verify: reading {', '.join(map(str, options.runs))}", file=sys.stderr, flush=True)
     verdicts, unfinished = [], list[Unfinished]()
     with ExitStack() as opened:
         for folder, name in _folders(options.runs, opened, unfinished):

@@ -3,10 +3,11 @@ import torch
 
 from backbones.backbone import create
 from backbones.errors import UsageError, UserError
+from backbones.settings import config_names
 from tasks.detection import mmlab
 from tasks.detection.detectors import SimplePyramid, TapScales, build_detector, scales
 from tasks.detection.feature_maps import MapOptions, make_maps
-from tasks.detection.options import detector_names, resolve_detector
+from tasks.detection.options import resolve_detector
 
 
 def built(name: str, pyramid: str = "simple", backbone: str = "tiny"):
@@ -17,7 +18,7 @@ def built(name: str, pyramid: str = "simple", backbone: str = "tiny"):
     return build_detector(resolve_detector(name), maps, pyramid, 7)
 
 
-@pytest.mark.parametrize("name", detector_names())
+@pytest.mark.parametrize("name", config_names("detectors"))
 def test_every_shipped_detector_is_built_and_knows_its_classes(name: str) -> None:
     detector = built(name)
     levels = detector.extract_feat(torch.rand(1, 3, 64, 96))

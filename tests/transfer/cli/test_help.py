@@ -54,6 +54,7 @@ def test_all_options_are_listed_once_and_common_ones_first(name: str, capsys: py
     for option, meaning in options.items():
         assert meaning.endswith("."), option
         assert re.match(r"[A-Z]|big_vision", first_sentence(meaning)), f"{option}: {meaning}"
+    assert printed(main, ["--help"], capsys).startswith("usage: python -m transfer.")
     short = printed(main, [*words, "--help"], capsys)
     common = re.findall(r"^  --([a-z0-9-]+)", short, flags=re.MULTILINE)
     if len(options) > 30:
