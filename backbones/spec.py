@@ -213,9 +213,9 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return title, _fields_over_recipe(first) | {"weights": str(path)}, None, str(first / exports.CONFIG)
     if name.split(".")[0] in timm_names():
         return name, _choose_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
-    known = [*backbone_names(), *ARCHS, *timm_names()]
+    near = did_you_mean(name, [*backbone_names(), *ARCHS, *timm_names()]) or did_you_mean(f"weights/{name}", ())
     raise UsageError(
-        f"unknown backbone '{name}'{did_you_mean(name, known)} (`python -m transfer.run --list` lists the shipped; "
+        f"unknown backbone '{name}'{near} (`python -m transfer.run --list` lists the shipped; "
         "any name of timm, my.yaml, file.py:Name, hf-hub:<owner/name> or an exported folder is a backbone, too)"
     )
 

@@ -11,6 +11,7 @@ Importing this module costs nothing; only `load` runs the user's file.
 import ast
 import hashlib
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Collection, Sequence
@@ -127,7 +128,7 @@ def check_allowed(text: str) -> None:
     if is_user_part(text) and not is_allowed(located := locate(text)):
         raise UserError(
             f"{located}: only the record names this file, and code runs only if you name it; read it, then use "
-            f"`python -m transfer.verify RUN --trust-code {located}`"
+            f"`python -m transfer.verify RUN --trust-code {shlex.quote(located)}`"
         )
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from backbones.checkpoints.state_dicts import Network
     from backbones.positions import Grid
 
-_SOURCES = ("config", "random", "timm", "timm:<arch.tag>", "hf-hub:<owner/name>")
 _PARTS = {
     "stem": r"patch_embed\.",
     "attention": r".*\.attn\.(?![qk]_norm\.)",
@@ -77,11 +76,9 @@ def find_weights(spec: BackboneSpec) -> Located:
                 + "".join(f"; use one of {', '.join(seeds)}" for seeds in [exports.seed_exports(str(path))] if seeds)
             )
         return _locate_file(file, spec)
-    if not path.suffix and len(path.parts) == 1:
-        near = did_you_mean(source, _SOURCES) or did_you_mean(f"weights/{source}", ())
-        raise UsageError(f"weights '{source}' must be one of {', '.join(_SOURCES)}, a file or a folder{near}")
+    near = did_you_mean(source, ("config", "random", "timm")) or did_you_mean(f"weights/{source}", ()) or "."
     raise MissingInput(
-        f"backbone {spec.name}: there are no weights at {path}{did_you_mean(path, ()) or '.'} "
+        f"backbone {spec.name}: there are no weights at {path}{near} "
         "Set --weights to a file, a folder, timm:<arch.tag> (with --load partial for a new part) or random; "
         f"`python -m transfer.pretrain RECIPE --backbone {spec.name} --dataset DATA` makes them"
     )
@@ -283,7 +280,7 @@ def changed_parts(spec: BackboneSpec) -> list[str]:
     return [
         f"the file of {key} has changed since they were trained (as it was then: {getattr(exported, key)})"
         if key in spec.files and key in exported.files
-        else f"{key} {theirs[key]} there, {ours[key]} here"
+        else f"{key} {getattr(exported, key)} there, {getattr(spec, key)} here"
         for key in ("arch", *archs.ARCHITECTURE_FIELDS)
         if ours[key] != theirs[key] and archs.changes_tensors(key, ours[key], theirs[key])
     ]

@@ -1,6 +1,7 @@
 """Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
 
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -124,7 +125,8 @@ def check_named_part(folder: Path, part: str, copy: str) -> None:
     if not Path(file).is_file():
         raise UsageError(f"{folder / CONFIG}: {part} is in {file}, which is missing; copy the complete folder again")
     if not is_allowed(copy):
-        flag = f"--backbone {copy} --weights {folder}" if part == "arch" else f"--{part} {copy}"
+        named = shlex.quote(copy)
+        flag = f"--backbone {named} --weights {shlex.quote(str(folder))}" if part == "arch" else f"--{part} {named}"
         raise UsageError(
             f"{file}: the code of {part} came with the weights, and code runs only if you name it; read it, then use "
             f"{flag} (in Python {part}={copy!r})"

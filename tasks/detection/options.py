@@ -25,11 +25,6 @@ class DetectorSpec:
     """Values merged into the base, as mmdetection's own configurations merge one file into another."""
 
 
-def detector_names() -> list[str]:
-    """Return the names of the shipped detectors."""
-    return config_names("detectors")
-
-
 def resolve_detector(name: str) -> DetectorSpec:
     """Read the description of a detector from a shipped name, or from a YAML file with the same keys.
 
@@ -38,8 +33,8 @@ def resolve_detector(name: str) -> DetectorSpec:
     """
     path = Path(name).expanduser()
     if path.suffix not in (".yaml", ".yml"):
-        if name not in detector_names():
-            raise unknown("detector", name, detector_names(), "; or a YAML")
+        if name not in (known := config_names("detectors")):
+            raise unknown("detector", name, known, "; or a YAML")
         path = CONFIGS / "detectors" / f"{name}.yaml"
     content = {"name": path.stem, "model": {}, **read_yaml(path)}
     known_keys = {item.name: {"masks": bool, "model": dict}.get(item.name, str) for item in fields(DetectorSpec)}

@@ -14,13 +14,17 @@ from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
 from transfer.cli.listing import listing
 
 
+def package_version(name: str) -> str | None:
+    """Return the version of an installed distribution, or None when it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
 def versions() -> str:
     """Return the versions of the suite and of what its numbers depend on most."""
-    found = {}
-    for name in ("vit-transfer", "torch", "timm"):
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return ", ".join(f"{name} {found.get(name, 'not installed')}" for name in ("vit-transfer", "torch", "timm"))
+    return ", ".join(f"{name} {package_version(name) or 'not installed'}" for name in ("vit-transfer", "torch", "timm"))
 
 
 def exit_on_user_error(

@@ -12,11 +12,11 @@ from typing import Any
 
 from backbones.errors import UserError, print_safe, unknown
 from backbones.spec import backbone_names, resolve
-from transfer.cli.entry import exit_on_user_error
+from transfer.cli.entry import exit_on_user_error, package_version
 from transfer.cli.help import read_options
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, DoctorOptions, SpeedOptions
-from transfer.evaluation.software import PACKAGES, package_version
+from transfer.evaluation.software import PACKAGES
 
 EXTRAS = {
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),

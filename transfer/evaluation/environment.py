@@ -8,7 +8,8 @@ import torch
 from backbones.engine.context import Context
 from backbones.runtime.device import device_name
 from backbones.runtime.precision import tf32_operations
-from transfer.evaluation.software import PACKAGES, package_version, source_state
+from transfer.cli.entry import package_version
+from transfer.evaluation.software import PACKAGES, source_state
 
 
 def environment(context: Context, *, trains: bool = True) -> dict[str, Any]:

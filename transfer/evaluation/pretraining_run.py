@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from backbones.checkpoints.exports import seed_exports
 from backbones.errors import UsageError
 from backbones.pretrain.method import Method
 from backbones.user_code import is_in_file, locate
@@ -29,7 +30,7 @@ class PretrainingRun:
         """Return the run of a command.
 
         Raises:
-            UsageError: another method than the recipe's, several datasets, or an epoch that the training has not.
+            UsageError: another method than the recipe's, several values, or an epoch that the training has not.
         """
         options = command.run
         assert isinstance(options, PretrainRunOptions)
@@ -41,6 +42,9 @@ class PretrainingRun:
         for flag, values in (("--dataset", options.dataset), ("--weights", command.backbone.weights)):
             if len(values) > 1:
                 raise UsageError(f"{flag}: pretraining takes one value, got {len(values)}")
+        starts = seed_exports(command.backbone.weights[0])
+        if len(starts) not in (0, len(options.seeds)):
+            raise UsageError(f"--weights: use one of {', '.join(starts)}, or {len(starts)} --seeds, one for each")
         check_epochs(options.tokens_at, command.options.epochs)
         return cls(command, options, Pretraining(method, options.tokens_at))
 

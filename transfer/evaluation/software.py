@@ -2,20 +2,11 @@
 
 import subprocess
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from backbones.settings import CONFIGS
 
 PACKAGES = ("vit-transfer", "torch", "torchvision", "timm", "triton", "numpy", "pillow")
-
-
-def package_version(name: str) -> str | None:
-    """Return the version of an installed distribution, or None when it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 @cache

@@ -77,7 +77,7 @@ def check_target(target: Path, run_key: str, options: dict[str, Any]) -> None:
     if target.exists() and (facts := pretraining_facts(target)).get("identity") != run_key:
         text = differences(facts.get("options", {}), options, _NOT_COMPARED)
         owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export"
-        fix = "give this one another --name, or --replace to let it take the place"
+        fix = "use another --name, or --replace to overwrite them"
         raise UserError(f"{target}: there are other weights ({owner}); {fix}")
 
 

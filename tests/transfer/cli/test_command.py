@@ -175,7 +175,7 @@ def test_all_that_is_wrong_with_a_command_is_one_error(
         "--epochs must be INT, got 'x'",
         "--subset 1: must be at least 2",
         "--out /proc: cannot be written",
-        "weights 'randm'",
+        "no weights at randm; did you mean 'random'",
         "mine.py",
     ):
         assert sum(line in said for said in lines) == 1, line
