@@ -57,10 +57,10 @@ def test_errors(content, kind, said, tmp_path):
 
 
 def test_a_record_has_no_file_imported_that_the_user_has_not_named(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
+    file = tmp_path / "my own.py"
     file.write_text(f"X = int  # {tmp_path}")
     recorded = {"name": "tiny", "arch": "vit_tiny", "stem": f"{file}:X"}
-    with pytest.raises(UserError, match=rf"{file}:X: only the record names this file, .* read it, then use"):
+    with pytest.raises(UserError, match=rf"{file}:X: only the record names this .*--trust-code '{file}:X'`"):
         BackboneSpec.from_dict(recorded)
     user_code.load(f"{file}:X")
     assert BackboneSpec.from_dict(recorded).stem == f"{file}:X"

@@ -57,11 +57,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Image.fromarray(pixels).save(path)
     (root / "components.py").write_text(COMPONENTS)
     (root / "taken").write_text("a file where a folder should be")
-    (root / "weights" / "lap" / "seed1").mkdir(parents=True)
     (root / "coco" / "train2017").mkdir(parents=True)
     (root / "coco" / "instances_train2017.json").write_text("{}")
-    (root / "weights" / "patchify").mkdir(parents=True)
-    (root / "weights" / "patchify" / "config.json").write_text("{}")
+    for name in ("patchify", "lap/seed1", "lap/seed2"):
+        (root / "weights" / name).mkdir(parents=True)
+        (root / "weights" / name / "config.json").write_text("{}")
     for name, status in (("unfinished", None), ("failed", "diverged")):
         path = root / "broken" / name
         path.mkdir(parents=True)
@@ -114,7 +114,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (PROBE.replace("random", "broken/unfinished"), 1, "is unfinished; rerun its command to finish it"),
         (PROBE.replace("random", "broken/failed"), 1, "saved no weights: its training ended as diverged"),
         (f"{PROBE} --tempreature 1", 2, "unknown option --tempreature; did you mean '--temperature'"),
-        (f"{PROBE} --seeds zero", 2, "--seeds must be INT"),
         (f"{PROBE} --out taken", 1, "--out taken: cannot be written .*; choose another folder"),
         (PROBE.replace("knn", "components.py"), 2, "name the task in this file, as in components.py:TASK"),
         (
@@ -126,6 +125,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (RECIPE.replace("deit", "deti"), 2, "unknown recipe 'cifar_deti'; did you mean 'cifar_deit'"),
         (f"{RECIPE} --epochs 2 --warmup-epochs 3", 2, "--warmup-epochs 3: .*; lower it or raise --epochs"),
         (f"{RECIPE} --seeds 0 0", 2, "--seeds must be different numbers"),
+        (f"{RECIPE} --weights weights/lap", 2, "use one of weights/lap/seed1, weights/lap/seed2, or 2 --seeds"),
         ("report rnus", 1, "rnus: directory not found; name a folder of runs"),
         ("report runs --format xls", 2, "--format must be one of terminal, .*, got 'xls'"),
         ("report runs --output report.doc", 2, "no format has the suffix .doc; end it in .md"),
@@ -133,6 +133,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("report runs --scores top1", 2, "--scores: needs --pivot"),
         ("report runs --dirty --compare stm=conv stem=patchify", 2, "no run has a field 'stm'; did you mean 'stem'"),
         ("report runs --compare stem=patchify", 2, "--compare needs 2 values, got 'stem=patchify'"),
+        ("doctor backbone tiny --stem components.py:LapStm", 2, "'LapStm' not found .*; did you mean 'LapStem'"),
         ("doctor backbon tiny", 2, "unknown command 'backbon'; did you mean 'backbone'"),
     ],
 )

@@ -37,7 +37,7 @@ def failing(out: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[
         (["--pyramid", "taps"], "--pyramid taps takes four blocks, tiny has 2: --pyramid simple"),
         (
             ["--pyramid", "taps", "--depth", "4", "--out-indices", "0", "1", "2", "9"],
-            "out_indices: block 9 does not exist",
+            "--out-indices: block 9 does not exist",
         ),
         (["--batch-size", "500"], "--batch-size 500: toy_coco has 90 training images with objects"),
         (["--patch", "32"], "maps of stride 32: pyramids are made from patches of 4, 8 and 16 pixels"),
