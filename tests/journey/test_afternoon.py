@@ -26,7 +26,7 @@ SMALLER = {
     "transfer.report runs": "transfer.report runs --dirty",
 }  # fmt: skip
 SEEDS = (0, 1)
-VARIANTS = {"patchify": "patchify, softmax", "lap": "LapStem", "lap_relu2": "LapStem, relu2"}
+VARIANTS = {"patchify": "patchify, softmax", "lap": "LapStem, softmax", "lap_relu2": "LapStem, relu2"}
 FEATURES = """
 import sys
 import backbones.vit, numpy as np, timm, torch

@@ -132,7 +132,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("report runs --dirty --pivot --scores tpo1", 2, "--scores must be among .*, got 'tpo1'; did you mean 'top1'"),
         ("report runs --scores top1", 2, "--scores: needs --pivot"),
         ("report runs --dirty --compare stm=conv stem=patchify", 2, "no run has a field 'stm'; did you mean 'stem'"),
-        ("report runs --compare stem=patchify", 2, "--compare needs 2 values, got 'stem=patchify'"),
+        ("report runs --dirty --compare stem=patchify", 2, "needs two variants, got stem=patchify; choose two of"),
         ("doctor backbone tiny --stem components.py:LapStm", 2, "'LapStm' not found .*; did you mean 'LapStem'"),
         ("doctor backbon tiny", 2, "unknown command 'backbon'; did you mean 'backbone'"),
     ],

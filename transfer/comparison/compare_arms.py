@@ -12,12 +12,15 @@ from transfer.comparison.paired_intervals import Estimates, Settings, Units, est
 from transfer.comparison.paired_scores import NotPaired
 from transfer.comparison.pairing import MatchedRuns
 from transfer.comparison.selection import Selection
-from transfer.records.evidence import Evidence
+from transfer.records.evidence import Evidence, is_untrained
+from transfer.records.record import Record
 from transfer.statistics.intervals import Estimate, adjusted
 from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, broken_down, verdict_of
 
 PERCENT = 100.0
 ARMS = ("a", "b")
+FAMILIES = ("primary", "other", "not counted")
+"""Families of tests: primary scores that answer which variant transfers better, their other scores, and the rest."""
 DIFFERENCE = {"": (1, -1)}
 """The contrast of two variants, a less b."""
 
@@ -82,6 +85,8 @@ class ComparedScore:
     p: float | None = None
     at_chance: bool = False
     """Whether no variant scores above chance."""
+    family: str = FAMILIES[0]
+    """The family of tests over which its p value is adjusted, one of `FAMILIES`."""
 
     @property
     def scale(self) -> float:
@@ -161,6 +166,7 @@ class ComparedMatch:
             percent=percent,
             higher=_is_higher_better(self.matched, score),
             primary=score == first.primary,
+            family=FAMILIES[score != first.primary],
             breakdowns=breakdowns,
             estimate=result.contrasts.get(contrast),
             with_breakdowns=result.with_breakdowns.get(contrast),
@@ -238,8 +244,8 @@ def crossed_arms(
 
 def judge(rows: Sequence[ComparedScore], options: Settings) -> None:
     """Write the p values, adjusted over each family of tests, and the verdicts into the rows."""
-    for primary in (True, False):
-        family = [(row, row.estimate) for row in rows if row.estimate is not None and row.primary == primary]
+    for name in FAMILIES:
+        family = [(row, row.estimate) for row in rows if row.estimate is not None and row.family == name]
         p_values = adjusted([estimate.p for _, estimate in family], options.correction)
         for (row, estimate), p in zip(family, p_values, strict=True):
             row.p = p
@@ -256,6 +262,15 @@ def judge(rows: Sequence[ComparedScore], options: Settings) -> None:
             )
             if row.at_chance:
                 row.verdict = Verdict(Kind.AT_CHANCE, row.percent)
+            row.verdict = replace(row.verdict, caveats=tuple(_caveats(row.matched.records, estimate)))
+
+
+def _caveats(records: Sequence[Record], estimate: Estimate) -> list[str]:
+    """Return what stands beside a verdict."""
+    subsets = {f"subset {record.subset}" for record in records if record.subset is not None}
+    caveats = ["one seed"] * (estimate.seed_error is None) + sorted(subsets)
+    caveats += ["random weights"] * any(map(is_untrained, records))
+    return caveats + ["training not judged"] * any(record.not_judged for record in records)
 
 
 def _is_higher_better(matched: MatchedRuns, score: str) -> bool:

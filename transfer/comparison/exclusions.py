@@ -21,9 +21,11 @@ class Exclusion:
     fields: Mapping[str, tuple[object, ...]] | None = None
 
 
-def unused_runs(label: str, variant: str, number: int, failed: int) -> Exclusion:
-    """Return the exclusion of runs of a variant, some of which failed."""
+def unused_runs(label: str, variant: str, number: int, failed: int, selector: str) -> Exclusion:
+    """Return the exclusion of runs of a variant, some of which failed; `selector` chooses the others."""
     rest = f", {failed} of which failed" if failed else ""
+    if selector:
+        rest += f": add {selector} to '{variant}' to select the compared runs alone"
     return Exclusion(label, f"{number} run{'s' * (number != 1)} of '{variant}' not in the table{rest}")
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from backbones.errors import UserError
 from transfer.comparison.paired_scores import paired_scores
-from transfer.records.evidence import Arm, Evidence, Unit, chance
+from transfer.records.evidence import Arm, Evidence, Unit, chance, informative
 from transfer.records.store import Record, Run
 from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds
 from transfer.statistics.intervals import Estimate
@@ -55,9 +55,10 @@ def mean_score(runs: Sequence[Run], score: str, evidence: Evidence) -> Estimate 
 
 def _score_names(records: Sequence[Record], options: Settings) -> list[str]:
     """Return the scores to compare that all records have."""
-    common = [name for name in records[0].scores if all(name in record.scores for record in records)]
+    names = options.scores or informative(records[0])
+    common = [name for name in names if all(name in record.scores for record in records)]
     if options.scores:
-        return [name for name in common if name in options.scores]
+        return common
     prefixes = ("box_", "mask_")
     return [name for name in common if not name.startswith(prefixes) or name.endswith(("_AP", "_AP50", "_AP75"))]
 

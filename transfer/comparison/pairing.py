@@ -11,8 +11,8 @@ from typing import Any
 from transfer.comparison.exclusions import Exclusion, mixed_variant, protocols_differ, unused_runs
 from transfer.comparison.selection import Exports, Selection
 from transfer.records.comparability import setting_fields, short_value
-from transfer.records.fields import order, parts_of, value_of
-from transfer.records.labels import content_label
+from transfer.records.fields import PARTS, order, parts_of, value_of
+from transfer.records.labels import content_label, value_label
 from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, digest_of, displayed_fields, pretraining
 from transfer.records.store import Record, Run
 
@@ -140,12 +140,23 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
             if run.folder not in used:
                 unused.setdefault(task_label(run.record), []).append(run)
         for label, runs in unused.items():
-            yield unused_runs(label, variant.text, len(runs), sum(run.record.training_failed for run in runs))
+            compared = [run for run in variant.runs if run.folder in used and task_label(run.record) == label]
+            failed = sum(run.record.training_failed for run in runs)
+            yield unused_runs(label, variant.text, len(runs), failed, _distinctive(compared, runs, exports))
             for other in variants:
                 trainings = 0 if other is variant else _failed_trainings(other, runs, exports)
                 if trainings:
                     why = f"{trainings} of {trainings} pretraining runs failed"
                     yield Exclusion(label, f"'{other.text}' has no run to compare: {why}")
+
+
+def _distinctive(compared: Sequence[Run], others: Sequence[Run], exports: Exports) -> str:
+    """Return the selector of a part of the backbone that all compared runs share and no other has; may be empty."""
+    names = parts_of(compared[0].record, (), exports) if compared else {}
+    runs, size = [*compared, *others], len(compared)
+    values = {name: [value_of(run.record, name, exports) for run in runs] for name in names if name in PARTS}
+    shared = (name for name, of in values.items() if {*of[:size]} == {of[0]} and of[0] not in of[size:])
+    return next((f"{name}={value_label(values[name][0])}" for name in shared), "")
 
 
 def _failed_trainings(variant: Selection, runs: Sequence[Run], exports: Exports) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from backbones.errors import UsageError, did_you_mean, shortened
 from backbones.user_code import digest, is_user_part
-from transfer.records.fields import as_value, check_fields, value_of
+from transfer.records.fields import BASELINE, as_value, check_fields, value_of
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.records.store import Record, Run
@@ -56,6 +56,14 @@ def select(text: str, runs: RunSet) -> Selection:
         f"'{text}' is neither a run nor a backbone of these runs{did_you_mean(text, [*names, *ids])} "
         f"(backbones: {shortened(names, 10)}; or choose with field=value, as stem=conv)"
     )
+
+
+def which_two(texts: Sequence[str], runs: RunSet) -> str:
+    """Return what to say of a number of selectors other than two: the variants that there are."""
+    known = [(field, value_of(record, field, runs.exports)) for field in BASELINE for record in runs.records]
+    names = [f"{field}={value_label(value)}" for field, value in dict.fromkeys(known) if value is not None]
+    names += dict.fromkeys(str(record.backbone.get("name")) for record in runs.records)
+    return f"needs two variants, got {' '.join(texts)}; choose two of {shortened(names, 20)}"
 
 
 def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:

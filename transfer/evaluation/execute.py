@@ -85,7 +85,7 @@ def execute(
     except Stopped:
         return Stopped.exit_status, []
     if evaluation.records and evaluation.first_rank:
-        print_safe(run_table(evaluation.records))
+        print_safe(run_table(evaluation.records, command.run.out))
         for record in evaluation.records:
             if record.reason and (record.not_judged or record.training_failed):
                 ended = "not checked for failure" if record.not_judged else record.status.replace("_", " ")

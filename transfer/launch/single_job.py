@@ -106,5 +106,5 @@ def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
 
     records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]
     if records:
-        print_safe(run_table(records))
+        print_safe(run_table(records, out))
     return result.status

@@ -179,6 +179,11 @@ def is_seeded(record: Record) -> bool:
     return record.task not in FROZEN or record.weights_id == RANDOM or bool(record.untrained)
 
 
+def is_untrained(record: Record) -> bool:
+    """Return whether a run starts from random weights in the place of pretrained ones."""
+    return record.weights_id == RANDOM and not record.task.startswith("pretrain-")
+
+
 def ending(record: Record) -> str:
     """Return how maps and searches count a training: its status, or `SCORE_AT_CHANCE` for one that completed so."""
     return SCORE_AT_CHANCE if record.status == "completed" and above_chance(record) is False else record.status
@@ -213,6 +218,11 @@ def chance(record: Record, name: str, metrics: dict[str, dict[str, Any]]) -> flo
     classes = _test_set(record).get("classes")
     top = re.fullmatch(r"(?:best_|knn_)?top(\d+)(?:_k\d+)?|accuracy_\w+", name)
     return min(int(top[1] or 1) / classes, 1.0) if top and classes else 0.0
+
+
+def informative(record: Record) -> list[str]:
+    """Return the scores of a run without those that are always 1, as top5 of five classes."""
+    return [name for name in record.scores if name == record.primary or chance(record, name, record.metrics) != 1]
 
 
 def _test_set(record: Record) -> dict[str, int]:

@@ -16,7 +16,7 @@ from transfer.records.store import Record
 BASELINE = {"stem": "patchify", "attention": "softmax"}
 """The parts whose change is this suite's question, with the value that variants are compared with."""
 _RUN = {item.name for item in fields(PretrainRunOptions)} | set(EXECUTION)
-_PARTS = {item.name for item in fields(BackboneOptions)} - {"weights"}
+PARTS = {item.name for item in fields(BackboneOptions)} - {"weights"}
 
 
 def value_of(record: Record, name: str, exports: Mapping[str, Record]) -> Any:
@@ -45,7 +45,7 @@ def _plain(record: Record, name: str) -> Any:
     if name in ("dataset", "backbone"):
         return getattr(record, name).get("name")
     # The backbone as resolved, not as the command line named it.
-    if name in _PARTS or name not in record.options:
+    if name in PARTS or name not in record.options:
         value = record.backbone.get(name)
         if name in (record.backbone.get("files") or {}):
             return protocol.backbone_of(record)[name]

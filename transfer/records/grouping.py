@@ -10,7 +10,7 @@ from typing import Any
 
 from transfer.cli.options import BackboneOptions
 from transfer.records.comparability import Comparability, comparabilities
-from transfer.records.labels import content_label, parts_label, value_label
+from transfer.records.labels import NAMED_BY_VALUE, content_label, parts_label, value_label
 from transfer.records.per_process import FROZEN
 from transfer.records.protocol import (
     NOT_RECORDED,
@@ -32,6 +32,8 @@ _SET = {item.name for item in dataclass_fields(BackboneOptions)} - {"weights", "
 _NOT_ARCHITECTURE = ("name", "load", "drop_path", "train_size", "pos_embed_interp")
 OF_PRETRAINING = "dataset of the pretraining"
 """The mark of runs that are scored on it."""
+UNTRAINED = "none (random weights)"
+"""The pretraining of randomly initialized backbones."""
 
 
 @dataclass
@@ -161,7 +163,7 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
         elif any(map(is_marked, parents)) or mark in origin_marks:
             labels.append(f"pretraining {mark}")
     labels += ["weights modified"] * ("modified" in origin_marks)
-    labels += [OF_PRETRAINING] * any(scores_pretraining_data(record, exports) for record in records)
+    labels += [OF_PRETRAINING] * (nearness_to_pretraining(records, exports) == 1)
     subsets = [f"subset {parent.subset}" for parent in parents if parent.subset is not None]
     subsets += [mark for mark in origin_marks if mark.startswith("subset")]
     if any(record.details.get("resumed") for record in records):
@@ -169,16 +171,24 @@ def marks(records: Sequence[Record], exports: Mapping[str, Record]) -> list[str]
     return labels + [f"pretraining {mark}" for mark in dict.fromkeys(subsets)]
 
 
-def scores_pretraining_data(record: Record, exports: Mapping[str, Record]) -> bool:
-    """Return whether a run scores weights on their own pretraining dataset, which does not measure transfer."""
-    name, digest = record.dataset.get("name"), record.dataset.get("digest")
-    seen = [run.dataset for run in lineage(record, exports) if run.task.startswith("pretrain-")]
-    same = any(data.get("name") == name or data.get("digest") == digest for data in seen)
-    return same and not record.task.startswith("pretrain-")
+def nearness_to_pretraining(records: Iterable[Record], exports: Mapping[str, Record]) -> int:
+    """Return 2 if some of the runs is a pretraining, 1 if one scores weights on the dataset of their pretraining, which
+    does not measure transfer, else 0.
+    """
+    nearness = 0
+    for record in records:
+        if record.task.startswith("pretrain-"):
+            return 2
+        name, digest = record.dataset.get("name"), record.dataset.get("digest")
+        seen = [run.dataset for run in lineage(record, exports) if run.task.startswith("pretrain-")]
+        nearness |= any(data.get("name") == name or data.get("digest") == digest for data in seen)
+    return nearness
 
 
 def origin_label(record: Record, chain: Sequence[Record]) -> str:
     """Return the trainings that a record's weights come from, or the id of the weights if none is known."""
+    if not chain and record.weights_id == "random":
+        return "" if record.task.startswith("pretrain-") else UNTRAINED
     if not chain:
         return record.weights_id[:15] if record.weights_id.startswith("sha256:") else record.weights_id
     trainings = (f"{run.task.removeprefix('pretrain-')} {run.dataset.get('name')}" for run in chain)
@@ -186,10 +196,10 @@ def origin_label(record: Record, chain: Sequence[Record]) -> str:
 
 
 def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> None:
-    """Add to a backbone's name the fields that differ between rows of that name and task, or that a command set."""
-    by_name: dict[tuple[str, str], list[Group]] = {}
+    """Add to a backbone's name the fields that differ between rows of that name in a task, or that a command set."""
+    by_name: dict[str, list[Group]] = {}
     for group in groups:
-        by_name.setdefault((group.first.task, group.backbone), []).append(group)
+        by_name.setdefault(group.backbone, []).append(group)
     for namesakes in by_name.values():
         chosen = {name for group in namesakes for name in _SET if group.first.options.get(name) is not None}
         for group, values in zip(namesakes, differing_parts(namesakes, without, chosen), strict=True):
@@ -199,16 +209,20 @@ def _tell_backbones_apart(groups: Sequence[Group], without: Collection[str]) -> 
 def differing_parts(
     groups: Sequence[Group], without: Collection[str] = (), chosen: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return the fields of each row's backbone that differ between rows, and those `chosen`, with values for readers.
+    """Return the fields of each row's backbone that differ between rows of a task, or stem, attention or FFN of
+    any rows, and those `chosen`, with values for readers.
 
     The name is excluded. Stochastic depth is an option of the task, and the image size of pretraining matters only
     to `length: train`.
     """
-    contents = distinct(backbone_of(group.first) for group in groups)
+    contents: dict[str, list[dict[str, Any]]] = {}
+    for group in groups:
+        contents.setdefault(group.first.task, []).append(backbone_of(group.first))
     hidden = {"name", "drop_path", *without}
-    hidden |= set() if any(content.get("length") == "train" for content in contents) else {"train_size"}
-    differing = {*differences(contents), *chosen} - hidden
-    values = {name: _shown_values(groups, name) for name in contents[0] if name in differing}
+    hidden |= set() if any(group.first.backbone.get("length") == "train" for group in groups) else {"train_size"}
+    differing = {*chosen}.union(*(differences(distinct(of_task)) for of_task in contents.values()))
+    differing |= {*NAMED_BY_VALUE}.intersection(differences([one for of_task in contents.values() for one in of_task]))
+    values = {name: _shown_values(groups, name) for name in backbone_of(groups[0].first) if name in differing - hidden}
     return [{name: shown[row] for name, shown in values.items()} for row in range(len(groups))]
 
 
@@ -228,7 +242,7 @@ def _shown_values(groups: Sequence[Group], name: str) -> list[Any]:
 def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Record], without: Collection[str]) -> None:
     """Add to a pretraining's label the fields that differ between pretrainings of that label.
 
-    If all rows start from the same weights, they get no label.
+    If all rows start from the same pretrained weights, they get no label.
     """
     by_label: dict[str, list[tuple[Group, dict[str, Any]]]] = {}
     for group in groups:
@@ -238,7 +252,7 @@ def _tell_pretraining_apart(groups: Sequence[Group], exports: Mapping[str, Recor
         names = list(distinguishing_fields(content for _, content in namesakes))
         for group, content in namesakes if names else ():
             group.pretraining += f", {content_label(content, names)}"
-    if not by_label and len({group.pretraining for group in groups}) == 1:
+    if not by_label and len({*(group.pretraining for group in groups), UNTRAINED}) == 2:
         for group in groups:
             group.pretraining = ""
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transfer.records.evidence import Evidence
@@ -36,12 +35,6 @@ class RunSet:
         """Return a set of runs; `known` is by default the runs themselves."""
         runs = tuple(runs)
         return cls(runs, runs if known is None else tuple(known))
-
-    @classmethod
-    def of_records(cls, records: Iterable[Record], known: Iterable[Record] | None = None) -> "RunSet":
-        """Return a set of the runs of records whose folders do not matter; they get the runs' ids as names."""
-        known_runs = None if known is None else [Run(Path(record.run_id), record) for record in known]
-        return cls.of([Run(Path(record.run_id), record) for record in records], known_runs)
 
     def __len__(self) -> int:
         """Return the number of runs."""
@@ -87,7 +80,9 @@ class RunSet:
 
     def of_task(self, task: str) -> "RunSet":
         """Return the runs of one task, with the same loaded runs."""
-        return self.where(lambda record: record.task == task)
+        part = self.where(lambda record: record.task == task)
+        part.__dict__["groups"] = [group for group in self.groups if group.first.task == task]  # named among all
+        return part
 
     @cached_property
     def by_id(self) -> dict[str, Run]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UserError, print_safe, visible_lines
+from backbones.errors import UsageError, UserError, print_safe, visible_lines
 from backbones.runtime.files import check_writable, write_atomic
 from transfer.cli.entry import exit_on_user_error
 from transfer.cli.help import read_options
-from transfer.comparison.selection import has_value
+from transfer.comparison.selection import has_value, which_two
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, has_record, merged, store_in
 from transfer.report.formats import DATA, file_content, typed_frame
@@ -35,6 +35,8 @@ def _main(argv: list[str]) -> int:
     if options.card:
         return _card(options, known)
     shown = _shown(known, options)
+    if len(options.compare) not in (0, 2):
+        raise UsageError(f"--compare: {which_two(options.compare, RunSet.of(shown, known))}")
     if options.bundle:
         from transfer.verify.bundle import bundle
 
@@ -109,11 +111,10 @@ def _request(options: ReportOptions) -> "ReportRequest":
     return ReportRequest(
         **{name: getattr(options, name) for name in same},
         paper=options.published,
-        compare=(options.compare,) if options.compare else (),
+        compare=((options.compare[0], options.compare[1]),) if options.compare else (),
         heatmap=(options.heatmap[0], options.heatmap[1]) if options.heatmap else None,
         ratios=_cost_ratios(options),
         brief=options.format == "terminal",
-        emphasise=options.format == "latex",
         everything=options.format == "html",
     )
 

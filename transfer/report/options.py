@@ -39,7 +39,7 @@ class ReportOptions:
     """Number or name of the table in that paper."""
     figure: str | None = None
     """Number or name of the figure in that paper: shows its claims with notes, and its costs beside your own."""
-    compare: tuple[str, str] | None = None
+    compare: tuple[str, ...] = ()
     """Two backbones: each a name, a run (or the end of its id), or FIELD=VALUE[,FIELD=VALUE]; the difference is paired
     by sample."""
     correction: Literal["holm", "bh", "none"] = "holm"
@@ -76,6 +76,7 @@ class ReportOptions:
 
     def __post_init__(self) -> None:
         chosen = self._actions
+        actions, fields = " ".join(chosen), " ".join(self.heatmap)
         if not chosen:
             self.format = chosen_format(self.format, self.output)
         compares = bool(self.compare or self.interaction)
@@ -86,13 +87,10 @@ class ReportOptions:
             ((self.paper is None) != (self.table is None and self.figure is None), paper),
             (self.margin is not None and not self.margin > 0, "--margin: a difference in points, above 0"),
             (len(chosen) > 1, f"{' and '.join(chosen)} exclude each other"),
-            (self.output and chosen and not self.card, f"--output: has no effect with {' '.join(chosen)}"),
+            (self.output and chosen and not self.card, f"--output: has no effect with {actions}"),
             (self.import_ and len(self.runs) > 1, "--import: name one folder of runs, to which they are added"),
             (self.scores and not self.pivot, "--scores: needs --pivot"),
-            (
-                len(self.heatmap) not in (0, 2),
-                f"--heatmap: needs two fields, as lr warmup_epochs, got {' '.join(self.heatmap)}",
-            ),
+            (len(self.heatmap) not in (0, 2), f"--heatmap: needs two fields, as lr warmup_epochs, got {fields}"),
             (self.by and not self.heatmap, "--by: needs --heatmap"),
             (
                 self.measure_cost and not (self.compare or self.figures or self.format == "html"),
@@ -102,11 +100,8 @@ class ReportOptions:
             (self.style and not self.figures, "--style: needs --figures"),
             (self.correction != "holm" and not compares, "--correction: needs --compare"),
             (self.margin is not None and not (compares or self.paper), "--margin: needs --compare"),
-            (
-                shows and chosen and not self.figures,
-                f"{' '.join(chosen)}: shows no tables; leave out what asks for them",
-            ),
-            (self.format and chosen, f"--format: has no effect with {' '.join(chosen)}"),
+            (shows and chosen and not self.figures, f"{actions}: shows no tables; leave out what asks for them"),
+            (self.format and chosen, f"--format: has no effect with {actions}"),
         ):
             if is_wrong:
                 raise UsageError(text)

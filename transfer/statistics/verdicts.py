@@ -63,6 +63,7 @@ class Verdict:
         breakdowns: of each variant, where any failed; the verdict is then one on those that trained.
         counted: the difference with training runs that failed at chance: what whoever takes a recipe without knowing
             how it will end has to expect.
+        caveats: why a difference shown here may not hold elsewhere.
     """
 
     kind: Kind
@@ -76,6 +77,7 @@ class Verdict:
     alone: bool = False
     breakdowns: tuple[Breakdowns, ...] = ()
     counted: Estimate | None = None
+    caveats: tuple[str, ...] = ()
 
 
 def verdict_of(

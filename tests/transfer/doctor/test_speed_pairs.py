@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backbones.spec import resolve
-from tests.transfer.records.recorded import made
+from tests.transfer.records.recorded import made, run_set
 from transfer.api.run_set import RunSet, measure_cost
 from transfer.doctor.speed_pairs import FEWEST, ROUNDS, in_turns, measure_pair
 from transfer.records.record import Record
@@ -51,7 +51,7 @@ def test_models_are_rebuilt_from_their_records() -> None:
 
 def test_arms_are_measured_in_python() -> None:
     elsewhere = run("conv").backbone | {"stem": "gone.py:Stem", "files": {"stem": "0" * 64}}
-    runs = RunSet.of_records([run("conv"), run("conv", seed=1, run_id="b"), run(), run("xiao", backbone=elsewhere)])
+    runs = run_set([run("conv"), run("conv", seed=1, run_id="b"), run(), run("xiao", backbone=elsewhere)])
     table = measure_cost(RunSet(runs.runs, runs.known), "stem", "conv", "patchify")
     assert table["runs of"] == ["reid on toy_market"]
     assert table["training"][0] > 0

@@ -1,10 +1,14 @@
 """Records of reid and of pretraining as the evaluator writes them, for tests that need many that differ in little."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from tests.runs import ended
 from tests.transfer.records.test_store import record
 from transfer.records.record import Record, RunKey
+from transfer.records.run_set import RunSet
+from transfer.records.store import Run
 
 SPEC = {
     "name": "tiny", "arch": "vit_tiny", "stem": "patchify", "attention": "softmax", "ffn": "mlp", "patch": 16,
@@ -56,3 +60,9 @@ def trained(export: str, **given: Any) -> Record:
 def broken(status: str = "diverged", step: int = 12, **given: Any) -> Record:
     """A record of a training that broke down."""
     return made(scores={}, outcome=ended(status, step), **given)
+
+
+def run_set(records: Iterable[Record], known: Iterable[Record] | None = None) -> RunSet:
+    """A set of the runs of records whose folders do not matter."""
+    sets = [None if ones is None else [Run(Path(one.run_id), one) for one in ones] for ones in (records, known)]
+    return RunSet.of(sets[0] or [], sets[1])

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from tests.runs import ended
-from tests.transfer.records.recorded import broken, made, trained
+from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.comparison.compare_arms import compared_arms, judge
 from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import MatchedRuns
 from transfer.records.evidence import Arm, Evidence, above_chance, chance, ending, is_seeded
 from transfer.records.record import Record
-from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.statistics.verdicts import Breakdowns, Kind
 
@@ -96,7 +95,7 @@ def test_seeds_of_a_pretraining_elsewhere_are_known_by_what_its_export_says() ->
     """Records of the pretraining are not at hand; what they exported names its protocol and seed."""
     runs = [tuned(f"sha256:{seed}", 0, origin={"training": "p", "seed": seed}) for seed in (0, 1, 2)]
     assert arm_of(runs).labels == [("pretraining", seed) for seed in (0, 1, 2)]
-    assert len(RunSet.of_records(runs).groups) == 1
+    assert len(run_set(runs).groups) == 1
 
 
 def test_trainings_that_were_not_judged_are_neither_alive_nor_dead() -> None:
@@ -171,11 +170,11 @@ def of_processes(world: int, seed: int, stem: str = "conv") -> Record:
 
 def test_runs_of_other_numbers_of_processes_are_no_seeds_of_each_other() -> None:
     """Of batch norm, each process of which sees its own part of the batch; not where any number computes the same."""
-    groups = RunSet.of_records([of_processes(1, seed) for seed in range(3)] + [of_processes(8, 3)]).groups
+    groups = run_set([of_processes(1, seed) for seed in range(3)] + [of_processes(8, 3)]).groups
     assert [len(group.records) for group in groups] == [3, 1]
     assert [dict(group.protocol.fields)["world_size"] for group in groups if group.protocol] == [1, 8]
     alike = [of_processes(world, seed) for seed, world in enumerate((1, 1, 8))]
     for run in alike:
         run.options.update({"sync_bn": True, "sam": "none", "mixup": 0})
-    (group,) = RunSet.of_records(alike).groups
+    (group,) = run_set(alike).groups
     assert group.dataset == "toy_market (1 process, 8 processes, version 1)"

@@ -68,7 +68,7 @@ def test_a_map_shows_breakdowns_and_scores(tmp_path: Path, capsys: pytest.Captur
     said = capsys.readouterr().out
     assert "nonfinite" in said
     assert "## Stability map: largest stable lr" in said
-    assert "pretraining" not in said, "empty in all rows"
+    assert "pretraining none (random weights)" in said
     well = store(tmp_path / "well", made(lr=0.01), made(lr=0.1))
     assert main([well, "--heatmap", "lr", "warmup_epochs"]) == 0
     assert "tiny trains at all 2 learning rates tried, up to 0.1." in capsys.readouterr().out
@@ -108,5 +108,9 @@ def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.Cap
     runs = store(tmp_path / "runs", record)
     assert main([runs, "--card", record.run_id]) == 0
     assert capsys.readouterr().out.startswith("---\n")
+    assert main([runs, "--compare", "stem=patchify"]) == 2
+    assert "needs two variants, got stem=patchify; choose two of stem=patchify, attention=softmax, tiny" in (
+        capsys.readouterr().err
+    )
     assert main([runs, "--card", "reid-none"]) == 1
     assert "--card: run 'reid-none' not found in" in capsys.readouterr().err

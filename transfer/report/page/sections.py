@@ -56,8 +56,6 @@ class ReportRequest:
     pictures: bool = False
     brief: bool = False
     """For a terminal: short names of variants, and of comparisons the verdicts with their intervals alone."""
-    emphasise: bool = False
-    """Whether the best scores are emphasised where they are told apart from the next best."""
     everything: bool = False
     """Also show sections that were not asked for: maps over varied rates, token similarity, curves, galleries."""
 
@@ -145,20 +143,18 @@ def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Sectio
 
 def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
     """Yield a table of scores for each task."""
-    from transfer.report.tables.best_scores import with_best
     from transfer.report.tables.columns import protocol_tables
     from transfer.report.tables.dataset_means import over_datasets
-    from transfer.report.tables.pivot import by_variant
+    from transfer.report.tables.pivot import by_variant, names_of_runs
     from transfer.report.tables.scores import each_run
     from transfer.report.tables.summary import summary
 
+    names = names_of_runs(runs)
     for task in runs.tasks:
         of_task = runs.of_task(task)
         table = each_run(of_task) if request.per_run else summary(of_task)
-        if request.emphasise and not request.per_run:
-            table = with_best(table, of_task, request.settings)
         for title, rows in ((task, table), (f"{task}: mean over datasets", over_datasets(of_task))):
-            rows = by_variant(rows, of_task.groups) if request.brief else rows
+            rows = by_variant(rows, names) if request.brief else rows
             for protocol, part in protocol_tables(rows).items():
                 yield Section(title=f"{title}, {protocol}" if protocol else title, table=part)
     yield from _norms(runs)

@@ -25,8 +25,7 @@ _SPECIAL = {
 def latex(table: Table) -> str:
     """Return an environment `tabular`: texts aligned left, numbers right, notes below as comments.
 
-    What is the same in every row is one of the notes. A number is bold only where `Table.emphasised` says that it is
-    shown to be the best.
+    What is the same in every row is one of the notes.
     """
     constant = constant_columns(table)
     above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
@@ -42,11 +41,9 @@ def latex(table: Table) -> str:
 
 
 def _cells(table: Table, column: Column) -> list[str]:
-    """Return the cells of a column, those that the table emphasises in bold."""
+    """Return the cells of a column."""
     plain = zip(texts_of(table, column), table[column.name], strict=True)
-    texts = (_mean(*value.texts) if isinstance(value, MeanInterval) else escaped(text) for text, value in plain)
-    bold = {row for row, name in table.emphasised if name == column.name}
-    return [rf"\textbf{{{text}}}" if place in bold else text for place, text in enumerate(texts)]
+    return [_mean(*value.texts) if isinstance(value, MeanInterval) else escaped(text) for text, value in plain]
 
 
 def _heading(name: str) -> str:

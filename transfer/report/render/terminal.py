@@ -20,17 +20,19 @@ from transfer.statistics.verdicts import Kind, Verdict
 
 WIDTH = 100
 """Number of characters of a line."""
+MORE = "--format markdown or csv"
+"""How to see what is left out of the table of a report."""
 LEAST = 2
 """Number of columns that are never left out."""
 SHORT = 40
 """Number of characters up to which a text is broken into two lines; into four if it is longer."""
 MOST_LINES = 20
 """Lines of a text where a column would be left out that every reader needs."""
-WITH_UNIT: dict[str, tuple[str, Callable[[float], str]]] = {
-    "gflops": ("FLOPs", lambda number: f"{number:.2g} GFLOP" if number < 1 else f"{number:.1f} GFLOP"),
-    "train_seconds": ("training", duration),
+WITH_UNIT: dict[str, tuple[str, Callable[[float, int], str]]] = {
+    "gflops": ("FLOPs", lambda cost, more: f"{cost:.{1 + more + (cost < 1)}{'g' if cost < 1 else 'f'}} GFLOP"),
+    "train_seconds": ("training", lambda number, more: duration(number)),
 }
-"""Headings of columns of costs, and the texts of their numbers with a unit."""
+"""Headings of columns of costs, and the texts of their numbers with a unit and some more digits."""
 RED, GREEN, YELLOW, BLUE, BOLD = 31, 32, 33, 34, 1
 """Codes of ECMA-48's Select Graphic Rendition; the words say the same without them."""
 _COLORS = {
@@ -66,14 +68,16 @@ class _Cells:
         return max(map(len, [self.heading, *self.texts]))
 
 
-def terminal(table: Table, *, width: int = WIDTH, color: bool = False) -> str:
+def terminal(table: Table, *, width: int = WIDTH, color: bool = False, more: str = MORE) -> str:
     """Return a table with its notes as lines that are at most `width` characters long.
 
-    Columns are left out by their `detail`, then from the right; the first two stay, whatever they need.
+    Columns are left out by their `detail`, then from the right; the first two stay, whatever they need. `more` says how
+    to see them.
     """
     table = with_intervals(table)
-    constant = constant_columns(table, least=2 if sum(map(len, table.names)) < width else 1)
-    columns = [_cells(table, column) for column in table.columns if column.name not in constant]
+    columns = [_cells(table, column) for column in table.columns]
+    constant = constant_columns(table, least=2 if _line_width(columns) <= width else 1)
+    columns = [cells for cells in columns if cells.column.name not in constant]
     shared = {name: value for name, value in constant.items() if value}
     above = ", ".join(f"{name} {value}" for name, value in shared.items())
     if _line_width(columns) > width:
@@ -83,7 +87,7 @@ def terminal(table: Table, *, width: int = WIDTH, color: bool = False) -> str:
     lines = [*broken_lines(f"{where}: {visible(above)}.", width), ""] if above else []
     lines += _grid(columns, widths, color)
     if left_out:
-        lines += broken_lines(f"Not shown in {width} columns: {', '.join(left_out)} (--format markdown or csv).", width)
+        lines += broken_lines(f"Not shown in {width} columns: {', '.join(left_out)} ({more}).", width)
     notes = note_texts(table.notes)
     lines += [""] * bool(notes)
     for note in notes:
@@ -99,7 +103,10 @@ def _cells(table: Table, column: Column) -> _Cells:
     heading = column.name
     if heading in WITH_UNIT:
         heading, unit_text = WITH_UNIT[heading]
-        texts = ["" if is_missing(value) else unit_text(value) for value in values]
+        for more in range(4):
+            texts = ["" if is_missing(value) else unit_text(value, more) for value in values]
+            if len({*texts}) == len({*values}):
+                break
     return _Cells(column, visible(heading), texts, [_color(value) for value in values], breakable)
 
 

@@ -9,19 +9,24 @@ from statistics import fmean
 
 from backbones.engine.cost import duration
 from backbones.errors import shortened
-from transfer.comparison.compare_arms import PERCENT, ComparedScore, Comparison
-from transfer.records.evidence import is_seeded
+from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison
+from transfer.records.evidence import is_seeded, is_untrained
+from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.summary.naming import compared_names
 from transfer.report.summary.stability import rate_sentences
-from transfer.report.tables.comparison_notes import verdict_rows
 from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio
 from transfer.report.tables.verdict_text import verdict_number
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
 SHOWN = 8
 """Effects that are told one by one; of more, verdicts are counted."""
+COUNTED = (
+    "primary scores on other datasets than the pretraining's",
+    "primary scores on the dataset of the pretraining, as there are no others",
+    "scores of the pretraining runs themselves, as there are no others",
+)
 SAME = 0.005
 """Costs whose ratio is nearer to 1 than this are called the same."""
 COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
@@ -51,13 +56,15 @@ class Answer:
 
     Attributes:
         headline: how often the first variant is better, worse, or neither.
+        caveats: what the reader must know before using the verdict.
         effects: for each verdict the scores that it is on, with differences and intervals.
         rates: up to which rates the variants train, where several were tried and some failed.
         cost: what the first variant costs beside the second; empty where nothing is known.
-        limits: what the reader must know before using the verdict, and what would make it stronger.
+        limits: which runs are counted, and what would make the verdict stronger.
     """
 
     headline: str
+    caveats: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     rates: tuple[str, ...] = ()
     cost: str = ""
@@ -65,7 +72,9 @@ class Answer:
 
     def __str__(self) -> str:
         """Return a paragraph for each part."""
-        return "\n".join(filter(None, [self.headline, *self.effects, *self.rates, self.cost, *self.limits]))
+        return "\n".join(
+            filter(None, [self.headline, *self.caveats, *self.effects, *self.rates, self.cost, *self.limits])
+        )
 
 
 def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = None) -> Answer:
@@ -77,8 +86,8 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
         ratios: measured costs; without them the variants' costs are compared by their operations alone.
     """
     rates = tuple(rate_sentences(comparison, runs))
-    primary = {place: row for place, row in enumerate(comparison.rows) if row.primary and row.effect is None}
-    rows = [primary.pop(place) for place in verdict_rows(comparison.rows, runs.exports)]
+    primary = [row for row in comparison.rows if row.primary and row.effect is None]
+    rows = [row for row in primary if row.family == FAMILIES[0]]
     a, b = compared_names(comparison)
     if not rows:
         return Answer(f"{a} vs. {b}: not compared.", rates=rates, limits=tuple(_excluded(comparison)))
@@ -92,19 +101,22 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     scores = f"{_count(len(rows), 'score')} of {_count(tasks, 'task')}{_seeds(rows)}"
     told = f"{told} of {scores}" if len(rows) > 1 else f"{next(iter(by_word))} ({scores})"
     headline = f"{smoke}{a} vs. {b}{_differing(comparison, rows)}: {told}."
-    tests = (
-        sum(row.estimate is not None for row in (*rows, *primary.values()))
-        if comparison.options.correction != "none"
-        else 1
-    )
+    tests = sum(row.estimate is not None for row in rows) if comparison.options.correction != "none" else 1
     effects = [_listed(word, found, tests) for word, found in by_word.items()]
-    limits = [*_marks(records), *_broken(rows, {"a": a, "b": b})]
-    if primary:
-        named = "; ".join(map(row_name, primary.values()))
-        limits.append(f"Excluded from these counts, since pretraining used the same dataset: {named}.")
-    limits += [*_few_seeds(rows), *_advice(rows), *_excluded(comparison)]
-    cost = _cost(rows, a, b, ratios or CostRatios())
-    return Answer(headline, tuple(effects), rates, cost, tuple(limits))
+    random = [
+        name
+        for name, place in ((a, 0), (b, 1))
+        if any(is_untrained(run.record) for row in rows for run in row.matched.variants[place])
+    ]
+    caveats = [f"Random weights, no pretraining: {' and '.join(random)}."] * bool(random)
+    caveats += [*_marks(records), *_broken(rows, {"a": a, "b": b}), *_few_seeds(rows)]
+    others = "; ".join(row_name(row) for row in primary if row not in rows)
+    limits = [
+        f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}{'; not counted: ' * bool(others)}{others}."
+    ]
+    limits += [*_advice(rows), *_excluded(comparison)]
+    cost = _cost(primary, a, b, ratios or CostRatios())
+    return Answer(headline, tuple(caveats), tuple(effects), rates, cost, tuple(limits))
 
 
 def _differing(comparison: Comparison, rows: Sequence[ComparedScore]) -> str:
@@ -136,12 +148,7 @@ def row_name(row: ComparedScore) -> str:
 
 
 def _effect(row: ComparedScore, tests: int) -> str:
-    """Return the clause on one row.
-
-    Args:
-        row: of a comparison of two variants.
-        tests: over how many the p values of the primary scores are adjusted.
-    """
+    """Return the clause on one row, whose p value is adjusted over a number of tests."""
     verdict, means = row.verdict, " vs. ".join(_score(mean, row) for mean in row.means)
     if row.estimate is None:
         return f"{row_name(row)} ({means})" if means else row_name(row)

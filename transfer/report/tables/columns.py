@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from backbones.errors import UserError
+from transfer.comparison.compare_arms import PERCENT
 from transfer.comparison.paired_intervals import mean_score
+from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
@@ -18,6 +20,7 @@ WITH_FAILED = "with failed runs"
 """Suffix of the name of a score's column in which failed training runs count as chance."""
 COSTS = ("gflops", "train_seconds")
 """Columns of costs beside scores: 10^9 FLOPs of an image, and seconds of training."""
+SEEDS = ("pretraining seed", "seed")
 OF_GROUP = ("dataset", "backbone", "pretraining", "protocol")
 """Columns that identify the configuration of a row."""
 
@@ -32,14 +35,26 @@ def group_cells(group: Group) -> dict[str, Any]:
     return {name: getattr(group, name) for name in OF_GROUP}
 
 
-def interval(runs: RunSet, group: Group, score: str) -> tuple[float, float] | tuple[None, None]:
+def interval(runs: RunSet, records: Sequence[Record], score: str) -> tuple[float, float] | tuple[None, None]:
     """Return the 95 % interval of a configuration's mean score as tables print it; None without per-sample results."""
     try:
-        estimate = mean_score([runs.by_id[record.run_id] for record in group.records], score, runs.evidence)
+        estimate = mean_score([runs.by_id[record.run_id] for record in records], score, runs.evidence)
     except UserError:  # `report --compare` says what is wrong with the file
         return None, None
-    scale = group.first.scale(score)
+    scale = records[0].scale(score)
     return (scale * estimate.low, scale * estimate.high) if estimate else (None, None)
+
+
+def seed_cells(runs: RunSet, record: Record) -> dict[str, int | None]:
+    """Return the cells with the seeds of a run and of the training that its weights come from."""
+    chain = runs.evidence.lineage(record)
+    return {SEEDS[0]: chain[0].seed if chain else record.origin.get("seed"), SEEDS[1]: record.seed}
+
+
+def chance_level(record: Record, score: str) -> str | None:
+    """Return the chance level of a run's score as text; None where there is none."""
+    level = chance(record, score, record.metrics)
+    return f"{PERCENT * level:.3g} %" if level and level < 1 else None
 
 
 def run_ids(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
@@ -66,9 +81,14 @@ def score_columns(records: Sequence[Record]) -> list[Column]:
     return columns + [replace(column, detail=1) for column in significant(COSTS)]
 
 
+def looked_for(record: Record) -> list[str]:
+    """Return the scores of a run that readers look for, the primary one among them."""
+    return [name for name in record.scores if _detail(name, record.primary) <= 1]
+
+
 def _detail(name: str, primary: str) -> int:
     """Return how early a narrow terminal does without a score: the primary one last, sizes and AR first."""
-    if name in (primary, "mask_AP"):
+    if name in (primary, "mask_AP", "rank1"):
         return -1 if name == primary else 1
     return 5 if _OF_SIZES.search(name) else 4
 
@@ -87,7 +107,12 @@ def protocol_tables(table: Table) -> dict[str, Table]:
 
 
 def without_unused(table: Table) -> Table:
-    """Return the table without empty columns of pretraining, protocol, intervals, deviations and costs."""
-    endings, names = (" sd", " low", " high", f" {WITH_FAILED}"), ("pretraining", "protocol", *COSTS)
-    unused = [name for name in table.names if name in names or name.endswith(endings)]
-    return table.without(*(name for name in unused if all(map(is_missing, table[name]))))
+    """Return the table without empty columns of pretraining, protocol, chance, intervals, deviations and costs.
+
+    Of the seeds of runs and of their pretraining those stay that differ between rows, or else those of the runs.
+    """
+    endings, names = (" sd", " low", " high", f" {WITH_FAILED}"), ("pretraining", "protocol", "chance", *COSTS)
+    empty = [name for name in table.names if name in names or name.endswith(endings)]
+    unused = [name for name in empty if all(map(is_missing, table[name]))]
+    constant = [name for name in SEEDS if SEEDS[0] in table and len({*table[name]}) < 2]
+    return table.without(*unused, *(constant[:1]))

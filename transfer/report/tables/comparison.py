@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import Any
 
 from backbones.errors import UserError
-from transfer.comparison.compare_arms import ComparedScore, Comparison, compared_arms, crossed_arms, judge
+from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison, compared_arms, crossed_arms, judge
 from transfer.comparison.exclusions import Exclusion
 from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import MatchedRuns, match
 from transfer.comparison.selection import select_arms
 from transfer.comparison.two_by_two import axis, corners, effects
-from transfer.records.grouping import dataset_label, machines_of_tasks
+from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import BreakdownRate
@@ -31,7 +31,6 @@ from transfer.report.tables.comparison_notes import (
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
 from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Kind
 
 ERRORS = ("se of seeds", "se of samples")
 NUMBERS = ("difference", "low", "high")
@@ -88,12 +87,18 @@ def comparison_table(comparison: Comparison, runs: RunSet) -> Table:
 
 
 def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> Comparison:
-    """Return the comparison behind `compare` as values; without rows where nothing can be compared."""
+    """Return the comparison behind `compare` as values; without rows where nothing can be compared.
+
+    Counted are tasks on other datasets than the pretraining's; without any, those on its dataset; else the pretraining.
+    """
     options = options or Settings()
     variants = select_arms((a, b), runs)
     matching = match(variants, runs.exports)
     matches = [compared_arms(matched, runs.evidence, options) for matched in matching.matches]
     comparison = Comparison(variants, [], matches, matching.exclusions, options)
+    nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
+    for row, near in zip(comparison.rows, nearness, strict=True):
+        row.family = row.family if near == min(nearness) else FAMILIES[2]
     judge(comparison.rows, options)
     return comparison
 
@@ -173,11 +178,6 @@ def _table(comparison: Comparison, runs: RunSet, notes: Sequence[Note]) -> Table
     settings = (name for row in rows for name in row.matched.setting)
     columns = _columns(any(row.percent for row in rows), settings)
     table = Table.from_rows(cells, columns, [*without_common_rows(notes, len(rows)), *more])
-    better = {Kind.A_BETTER: "a", Kind.B_BETTER: "b"}
-    shown = (
-        (place, row) for place, row in enumerate(rows) if row.verdict.kind in better and not row.verdict.breakdowns
-    )
-    table.emphasised = frozenset((place, better[row.verdict.kind]) for place, row in shown)
     later = [name for name in LATER if name in table]
     last = [name for name in table.names if name.startswith(FAILED)]
     first = [name for name in table.names if name not in (*later, *last, RUN)]
@@ -200,7 +200,7 @@ def in_brief(comparison: Comparison, table: Table) -> tuple[Table, Table]:
             row["dataset"] = dataset
             notes += [Note(text, f"{task} on {dataset}") for text in marks]
     columns = [replace(column, detail=-1) for column in table.columns]
-    primary = [row for row, compared in zip(rows, comparison.rows) if compared.primary]
+    primary = [row for row, compared in zip(rows, comparison.rows) if compared.family == FAMILIES[0]]
     others = [row | {"verdict": verdict_in_short(row["verdict"])} for row in rows if row not in primary]
     return Table(columns, primary, notes).select(names), Table(columns, others).select(names)
 

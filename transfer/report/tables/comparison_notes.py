@@ -1,20 +1,17 @@
 """Notes below a comparison: its runs, what is left out, and the limits of its intervals."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from transfer.comparison.compare_arms import ComparedMatch, ComparedScore, Comparison, NoInterval
+from transfer.comparison.compare_arms import FAMILIES, ComparedMatch, ComparedScore, Comparison, NoInterval
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
-from transfer.records.grouping import scores_pretraining_data
 from transfer.records.labels import content_label
-from transfer.records.record import Record
 from transfer.report.tables.columns import count, unjudged_note
 from transfer.report.tables.table import Note
 from transfer.statistics.contrasts import common_seeds
 from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED
 
-ONE_SEED = "one seed per variant: the interval reflects test-sample variance, not variance between training runs"
 BORROWED = "a variant with one seed is assumed to vary over seeds as the others do; add seeds to it"
 
 
@@ -28,7 +25,7 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     notes = [Note(text, about, rows) for text in _unshared(match)]
     notes += [Note(_no_interval(cause), about, rows) for cause in match.without_interval]
     notes += [Note(text, about, rows) for text in _few_clusters(match)]
-    return notes + [Note(text, about, rows, text in (ONE_SEED, BORROWED)) for text in _seeds(match)]
+    return notes + [Note(text, about, rows, text == BORROWED) for text in _seeds(match)]
 
 
 def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
@@ -128,11 +125,9 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
     Args:
         sizes: number of seeds of each variant, all above 0.
     """
-    if max(sizes) == 1:
-        yield ONE_SEED
-    elif min(sizes) == 1:
+    if min(sizes) == 1 < max(sizes):
         yield BORROWED
-    elif min(sizes) <= FEW_SEEDS:
+    elif 1 < min(sizes) <= FEW_SEEDS:
         yield f"{min(sizes)} seeds are few: coverage of the interval may be as low as 85 %"
 
 
@@ -151,22 +146,11 @@ def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
 def adjustment_notes(comparison: Comparison) -> list[Note]:
     """Return the note on the families of tests over which p values are adjusted; empty without a correction."""
     options, families = comparison.options, []
-    for primary, name in ((True, "primary"), (False, "other")):
-        tests = sum(row.estimate is not None and row.primary == primary for row in comparison.rows)
+    for name in FAMILIES:
+        tests = sum(row.estimate is not None and row.family == name for row in comparison.rows)
         families += [f"{tests} {name} scores"] if tests else []
     if not families or options.correction == "none":
         return []
     level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"
     text = f"{options.correction} over the {' and over the '.join(families)}; intervals are not adjusted; {level}"
     return [Note(text, "adjusted p")]
-
-
-def verdict_rows(rows: Sequence[ComparedScore], exports: Mapping[str, Record]) -> list[int]:
-    """Return the places of the rows that a verdict counts: primary scores, but on the dataset of a pretraining only
-    if there are no others.
-    """
-    primary = [place for place, row in enumerate(rows) if row.primary and row.effect is None]
-    known = [
-        any(scores_pretraining_data(record, exports) for record in rows[place].matched.records) for place in primary
-    ]
-    return [place for place, seen in zip(primary, known, strict=True) if not seen or all(known)]

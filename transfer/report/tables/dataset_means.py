@@ -6,12 +6,12 @@ from typing import Any
 
 from transfer.records.evidence import is_seeded
 from transfer.records.grouping import Group, marks
-from transfer.records.protocol import OF_DATA, backbone_of, digest_of, pretraining, protocol
+from transfer.records.protocol import OF_DATA, backbone_of, digest_of, protocol
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import run_ids, score_columns, without_unused
+from transfer.report.tables.columns import run_ids, score_columns, seed_cells, without_unused
 from transfer.report.tables.scores import standard_error
-from transfer.report.tables.table import Note, Table, is_missing
+from transfer.report.tables.table import Note, Table
 
 Key = tuple[str, str]
 """Digests of a row's protocol, and of the row, both without the dataset."""
@@ -39,10 +39,7 @@ def over_datasets(runs: RunSet) -> Table:
         names = common[key]
         rows.append(_row([of_name[name] for name in names], first, group_of[id(first)], runs, names if apart else ()))
     table = Table.from_rows(rows, score_columns(runs.records), _notes(members, common))
-    table = without_unused(table.without_empty())
-    if "pretraining seed" in table and len({seed for seed in table["pretraining seed"] if not is_missing(seed)}) == 1:
-        table = table.without("pretraining seed")
-    return table
+    return without_unused(table).without_empty()
 
 
 def _by_row(records: Sequence[Record]) -> dict[Key, dict[str, Record]]:
@@ -83,9 +80,8 @@ def _row(members: Sequence[Record], first: Record, group: Group, runs: RunSet, n
         names: names of the datasets, where rows differ in them.
     """
     broken, lost = sum(record.training_failed for record in members), len(runs.evidence.lost(members))
-    parent = pretraining(first, runs.exports)
     row: dict[str, Any] = {"task": first.task, "backbone": group.backbone, "pretraining": group.pretraining}
-    row |= {"protocol": group.protocol, "pretraining seed": parent.seed if parent else None, "seed": first.seed}
+    row |= {"protocol": group.protocol, **seed_cells(runs, first)}
     if len(members) < 2:
         return row | {"datasets": f"{len(members) or 'none'} in common with the other rows"}
     text = f"mean of {len(members)}"

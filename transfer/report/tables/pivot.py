@@ -7,15 +7,15 @@ from typing import Any
 
 from backbones.errors import UsageError, did_you_mean
 from transfer.records.fields import is_baseline
-from transfer.records.grouping import Group, differing_parts
+from transfer.records.grouping import UNTRAINED, Group, differing_parts
 from transfer.records.labels import NAMED_BY_VALUE, parts_label, value_label
 from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_text import comparability_text
 from transfer.report.tables.cell_values import MeanInterval
-from transfer.report.tables.columns import interval
+from transfer.report.tables.columns import chance_level, interval
 from transfer.report.tables.scores import image_notes
-from transfer.report.tables.table import Column, Note, Table
+from transfer.report.tables.table import RUN, Column, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
 MOST_COLUMNS = 3
@@ -68,23 +68,25 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     short = variant_names(candidates)
     failed = {name for name, is_lost in zip(short[len(groups) :], lost) if is_lost} - {*short[: len(groups)]}
     pretrained = [f"{name}, {group.pretraining}" for name, group in zip(short, groups)]
-    names = pretrained if len({*pretrained}) > len({*short[: len(groups)]}) else short[: len(groups)]
+    origins = {group.pretraining for group in groups}
+    apart = len({*pretrained}) > len({*short[: len(groups)]}) or (UNTRAINED in origins and len(origins) > 1)
+    names = pretrained if apart else short[: len(groups)]
     named = [*zip(names, groups), *(one for one in zip(short, candidates) if one[0] in failed)]
     order = sorted({(not is_baseline(group.first), name) for name, group in named})
     columns = _columns(groups, names, scores)
     parts = [columns[start : start + MOST_COLUMNS] for start in range(0, len(columns), MOST_COLUMNS)]
-    return [_table(runs, [name for _, name in order], part, failed) for part in parts]
+    tables = [_table(runs, [name for _, name in order], part, failed) for part in parts]
+    for table in tables if origins == {UNTRAINED} else ():
+        table.notes.append(Note(f"pretraining: {UNTRAINED}"))
+    return tables
 
 
 def variant_names(groups: Sequence[Group]) -> list[str]:
-    """Return a short name for the variant of each configuration: "LapStem", "conv, relu", "depth 4".
+    """Return a short name for the variant of each configuration: "patchify, softmax", "LapStem, relu", "depth 4".
 
-    It has the fields that differ from the baseline, the variant with the usual stem and attention, if there is one. A
-    field that varies only together with others is not named.
+    All have the same fields: those that differ between variants, without one that varies only together with others.
     """
-    by_task = {group.first.task: [one for one in groups if one.first.task == group.first.task] for group in groups}
-    varied = {name for of_task in by_task.values() for name in differing_parts(of_task, UNSHOWN)[0]}
-    parts = [{name: part[name] for name in part if name in varied} for part in differing_parts(groups, UNSHOWN)]
+    parts = differing_parts(groups, UNSHOWN) if groups else []
     for part, group in zip(parts, groups, strict=True):
         part["name"] = group.name
     known = [name for name in NAMED_BY_VALUE if parts and name in parts[0]]
@@ -92,28 +94,34 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
     for name in reversed(used):
         fewer = [other for other in used if other != name]
         used = fewer if _count(parts, fewer) == _count(parts, used) else used
-    usual = [part for part, group in zip(parts, groups, strict=True) if is_baseline(group.first)]
-    base = usual[0] if usual else {}
-    short = []
-    for part, group in zip(parts, groups, strict=True):
-        differing = [name for name in used if part.get(name) != base.get(name)] or used
-        short.append(parts_label({name: part.get(name) for name in differing}) or group.name)
-    return short
+    labels = (parts_label({name: part.get(name) for name in used}) for part in parts)
+    return [label or group.name for label, group in zip(labels, groups, strict=True)]
 
 
-def by_variant(table: Table, groups: Sequence[Group]) -> Table:
-    """Return a table of configurations with a column of the short names of variants.
+def names_of_runs(runs: RunSet) -> dict[str, str]:
+    """Return the short name of the variant of each run, by its id."""
+    named = zip(variant_names(runs.groups), runs.groups, strict=True)
+    return {record.run_id: name for name, group in named for record in group.records}
+
+
+def by_variant(table: Table, names: Mapping[str, str]) -> Table:
+    """Return a table of configurations with a column of the short names of variants, if there are several.
 
     The column `backbone` keeps what all rows have in common. Where the names would not separate the rows the table is
     returned as it is.
+
+    Args:
+        table: a row for each configuration or run.
+        names: see `names_of_runs`.
     """
-    labels = {group.backbone: group for group in groups}
-    names = dict(zip(labels, variant_names([*labels.values()]), strict=True))
-    if len({*names.values()}) < max(len(labels), 2) or "backbone" not in table:
+    of_row = [names[row[RUN][0]] for row in table.rows]
+    if len({*names.values()}) < 2 or "backbone" not in table or len({*of_row}) < len({*table["backbone"]}):
         return table
-    first, *others = (label.split(", ") for label in labels)
-    common = ", ".join(part for part in first if all(part in other for other in others))
-    rows = [{"task": row["task"], VARIANT: names[row["backbone"]], **row, "backbone": common} for row in table.rows]
+    first, *others = (label.split(", ") for label in table["backbone"])
+    named = {part for name in names.values() for part in name.split(", ")}
+    common = ", ".join(part for part in first if part not in named and all(part in other for other in others))
+    named_rows = zip(table.rows, of_row, strict=True)
+    rows = [{"task": row["task"], VARIANT: name, **row, "backbone": common} for row, name in named_rows]
     return Table.from_rows(rows, table.columns, table.notes)
 
 
@@ -162,9 +170,8 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], faile
             heading: of.get(name, MeanInterval(mark="failed" if name in failed else "-"))
             for heading, of in cells.items()
         }
-        if {cell.mark for cell in row.values()} != {"-"}:
-            rows.append({VARIANT: name, **row})
-            marks |= {cell.mark for cell in row.values()}
+        rows.append({VARIANT: name, **row})
+        marks |= {cell.mark for cell in row.values()}
     legend = [f"{mark} {text}" for mark, text in LEGEND.items() if any(mark in one for one in marks)]
     notes.insert(0, Note("; ".join(["mean over seeds with its 95 % interval", *legend])))
     return Table.from_rows(rows, [Column(heading, detail=-1) for heading in cells], notes)
@@ -176,7 +183,7 @@ def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:
     if not (values := variant.values(score)):
         return MeanInterval(mark="failed" if all(one.training_failed for one in group.records) else "-")
     mark = "*" * (len(values) == 1) + "!" * bool(variant.broken)
-    low, high = interval(runs, group, score)
+    low, high = interval(runs, group.records, score)
     return MeanInterval(mean_and_deviation(values)[0], low, high, mark)
 
 
@@ -185,6 +192,8 @@ def _notes(column: _Column) -> list[Note]:
     groups = list(column.groups.values())
     marks = dict.fromkeys(group.dataset.partition(" (")[2].removesuffix(")") for group in groups)
     notes = [Note(mark, column.heading) for mark in marks if mark]
+    chances = dict.fromkeys(chance_level(group.first, column.score) for group in groups)
+    notes += [Note(f"chance {level}", column.heading) for level in chances if level]
     fields = distinguishing_fields([dict(group.protocol.fields) for group in groups if group.protocol])
     if fields:
         told = ", ".join(f"{name} ({', '.join(map(value_label, values))})" for name, values in fields.items())

@@ -4,25 +4,37 @@ from collections.abc import Sequence
 from typing import Any
 
 from backbones.pretrain.options import narrow_crop
+from transfer.records.evidence import informative
 from transfer.records.grouping import dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.columns import run_ids, score_columns, unjudged_note, without_unused
+from transfer.report.tables.columns import (
+    chance_level,
+    interval,
+    looked_for,
+    run_ids,
+    score_columns,
+    seed_cells,
+    unjudged_note,
+    without_unused,
+)
 from transfer.report.tables.table import Note, Table
 
 TRAIN_SECONDS = "train_seconds"
 
 
-def each_run(runs: RunSet) -> Table:
+def each_run(runs: RunSet, *, intervals: bool = False) -> Table:
     """Return one row per run: its configuration, outcome, scores in percent and training time in seconds.
 
     Backbone, pretraining and protocol are named as in `summary`; the last two are left out where all rows agree.
+    With `intervals` the scores that readers look for have their 95 % intervals over test samples.
     """
     group_of = {id(record): group for group in runs.groups for record in group.records}
-    scores = dict.fromkeys(name for record in runs.records for name in _scores(record))
     rows: list[dict[str, Any]] = []
     for record in runs.records:
         group, values = group_of[id(record)], _scores(record)
+        for name in looked_for(record) if intervals else ():
+            values[f"{name} low"], values[f"{name} high"] = interval(runs, [record], name)
         rows.append(
             {
                 "task": record.task,
@@ -30,9 +42,10 @@ def each_run(runs: RunSet) -> Table:
                 "backbone": group.backbone,
                 "pretraining": group.pretraining,
                 "protocol": group.protocol,
-                "seed": record.seed,
+                "chance": chance_level(record, record.primary),
+                **seed_cells(runs, record),
                 "outcome": record.status,
-                **{name: values.get(name) for name in scores},
+                **values,
                 TRAIN_SECONDS: record.cost.get("train_seconds"),
                 **run_ids([record]),
             }
@@ -41,13 +54,12 @@ def each_run(runs: RunSet) -> Table:
     return without_unused(Table.from_rows(rows, score_columns(runs.records), notes))
 
 
-def _scores(record: Record) -> dict[str, float]:
+def _scores(record: Record) -> dict[str, float | None]:
     """Return the scores in percent, each with its standard error over draws if it has several draws."""
-    values: dict[str, float] = {}
-    for name in record.scores:
+    values: dict[str, float | None] = {}
+    for name in informative(record):
         values[name] = record.shown(name)
-        error = standard_error(record, name)
-        if error is not None:
+        if (error := standard_error(record, name)) is not None:
             values[f"{name} se"] = record.scale(name) * error
     return values
 

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from transfer.records.evidence import Arm
+from transfer.records.evidence import Arm, informative
 from transfer.records.grouping import Group
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_values import BreakdownRate, Endings
 from transfer.report.tables.columns import (
     COSTS,
     WITH_FAILED,
+    chance_level,
     count,
     group_cells,
     interval,
@@ -35,7 +36,7 @@ def summary(runs: RunSet) -> Table:
     """
     groups, records = runs.groups, runs.records
     variants = [runs.evidence.variant(group.records) for group in groups]
-    scores = list(dict.fromkeys(name for record in records for name in record.scores))
+    scores = list(dict.fromkeys(name for record in records for name in informative(record)))
     rates = any(len(variant.units) > 1 for variant in variants) and any(variant.absent for variant in variants)
     rows = [_row(runs, group, variant, scores, rates) for group, variant in zip(groups, variants, strict=True)]
     notes = _unit_notes(groups, variants, rates) + unjudged_note(records)
@@ -64,8 +65,9 @@ def _why(variant: Arm) -> str:
 
 def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates: bool) -> dict[str, Any]:
     first = group.first
-    row: dict[str, Any] = {"task": first.task, **group_cells(group), first.primary: None}
-    row[f"{first.primary} low"], row[f"{first.primary} high"] = interval(runs, group, first.primary)
+    row: dict[str, Any] = {"task": first.task, **group_cells(group), "chance": chance_level(first, first.primary)}
+    row[first.primary] = None
+    row[f"{first.primary} low"], row[f"{first.primary} high"] = interval(runs, group.records, first.primary)
     row |= {"seeds": len(variant.units), "statuses": Endings.from_statuses(*variant.statuses)}
     for name in COSTS:
         row[name] = mean_and_deviation([float(one.cost[name]) for one in group.records if one.cost.get(name)])[0]

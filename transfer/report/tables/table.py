@@ -70,8 +70,6 @@ class Table:
     columns: list[Column]
     rows: list[Row]
     notes: list[Note] = field(default_factory=list)
-    emphasised: frozenset[tuple[int, str]] = field(default=frozenset(), kw_only=True)
-    """Cells, by row and column, whose value is best and shown to be; LaTeX prints them in bold."""
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row], columns: Collection[Column] = (), notes: Iterable[Note] = ()) -> "Table":
@@ -119,12 +117,11 @@ class Table:
         return replace(self, columns=[described[name] for name in names], rows=rows)
 
     def take(self, places: Sequence[int]) -> "Table":
-        """Return the table of some rows, with the notes and emphasised cells that belong to them."""
+        """Return the table of some rows, with the notes that belong to them."""
         new = {place: number for number, place in enumerate(places)}
         notes = [replace(note, rows=tuple(new[row] for row in note.rows if row in new)) for note in self.notes]
         kept = [after for before, after in zip(self.notes, notes, strict=True) if after.rows or not before.rows]
-        cells = frozenset((new[place], name) for place, name in self.emphasised if place in new)
-        return Table(self.columns, [self.rows[place] for place in places], kept, emphasised=cells)
+        return Table(self.columns, [self.rows[place] for place in places], kept)
 
     def without_empty(self) -> "Table":
         """Return the table without the columns that have no value in any row, see `is_missing`."""

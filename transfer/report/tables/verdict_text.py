@@ -5,7 +5,7 @@ The cells of tables hold the verdicts as values.
 
 from transfer.published.verdicts import PublishedKind, PublishedVerdict
 from transfer.report.tables.cell_text import cell_text
-from transfer.statistics.verdicts import POINT, Kind, Verdict
+from transfer.statistics.verdicts import Kind, Verdict
 
 PERCENT = 100.0
 _FAILED = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
@@ -14,7 +14,7 @@ _FAILED = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
 @cell_text.register
 def verdict_text(verdict: Verdict) -> str:
     """Return the sentence of a verdict on a difference."""
-    sentence = _conclusion(verdict)
+    sentence = _conclusion(verdict) + _caveats(verdict)
     if not verdict.breakdowns:
         return sentence
     broken = ", ".join(
@@ -30,7 +30,11 @@ def verdict_text(verdict: Verdict) -> str:
 
 def verdict_in_short(verdict: Verdict) -> str:
     """Return a verdict without its numbers."""
-    return verdict.kind.value + (" (completed runs only)" if verdict.breakdowns else "")
+    return verdict.kind.value + (" (completed runs only)" if verdict.breakdowns else "") + _caveats(verdict)
+
+
+def _caveats(verdict: Verdict) -> str:
+    return f" ({', '.join(verdict.caveats)})" * bool(verdict.caveats)
 
 
 def _conclusion(verdict: Verdict) -> str:
@@ -49,21 +53,12 @@ def _conclusion(verdict: Verdict) -> str:
         return f"{kind.value}; no difference on any sample"
     if verdict.few or verdict.smallest is None:
         return f"{kind.value}; too few clusters differ"
-    return f"{kind.value}; minimum detectable difference {verdict_number(verdict.smallest, verdict)}{_advice(verdict)}"
+    return f"{kind.value}; minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
 
 
 def verdict_number(value: float, verdict: Verdict) -> str:
     """Return a number of a verdict as it is shown: in percent where the score is a fraction."""
     return f"{PERCENT * value:.1f}" if verdict.percent else f"{value:.2g}"
-
-
-def _advice(verdict: Verdict) -> str:
-    """Return the number of further seeds that would show a difference of one point, where seeds matter."""
-    if not verdict.seeds:
-        return ""
-    if verdict.seeds < 0:
-        return f" (for {verdict_number(POINT, verdict)} use more test samples, not seeds)"
-    return f" ({verdict.seeds} more seed{'s' * (verdict.seeds > 1)} per variant for {verdict_number(POINT, verdict)})"
 
 
 @cell_text.register

@@ -25,7 +25,7 @@ def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     (row,) = [row for row in comparison.rows if row.primary]
     assert row.estimate is not None
     (drawn,) = csv.DictReader(io.StringIO(plot.csv))
-    assert (drawn["task"], drawn["score"], drawn["verdict"]) == ("knn", "top1", "a better")
+    assert (drawn["task"], drawn["score"], drawn["verdict"]) == ("knn", "top1", "a better (random weights)")
     assert [float(drawn[name]) for name in ("difference", "low", "high")] == pytest.approx(
         [100 * value for value in (row.estimate.estimate, row.estimate.low, row.estimate.high)]
     )
@@ -51,7 +51,7 @@ def test_a_score_of_which_less_is_better_lies_on_the_side_of_the_better_arm(tmp_
     assert COLORS[1] in plot.svg, "the second variant is better"
     (drawn,) = csv.DictReader(io.StringIO(plot.csv))
     assert float(drawn["difference"]) > 0, "the CSV keeps the table's sign"
-    assert drawn["verdict"] == "b better"
+    assert drawn["verdict"] == "b better (random weights)"
 
 
 def test_nothing_to_draw(tmp_path: Path) -> None:

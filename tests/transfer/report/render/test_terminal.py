@@ -58,6 +58,8 @@ def test_a_mean_and_its_interval_are_one_cell_and_costs_have_units() -> None:
     shown = terminal(Table.from_rows([{**row, "train_seconds": 190.4}, {**row, "top1": None, "train_seconds": 4.534}]))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]]
     assert [line for line in cells if "3.2 min" in line] == [["21.7 [18.8, 24.5]", "0.0039 GFLOP", "3.2 min"]]
+    nearly = terminal(Table.from_rows([{"gflops": 0.1227}, {"gflops": 0.1239}]))
+    assert re.findall(r"[\d.]+ GFLOP", nearly) == ["0.123 GFLOP", "0.124 GFLOP"]
     assert [line for line in cells if "5 s" in line] == [["", "0.0039 GFLOP", "5 s"]]
 
 

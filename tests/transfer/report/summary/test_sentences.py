@@ -14,7 +14,7 @@ from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.summary.naming import names_of
-from transfer.report.summary.sentences import Answer, answer, interval_text
+from transfer.report.summary.sentences import COUNTED, Answer, answer, interval_text
 
 HEAD = "conv vs. patchify"
 
@@ -118,6 +118,7 @@ def test_a_comparison_that_changes_two_things_says_so_in_its_first_sentence(tmp_
     told = answer(compared(runs, "attention=relu", "attention=softmax"), RunSet.of(runs))
     assert "relu vs. softmax, which differ in 2 things (attention, qk_norm): " in told.headline
     one = variants(tmp_path / "one", seeds(1, 0.8), seeds(1, 0.5))
+    assert told.caveats[0] == "Random weights, no pretraining: relu and softmax."
     assert "differ in" not in str(answer(compared(one, "stem=conv", "stem=patchify"), RunSet.of(one)))
 
 
@@ -132,15 +133,19 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
         runs.append(parent)
     comparison, shown = compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)
     told = answer(comparison, shown)
-    assert "2 scores of 2 tasks" in told.headline  # of the pretraining, and of the dataset that it has not seen
-    excluded = "knn top1 on renamed; knn top1 on toy_digits"
-    assert f"Excluded from these counts, since pretraining used the same dataset: {excluded}." in told.limits
+    assert "(1 score of 1 task" in told.headline  # of the dataset that the pretraining has not seen
+    excluded = "knn top1 on renamed; knn top1 on toy_digits; pretrain-dino top1 on toy_digits"
+    assert f"Counted: {COUNTED[0]}; not counted: {excluded}." in told.limits
+    named = answer(compared(runs, *(run.record.backbone["name"] for run in runs[::4])), shown)
+    assert named.effects == told.effects
     table = compare(runs, "stem=conv", "stem=patchify")
     marked = [str(row["dataset"]) for row in table.rows if "dataset of the pretraining" in str(row["dataset"])]
     assert {name.partition(" ")[0] for name in marked} == {"renamed", "toy_digits"}
     alone = [run for run in runs if run.record.dataset["name"] == "renamed"]
     only = answer(compared(alone, "stem=conv", "stem=patchify"), RunSet.of(alone, runs))
     assert "1 score of 1 task" in only.headline
+    assert f"Counted: {COUNTED[1]}." in only.limits
+    assert str(told).splitlines()[1].startswith("One seed per variant"), "below the verdict"
 
 
 def without_outcomes(runs: list[Run]) -> list[Run]:

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.transfer.records.recorded import made
+from tests.transfer.records.recorded import made, run_set
 from transfer.records.run_set import RunSet
 from transfer.report.summary.variants import MOST_RUNS, arms_to_compare, why_no_arms
 
 
 def runs(*given: dict[str, Any]) -> RunSet:
-    return RunSet.of_records([made(**one) for one in given])
+    return run_set([made(**one) for one in given])
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_new_parts_are_held_against_the_usual_one(given: list[dict[str, Any]], p
 def test_at_most_five_pairs_and_not_among_very_many_runs() -> None:
     names = [{"name": f"net{number}"} for number in range(9)]
     assert len(arms_to_compare(runs(*names))) == 5
-    many = RunSet.of_records([made(stem=("conv", "patchify")[seed % 2], seed=seed) for seed in range(MOST_RUNS + 1)])
+    many = run_set([made(stem=("conv", "patchify")[seed % 2], seed=seed) for seed in range(MOST_RUNS + 1)])
     assert arms_to_compare(many) == []
     assert "too many to be compared unasked" in why_no_arms(many)
     assert "--compare stem=conv stem=patchify" in why_no_arms(many)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.transfer.records.recorded import run_set
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -16,27 +17,27 @@ Records = Sequence[Record]
 
 
 def each_run_of(records: Records, known: Records | None = None) -> Table:
-    return scores.each_run(RunSet.of_records(records, known))
+    return scores.each_run(run_set(records, known))
 
 
 def summary_of(records: Records, known: Records | None = None) -> Table:
-    return summary.summary(RunSet.of_records(records, known))
+    return summary.summary(run_set(records, known))
 
 
 def over_datasets_of(records: Records, known: Records | None = None) -> Table:
-    return dataset_means.over_datasets(RunSet.of_records(records, known))
+    return dataset_means.over_datasets(run_set(records, known))
 
 
 def cost_table_of(records: Records, known: Records | None = None) -> Table:
-    return costs.cost_table(RunSet.of_records(records, known))
+    return costs.cost_table(run_set(records, known))
 
 
 def layer_table_of(records: Records) -> Table:
-    return tokens.layer_table(RunSet.of_records(records))
+    return tokens.layer_table(run_set(records))
 
 
 def norm_table_of(records: Records) -> Table:
-    return tokens.norm_table(RunSet.of_records(records))
+    return tokens.norm_table(run_set(records))
 
 
 def map_of(
@@ -50,7 +51,7 @@ def map_of(
 ) -> StabilityMap:
     at = folders or {}
     runs = [Run(at.get(record.run_id, Path(record.run_id)), record) for record in records]
-    whole = None if known is None else RunSet.of_records(known)
+    whole = None if known is None else run_set(known)
     return stability_map.stability_map(RunSet.of(runs, whole), x, y, by)
 
 

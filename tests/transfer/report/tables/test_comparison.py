@@ -102,10 +102,10 @@ def test_a_row_is_the_difference_of_means_in_percent(tmp_path: Path) -> None:
     assert (top1["a"], top1["b"]) == pytest.approx(tuple(means))
     assert top1["difference"] == pytest.approx(means[0] - means[1])
     assert top1["low"] < 30 < top1["high"]
-    assert top1["verdict"] == "a better"
+    assert top1["verdict"] == "a better (random weights)"
     assert (top1["seeds"], top1["clusters"], top1["method"]) == ("3 in pairs", IMAGES, "t")
     assert top1["failed a"] == "0 of 3 (0 to 56 %)"
-    assert row(compare(runs, "stem=patchify", "stem=conv"), score="top1")["verdict"] == "b better"
+    assert row(compare(runs, "stem=patchify", "stem=conv"), score="top1")["verdict"] == "b better (random weights)"
 
 
 def test_a_terminal_shows_a_row_per_primary_score_with_what_distinguishes_it(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_interval_is_that_of_the_contrast(tmp_path: Path) -> None:
     share = runs[0].record.scores["top1"] - runs[1].record.scores["top1"]
     error = 100 * np.sqrt(share * (1 - share) / IMAGES)  # conv is right wherever patchify is
     assert found["high"] - found["low"] == pytest.approx(2 * 1.97 * error, rel=0.08)
-    assert "one seed per variant: the interval reflects test-sample variance" in notes(table)
+    assert found["verdict"] == "a better (one seed, random weights)"
 
 
 def test_runs_that_broke_down_are_counted(tmp_path: Path) -> None:
@@ -172,11 +172,17 @@ def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
     assert "1 run of 'stem=conv' not in the table, 1 of which failed" in notes(table)
     # what chooses the variants may differ
     chosen = compare(runs[1:3], "lr=2e-1", "lr=0.1")
-    assert row(chosen, score="top1")["verdict"] == "inconclusive; no difference on any sample"
+    assert (
+        row(chosen, score="top1")["verdict"] == "inconclusive; no difference on any sample (one seed, random weights)"
+    )
 
 
 def test_what_arms_can_share_must_be_equal_and_the_rest_is_said(tmp_path: Path) -> None:
     runs = [made(tmp_path, stem, attention) for stem, attention in LEVELS]
+    few = notes(
+        compare([run for run in runs if run.record.backbone["name"] != "patchify_relu"], "stem=conv", "stem=patchify")
+    )
+    assert "1 run of 'stem=conv' not in the table: add attention=softmax to 'stem=conv' to" in few
     table = compare(runs, "stem=conv", "stem=patchify")
     assert list(zip(table["attention"], table["qk_norm"]))[::2] == [("relu", True), ("softmax", False)]
     assert "besides" not in notes(table)
@@ -230,7 +236,7 @@ def test_interaction_of_a_two_by_two(tmp_path: Path) -> None:
     }  # fmt: skip
     assert effects == {name: pytest.approx(value, abs=4) for name, value in planted.items()}
     last = row(table, effect="interaction of stem and attention", score="top1")
-    assert last["verdict"] == "above 0"
+    assert last["verdict"] == "above 0 (random weights)"
     assert last["low"] < last["difference"] < last["high"]
     assert last["seeds"] == "3 in pairs"
     assert last["failed"] == "0 of 12 (0 to 24 %)"
@@ -277,7 +283,7 @@ def test_a_few_images_all_one_way_are_no_verdict(tmp_path: Path, wrong: list[int
     assert line.estimate.p == pytest.approx(2.0 ** (1 - len(wrong)))
     assert line.estimate.low <= 0
     assert line.verdict.kind is Kind.INCONCLUSIVE
-    assert verdict_text(line.verdict) == "inconclusive; too few clusters differ"
+    assert verdict_text(line.verdict) == "inconclusive; too few clusters differ (one seed, random weights)"
     assert column(compare(runs, "stem=conv", "stem=patchify", scores=["top1"]), "method") == ["exact"]
     alone = mean_score(runs[:1], "top1", Evidence([runs[0].record]))
     assert alone is not None
@@ -339,4 +345,4 @@ def test_scores_of_another_unit_are_compared_in_it(tmp_path: Path) -> None:
     assert described["difference"].significant_digits == 4, "two decimals are for percent"
     assert line["difference"] == pytest.approx(0.2), "not in percent"
     assert line["low"] <= 0.2 <= line["high"]
-    assert line["verdict"] == "b better"
+    assert line["verdict"] == "b better (one seed, random weights)"

@@ -7,13 +7,12 @@ import pytest
 from matplotlib import font_manager, get_data_path
 
 from backbones.errors import UsageError
-from tests.transfer.records.recorded import broken, made, trained
-from transfer.records.run_set import RunSet
+from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.report.render.latex import latex
 from transfer.report.render.terminal import terminal
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.cell_values import MeanInterval
-from transfer.report.tables.pivot import by_variant, pivot_tables
+from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
 from transfer.report.tables.summary import summary
 from transfer.report.tables.table import Table, with_numbers
 
@@ -31,7 +30,7 @@ def pivot(variants: int = 12) -> Table:
                 given["metrics"] = {score: {"bounds": [0, 1]}}
                 seeds = range(1 if place == 1 else 2)
                 runs += [made(task, stem=stem, seed=s, scores={score: place / 20 + s / 10}, **given) for s in seeds]
-    (table,) = pivot_tables(RunSet.of_records(runs))
+    (table,) = pivot_tables(run_set(runs))
     return table
 
 
@@ -45,14 +44,16 @@ def test_variants_are_rows_and_tasks_columns_the_baseline_first() -> None:
     told = " ".join(note.text for note in table.notes)
     assert all(text in told for text in ("* one seed", "! failed training runs excluded", "- no run"))
     assert with_numbers(table)["reid toy_market mAP"][0] == pytest.approx(5.0)
+    (of_one,) = pivot_tables(run_set([made(), made("knn", stem="conv", scores={"top1": 0.5})]), ["mAP"])
+    assert [cell_text(cell) for cell in of_one["reid toy_market mAP"]] == ["50.0*", "-"]
     with pytest.raises(UsageError, match=r"--scores must be among .*did you mean 'mAP'"):
-        pivot_tables(RunSet.of_records([made()]), ["mapp"])
+        pivot_tables(run_set([made()]), ["mapp"])
 
 
 def test_a_variant_whose_pretrainings_all_failed_has_a_row() -> None:
     runs = [trained("sha256:1", stem="patchify"), made(weights_id="sha256:1", scores={"mAP": 0.5})]
     runs += [broken(task="pretrain-dino", dataset={"name": "toy_digits"}, stem="conv")]
-    (table,) = pivot_tables(RunSet.of_records(runs))
+    (table,) = pivot_tables(run_set(runs))
     assert [[cell_text(cell) for cell in row.values()] for row in table.rows] == [
         ["patchify", "50.0*"],
         ["conv", "failed"],
@@ -62,7 +63,7 @@ def test_a_variant_whose_pretrainings_all_failed_has_a_row() -> None:
 def test_a_completed_run_without_its_primary_score_shows_its_own() -> None:
     shots = {"accuracy_1shot": 0.2, "accuracy_5shot": 0.3}
     options = {"size": 32, "resize": 256}
-    runs = RunSet.of_records([made("fewshot", scores=shots, primary="accuracy_10shot", options=options)])
+    runs = run_set([made("fewshot", scores=shots, primary="accuracy_10shot", options=options)])
     (table,) = pivot_tables(runs)
     assert any("keeps 1.6% of a square image" in note.text for note in table.notes)
     assert [cell_text(cell) for cell in table.rows[0].values()][1:] == ["30.0*"]
@@ -70,12 +71,16 @@ def test_a_completed_run_without_its_primary_score_shows_its_own() -> None:
 
 def test_rows_are_named_by_what_differs_and_the_rest_is_common() -> None:
     stems = ("conv", "patchify", "/a/mine.py:LapStem")
-    runs = RunSet.of_records([made(stem=stem, backbone={"qk_norm": stem == "conv"}) for stem in stems])
-    table = by_variant(summary(runs), runs.groups)
+    runs = run_set([made(stem=stem, backbone={"qk_norm": stem == "conv"}) for stem in stems])
+    table = by_variant(summary(runs), names_of_runs(runs))
     assert table["variant"] == ["patchify", "LapStem", "conv"]
     assert {*table["backbone"]} == {"tiny"}
-    one = RunSet.of_records([made()])
-    assert by_variant(summary(one), one.groups).names == summary(one).names
+    both = run_set([*runs.records, made("classify", attention="relu", backbone={"qk_norm": False})])
+    names = ["patchify, softmax", "LapStem, softmax", "conv, softmax", "patchify, relu"]
+    shown = [by_variant(summary(both.of_task(task)), names_of_runs(both)) for task in both.tasks]
+    assert [name for part in shown for name in part["variant"]] == names, "one scheme, whatever stands beside"
+    one = run_set([made()])
+    assert by_variant(summary(one), names_of_runs(one)).names == summary(one).names
 
 
 def test_twelve_variants_and_three_tasks_fit_a_screen_and_a_column_of_a_paper() -> None:

@@ -1,6 +1,7 @@
 import io
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,15 @@ def test_seeds_of_pretraining_are_averaged_over() -> None:
     assert rows["seeds"] == [2]
     assert rows["mAP"] == pytest.approx([50.0])
     assert len(summary_of(records)) == 2
+    each = each_run_of(records, [*records, *parents])
+    assert ("seed" in each, each["pretraining seed"]) == (False, [0, 1])
+
+
+def test_the_chance_level_is_shown_and_no_score_that_is_always_1() -> None:
+    few = {"counts": {"val": {"images": 60, "classes": 5}}}
+    record = made("knn", dataset=few, scores={"top1": 0.5, "top5": 1.0}, primary="top1")
+    for table in (summary_of([record]), each_run_of([record])):
+        assert (table["chance"], table["top1"], "top5" in table) == (["20 %"], [50.0], False)
 
 
 @pytest.mark.parametrize("values", [[], [3.0], [1.0, 4.0], [0.1] * 5, [1e9, 1e9 + 1, 1e9 + 5]])
@@ -120,7 +130,7 @@ def test_the_mean_over_data_sets_is_unweighted_and_has_its_own_error() -> None:
     assert row["accuracy_10shot"] == pytest.approx(50.0)
     assert row["accuracy_1shot"] == pytest.approx(25.0)
     assert row["accuracy_10shot se"] == pytest.approx(100 * np.sqrt(3 * 0.03**2) / 3)
-    assert "mean of 3" in run_table(probes(0.2, 0.4, 0.9))
+    assert "mean of 3" in run_table(probes(0.2, 0.4, 0.9), Path("runs"))
 
 
 def test_means_over_data_sets_tell_options_and_pretraining_apart() -> None:
