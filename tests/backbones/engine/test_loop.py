@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from backbones.data.loading.samplers import pk_batches
 from torch import Tensor
 
+from backbones.data.loading.loader import pk_batches
 from backbones.engine.checkpoint import STATE, History
 from backbones.engine.context import Context
 from backbones.engine.learner import Batch
