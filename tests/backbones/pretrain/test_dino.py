@@ -47,7 +47,7 @@ def test_impossible_options_are_named(given: dict[str, Any], named: str) -> None
 @pytest.mark.parametrize(
     ("given", "spec", "error", "named"),
     [
-        ({"size": 36, "resize": None}, {}, UsageError, "size 36 x 36: .* 8"),
+        ({"size": 36, "resize": None}, {}, UsageError, "size 36 x 36 .* multiples of 8"),
         ({"local_size": 20}, {}, UsageError, "--local-size 20: .* 8"),
         ({"drop_path": 0.2}, {"drop_path": 0.1}, UsageError, "--drop-path 0.1"),
         ({"batch_size": 81}, {}, UserError, "--batch-size 81 is too large for 80 training images"),

@@ -58,4 +58,4 @@ def test_open_and_needed_options_are_options_of_the_steps(paper: str) -> None:
     about = read_paper(paper)
     steps = {name: step for table in about.tables.values() for name, step in full(table.sweep).steps.items()}
     for step, names in {**about.open, **about.needs}.items():
-        assert {*names} <= step_options(steps[step])
+        assert {*names} <= step_options(steps[step].kind, steps[step].recipe)
