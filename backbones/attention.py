@@ -13,10 +13,10 @@ from timm.layers import Attention as TimmAttention
 from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
-from backbones import user_code
-from backbones.attention_functions import linear_is_cheaper, normalised_pointwise, pointwise, softmax, without_autocast
-from backbones.errors import UsageError, UserError
 from backbones.initialisation import check_signature, contract, described, keeps_shape, make_users
+from backbones.kernels.functions import linear_is_cheaper, normalised_pointwise, pointwise, softmax, without_autocast
+from transfer.core import user_code
+from transfer.core.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from backbones.token_shards import Shards

@@ -16,13 +16,13 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.build import Built, Size, build, check_features, pooled_features
-from backbones.checkpoints.classifier import SEPARATE_HEAD, Classes
-from backbones.data.loading.floats import to_floats
-from backbones.errors import UsageError, UserError
-from backbones.runtime.machine_errors import in_one_line
 from backbones.spec import BackboneSpec, check_size, override, resolve
 from backbones.volo import Box
-from backbones.weights import find_weights
+from backbones.weights.classifier import SEPARATE_HEAD, Classes
+from backbones.weights.locate import find_weights
+from transfer.core.errors import UsageError, UserError
+from transfer.core.machine_errors import in_one_line
+from transfer.data.loading.images import to_floats
 
 NEEDED_FOR_MAPS = "its class needs forward_intermediates and feature_info, as timm's models have them"
 _AFTER_ALL_LAYERS = "#behind"

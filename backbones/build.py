@@ -10,17 +10,17 @@ from timm.models import get_pretrained_cfg
 from torch import Tensor, nn
 
 import backbones.vit
-from backbones import archs, user_code
-from backbones.checkpoints import exports
-from backbones.checkpoints.classifier import Classes, Head, no_trained_classifier
-from backbones.checkpoints.fitting import AS_CONFIGURED, OF_EXPORT, Loaded
-from backbones.checkpoints.state_dicts import Network
-from backbones.errors import UsageError, UserError
+from backbones import archs
 from backbones.initialisation import make_users
 from backbones.positions import set_resampling
-from backbones.runtime.user_imports import or_its_imports
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, check_size, with_statistics
-from backbones.weights import Located, load_weights, read_weights
+from backbones.weights.classifier import Classes, Head, no_trained_classifier
+from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded
+from backbones.weights.load import Network
+from backbones.weights.locate import Located, load_weights, read_weights
+from transfer.core import exports, user_code
+from transfer.core.errors import UsageError, UserError
+from transfer.core.user_modules import or_its_imports
 
 Size = int | tuple[int, int]
 

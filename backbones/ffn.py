@@ -9,8 +9,8 @@ from functools import partial
 from timm.layers import GELUTanh, Mlp
 from torch import Tensor, nn
 
-from backbones import user_code
 from backbones.initialisation import keeps_shape, make_users
+from transfer.core import user_code
 
 
 class ConvFFN(nn.Module):

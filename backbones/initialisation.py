@@ -9,8 +9,8 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from backbones import user_code
-from backbones.errors import UsageError, UserError
+from transfer.core import user_code
+from transfer.core.errors import UsageError, UserError
 
 _TRUNCATED = 0.87962566103423978
 "standard deviation of the normal distribution cut off at 2 of its own"

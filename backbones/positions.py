@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from backbones.attention_functions import without_autocast
+from backbones.kernels.functions import without_autocast
 
 Grid = tuple[int, int]
 _PREFIX = ("cls_token", "dist_token", "reg_token")

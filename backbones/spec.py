@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from backbones import archs, spec_values, user_code
+from backbones import archs
 from backbones.archs import ARCHS, timm_names
-from backbones.checkpoints import exports, hub
-from backbones.errors import UsageError, did_you_mean, errors_naming, has_kept, kept
-from backbones.runtime import live_modules
-from backbones.runtime.needs import Needs, Other
-from backbones.settings import CONFIGS, config_names, read_yaml
 from backbones.stems import find_stem
+from transfer.core import exports, live_modules, user_code
+from transfer.core.errors import UsageError, did_you_mean, errors_naming, has_kept, kept
+from transfer.core.options import Needs, Other
+from transfer.core.settings import CONFIGS, config_names, read_yaml
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -203,7 +202,7 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         title = name.rpartition(":")[2]
         return title, _choose_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"
     if name.startswith("hf-hub:"):
-        config = hub.cached_file(name.removeprefix("hf-hub:"), (exports.CONFIG,))
+        config = exports.cached_file(name.removeprefix("hf-hub:"), (exports.CONFIG,))
         return name.rpartition("/")[2], _fields_over_recipe(config.parent) | {"weights": name}, None, str(config)
     if path.suffix in (".yaml", ".yml"):
         return path.stem, _choose_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
@@ -296,7 +295,7 @@ def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tu
             if value is None or (key, value) == ("weights", "config"):
                 continue
             try:
-                parsed = spec_values.parse_field(key, value)
+                parsed = archs.parse_field(key, value)
             except (TypeError, ValueError, OverflowError):
                 raise UsageError(f"`{key}: {value}` cannot be read") from None
             if key in user_code.USER_PARTS and user_code.is_user_part(value):

@@ -11,11 +11,11 @@ from timm.layers import LayerNorm2d, PatchEmbed
 from timm.layers.format import nchw_to
 from torch import Tensor, nn
 
-from backbones import user_code
-from backbones.checkpoints.exports import with_copies
-from backbones.errors import UserError
 from backbones.initialisation import contract, described, make_on, make_users
 from backbones.stems import ConvLayer, find_stem
+from transfer.core import user_code
+from transfer.core.errors import UserError
+from transfer.core.exports import with_copies
 
 
 class ScaledReLU(nn.Module):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean
+from transfer.core.errors import UsageError, did_you_mean
 
 STEMS: dict[str, str] = {
     "patchify": "1Proj",

@@ -22,8 +22,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from backbones import attention_functions
-from backbones.errors import UsageError
+from backbones.kernels import functions
+from transfer.core.errors import UsageError
 
 Core = Callable[..., Tensor]
 
@@ -71,11 +71,11 @@ class Shards:
             UsageError: a user's function, of which nobody knows how its parts add up.
         """
         kind = getattr(core, "func", core)
-        if kind is attention_functions.pointwise:
+        if kind is functions.pointwise:
             return partial(self._pointwise, core)
-        if kind is attention_functions.normalised_pointwise and isinstance(core, partial):
+        if kind is functions.normalised_pointwise and isinstance(core, partial):
             return partial(self._normalised, core.keywords["h"])
-        if core is attention_functions.softmax:
+        if core is functions.softmax:
             return self._softmax
         raise UsageError("--sequence-parallel: a user's attention cannot be shared out over ranks")
 
@@ -83,14 +83,14 @@ class Shards:
         return self._add(core(self._all(q), k, v, **options))
 
     def _normalised(self, h: str, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-        q, k, v = attention_functions.checked_inputs(q, k, v)
-        with attention_functions.without_autocast(q):
-            weighted, total = attention_functions.weighted_sums_and_totals(self._all(q), k, v, h, self._share)
+        q, k, v = functions.checked_inputs(q, k, v)
+        with functions.without_autocast(q):
+            weighted, total = functions.weighted_sums_and_totals(self._all(q), k, v, h, self._share)
             return self._quotient(weighted, total)
 
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-        q, k, v = attention_functions.checked_inputs(q, k, v)
-        with attention_functions.without_autocast(q):
+        q, k, v = functions.checked_inputs(q, k, v)
+        with functions.without_autocast(q):
             scores = self._all(q) @ (k.transpose(-2, -1) * q.shape[-1] ** -0.5)
             highest = scores.detach().amax(-1, keepdim=True)
             dist.all_reduce(highest, dist.ReduceOp.MAX, self.group)
@@ -107,7 +107,7 @@ class Shards:
         """Add both up over ranks in one collective, and divide."""
         parts = self._add(torch.cat([weighted, total.to(weighted.dtype)], dim=-1))
         wide = torch.promote_types(parts.dtype, torch.float32)
-        return attention_functions.divide_by_totals(parts[..., :-1], parts[..., -1:].to(wide))
+        return functions.divide_by_totals(parts[..., :-1], parts[..., -1:].to(wide))
 
     def _all(self, q: Tensor) -> Tensor:
         """Gather [B, heads, n, d] of every rank as [B, heads, N, d]."""

@@ -13,17 +13,20 @@ import torch
 from timm.models import build_model_with_cfg, generate_default_cfgs, load_state_dict, register_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 import backbones.volo  # noqa: F401  (registers it too, so that one import is enough to rebuild any export)
 from backbones.archs import VITS
-from backbones.attention import make_attention
-from backbones.checkpoints.classifier import SEPARATE_HEAD
-from backbones.checkpoints.exports import WEIGHTS, export, image_size, with_copies
+from backbones.attention import Attention, make_attention
 from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision, make_on, make_users, reset_parts
 from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d, source_grid
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed, configured
+from backbones.token_shards import Shards
+from backbones.weights.classifier import SEPARATE_HEAD
+from transfer.core.errors import UsageError
+from transfer.core.exports import WEIGHTS, export, image_size, with_copies
 
 __all__ = ["ViT", "export"]
 
@@ -237,3 +240,35 @@ def users_model(pretrained: bool = False, **options: Any) -> Any:
         state = load_state_dict(str(Path(options["pretrained_cfg"]["file"], WEIGHTS)))
         model.load_state_dict({name: state[name] for name in state if not name.startswith(f"{SEPARATE_HEAD}.")})
     return model
+
+
+def share_tokens(model: nn.Module, shards: Shards) -> None:
+    """Make the blocks of a plain ViT work on their rank's tokens while it trains; in evaluation each rank has all
+    tokens.
+
+    Raises:
+        UsageError: blocks that mix tokens outside this suite's attention.
+    """
+    blocks = attach_shards(model, shards)
+
+    def split(block: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (shards.split(inputs[0]), *inputs[1:]) if block.training else inputs
+
+    def join(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        return output if shards.tokens is None else shards.join(output)
+
+    blocks[0].register_forward_pre_hook(split)
+    blocks[-1].register_forward_hook(join)
+
+
+def attach_shards(model: nn.Module, shards: Shards) -> list[Any]:
+    """Give the ranks to the attention of a plain ViT and return its blocks. Raises as `share_tokens` does."""
+    blocks: list[Any] = list(model.blocks) if isinstance(model, VisionTransformer) else []
+    if not blocks or not all(isinstance(block.attn, Attention) for block in blocks):
+        raise UsageError("--sequence-parallel: only plain ViTs whose attention is of this suite share their tokens")
+    for block in blocks:
+        if any(isinstance(part, _BatchNorm) for part in block.modules()):
+            raise UsageError("--sequence-parallel: a batch norm within the blocks would see this rank's tokens alone")
+        shards.distribute(block.attn.core)
+        block.attn.shards = shards
+    return blocks

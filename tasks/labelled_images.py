@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from backbones.data.classification import READERS, ClassificationData, open_classification
-from backbones.data.spec import DatasetSpec
-from backbones.engine.options import check_ranges
-from backbones.errors import UserError, reject
 from backbones.pretrain.options import AugmentOptions
 from backbones.spec import BackboneSpec
-from backbones.weights import trained_size
-from tasks.task import Defaults, Metric, Outcomes, Scores, Task, batch_for
+from backbones.weights.locate import trained_size
+from transfer.core.errors import UserError, reject
+from transfer.data.classification import READERS, ClassificationData, open_classification
+from transfer.data.spec import DatasetSpec
+from transfer.engine.options import check_ranges
+from transfer.task import Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 if TYPE_CHECKING:
-    from backbones.engine.context import Context
+    from transfer.engine.context import Context
 
 
 @dataclass(kw_only=True)

@@ -18,14 +18,19 @@ from typing import Any
 
 import torch
 
-from backbones.runtime import dist
-from backbones.runtime.ranks import Ranks
-from transfer.cli.interrupts import INTERRUPTED
+from transfer.core.process import INTERRUPTED, Ranks
+from transfer.engine import dist
 
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
 """Of a process that `subprocess` starts: no rank of a job that runs the tests."""
-PRELOADED = ["timm", "backbones.pretrain.dino", "backbones.pretrain.supervised", "tasks.fewshot", "tasks.reid"]
-PRELOADED += ["transfer.pretrain", "transfer.evaluation.evaluator", "transfer.evaluation.execute"]
+PRELOADED = [
+    "timm",
+    "backbones.pretrain.dino.training",
+    "backbones.pretrain.supervised.training",
+    "tasks.fewshot.scoring",
+    "tasks.reid.training",
+]
+PRELOADED += ["transfer.pretrain", "transfer.evaluation.evaluator", "transfer.run"]
 assert all(map(importlib.util.find_spec, PRELOADED)), "the server would leave out what it cannot import, and be slow"
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(PRELOADED)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from backbones.engine.outcome import RULE
+from transfer.engine.outcome import RULE
 from transfer.records.store import Record
 
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from backbones.data.loading.loader import RunLoader, shuffled_batches
-from backbones.engine.context import Context
-from backbones.engine.learner import Batch, Learner, feature_spread
-from backbones.engine.options import FitOptions
-from backbones.engine.step import Stepper
+from transfer.data.loading.loader import RunLoader, shuffled_batches
+from transfer.engine.context import Context
+from transfer.engine.learner import Batch, Learner, feature_spread
+from transfer.engine.options import FitOptions
+from transfer.engine.step import Stepper
 
 PLAIN = {
     "epochs": 3, "optimizer": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, "bias_lr_factor": 1.0,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backbones.settings import config_names
+from transfer.core.settings import config_names
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("transfer", "tasks", "backbones")
@@ -38,8 +38,8 @@ BETWEEN_ROOMS = ("transfer", "backbones", "backbones/data", "tasks")
 
 LIGHT = (
     *("transfer", "transfer.run", "transfer.pretrain", "transfer.cli.announcement", "transfer.evaluation.preflight"),
-    *("transfer.evaluation.execute", "transfer.evaluation.pretraining_run", "transfer.report.render.run_table"),
-    *("backbones.stems", "backbones.pretrain.supervised_options", "backbones.pretrain.dino_options"),
+    *("transfer.run", "transfer.evaluation.weights_export", "transfer.report.tables.terminal"),
+    *("backbones.stems", "backbones.pretrain.supervised.options", "backbones.pretrain.dino.options"),
     *(f"tasks.facts.{name}" for name in config_names("tasks")),
 )
 """What help texts, wrong options and finished records are answered with; importing it imports no heavy library."""
@@ -137,19 +137,19 @@ def test_no_room_is_crowded() -> None:
 
 def test_only_settings_reads_yaml_and_flags() -> None:
     readers = {name for name in MODULES if {other.partition(".")[0] for other in imported(name)} & {"yaml", "tyro"}}
-    assert readers == {"backbones.settings"}
+    assert readers == {"transfer.core.settings"}
 
 
 def test_what_is_printed_shows_control_characters() -> None:
     """But for pages and scripts of the suite's own text, and the colors of a report on a terminal."""
-    plain = {"transfer.cli.help"}
+    plain = {"transfer.cli.layers"}
     printing = {
         name
         for name, path in MODULES.items()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Name) and node.id == "print"
     }
-    assert printing == {"backbones.errors", "transfer.report.__main__"} | plain
+    assert printing == {"transfer.core.errors", "transfer.report.__main__"} | plain
 
 
 def test_oracles_know_nothing_of_the_suite() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backbones.data.spec import resolve_dataset
-from backbones.settings import parse
 from tests.documents import DOCUMENTS, ROOT, commands, files_in, prose
 from transfer import pretrain, run
+from transfer.core.settings import parse
+from transfer.data.spec import resolve_dataset
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.backbone import BackboneCheckOptions
 from transfer.doctor.clean import CleanOptions

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transfer.cli.interrupts import end_on_interrupt
+from transfer.core.process import end_on_interrupt
 
 end_on_interrupt()  # before anything that takes time
 
@@ -46,15 +46,11 @@ def _import_own(package: str) -> None:
 for _package in ("backbones", "tasks"):
     _import_own(_package)
 
-from backbones.runtime.threads import wait_asleep  # noqa: E402
+from transfer.core.process import wait_asleep  # noqa: E402
 
 wait_asleep()  # torch reads it when it is imported, later than this package
 
 if TYPE_CHECKING:
-    from backbones.errors import MachineError as MachineError
-    from backbones.errors import MissingInput as MissingInput
-    from backbones.errors import UsageError as UsageError
-    from backbones.errors import UserError as UserError
     from transfer import testing as testing
     from transfer.api.evaluate import evaluate as evaluate
     from transfer.api.evaluate import pretrain as pretrain
@@ -64,9 +60,13 @@ if TYPE_CHECKING:
     from transfer.api.run_set import compare as compare
     from transfer.api.run_set import load as load
     from transfer.api.run_set import measure_cost as measure_cost
+    from transfer.core.errors import MachineError as MachineError
+    from transfer.core.errors import MissingInput as MissingInput
+    from transfer.core.errors import UsageError as UsageError
+    from transfer.core.errors import UserError as UserError
 
 _MODULES = {
-    **dict.fromkeys(("MachineError", "MissingInput", "UsageError", "UserError"), "backbones.errors"),
+    **dict.fromkeys(("MachineError", "MissingInput", "UsageError", "UserError"), "transfer.core.errors"),
     **dict.fromkeys(("compare", "measure_cost"), "transfer.api.run_set"),
     **dict.fromkeys(("RunSet", "load"), "transfer.api.run_set"),
     "Run": "transfer.api.run",

@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, errors_together, print_safe
+from transfer.core.errors import UsageError, errors_together, print_safe
 
 if TYPE_CHECKING:
     from transfer.api.run_set import RunSet
@@ -24,8 +24,8 @@ exported), 143 stopped by a signal (checkpoint saved)."""
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    from backbones.runtime.parent_watch import end_with_parent
     from transfer.cli.entry import exit_on_user_error
+    from transfer.core.process import end_with_parent
 
     end_with_parent()
     return exit_on_user_error(_main, argv, usage=USAGE, listed=("recipes", "backbones", "datasets"))
@@ -34,27 +34,27 @@ def main(argv: list[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     from transfer.cli.announcement import announce
     from transfer.cli.command import pretraining_recipe, read_command
+    from transfer.cli.early_checks import method_of
     from transfer.cli.options import PretrainRunOptions
-    from transfer.cli.recipe_method import method_of
 
     if argv[0].startswith("-"):
         raise UsageError(f"the recipe must come first, before {argv[0]}\n{USAGE}")
     recipe, arguments = pretraining_recipe(argv[0]), argv[1:]
     name = method_of(recipe)
     announce(f"pretrain {argv[0]}", arguments, recipe)
-    from transfer.evaluation.execute import checked_inputs, execute
     from transfer.records import command_result
+    from transfer.run import checked_inputs, execute
 
     with errors_together():
         from backbones.pretrain.method import load_facts
-        from transfer.evaluation.pretraining_run import PretrainingRun
+        from transfer.evaluation.weights_export import PretrainingRun
 
         method = load_facts(name)
         command = read_command(recipe, method.options, arguments, PretrainRunOptions)
         pretraining = PretrainingRun.of(command, method, recipe.name)
         commands = checked_inputs(command, pretraining.task)
     if command.submitted:
-        from backbones.user_code import is_in_file
+        from transfer.core.user_code import is_in_file
         from transfer.launch.single_job import launch
 
         named = recipe.name if is_in_file(recipe.name) else str(recipe.path)

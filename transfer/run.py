@@ -1,8 +1,23 @@
 """`python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [flags]`: train or probe, score, record, print."""
 
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from backbones.errors import UsageError, errors_together
+from transfer.cli.command import Command
+from transfer.core.errors import UsageError, errors_together, has_kept, kept, print_safe
+from transfer.core.exports import seed_exports
+from transfer.core.process import ranks_from_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transfer.cli.command import Command
+    from transfer.evaluation.planned_run import PlannedRun
+    from transfer.evaluation.preflight import ResolvedInputs
+    from transfer.records.store import Record
+    from transfer.task import Task
+
 
 USAGE = """usage: python -m transfer.run TASK --backbone NAME [--dataset NAME ...] [options]
 
@@ -18,8 +33,8 @@ Exit status: 0 scores obtained or reused, 1 error, 2 wrong arguments, 3 training
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    from backbones.runtime.parent_watch import end_with_parent
     from transfer.cli.entry import exit_on_user_error
+    from transfer.core.process import end_with_parent
 
     end_with_parent()
     return exit_on_user_error(_main, argv, usage=USAGE, listed=("tasks", "backbones", "datasets"))
@@ -33,11 +48,10 @@ def _main(argv: list[str]) -> int:
         raise UsageError(f"the task must come first, before {argv[0]}\n{USAGE}")
     recipe, arguments = task_recipe(argv[0]), argv[1:]
     announce(f"run {argv[0]}", arguments, recipe)
-    from transfer.evaluation.execute import checked_inputs, execute
     from transfer.records import command_result
 
     with errors_together():
-        from tasks.task import load_facts
+        from transfer.task import load_facts
 
         task = load_facts(recipe.name)
         command = read_command(recipe, task.options, arguments)
@@ -49,6 +63,103 @@ def _main(argv: list[str]) -> int:
     status, records = execute(commands, task)
     command_result.write(command.run.result_file, records, status)
     return status
+
+
+def checked_inputs(command: "Command", task: "Task", *, say: bool = True) -> "list[tuple[Command, ResolvedInputs]]":
+    """Return the command for each of its weights, with what it needs besides its data, after all checks that need
+    neither torch nor the content of data.
+
+    A job checks weights and data where it runs, and a dry run after it has printed what it would do.
+
+    Args:
+        say: whether what the program chose goes to stderr.
+
+    Raises:
+        UserError: flags without effect, options that the task or the backbone cannot have, or missing inputs; one error
+            names all of them.
+    """
+    from transfer.evaluation.preflight import check_datasets
+
+    with errors_together(join=True):
+        check_datasets(command, task)
+        commands = each_weights(command, task.from_scratch)
+        inputs = [_checked_inputs(one, task) for one in commands]
+    if say and ranks_from_environment().first:
+        lines = commands[0].choices(inputs[0].spec, task.from_scratch)
+        for line in [*lines, *([pairing(commands)] if len(commands) > 1 else [])]:
+            print_safe(line, file=sys.stderr)
+    return list(zip(commands, inputs, strict=True))
+
+
+def _checked_inputs(command: "Command", task: "Task") -> "ResolvedInputs":
+    from transfer.evaluation.preflight import ResolvedInputs, find_inputs
+
+    spec = command.resolved(task.from_scratch)
+    command.check_flags(spec)
+    if not (has_kept() and spec.weights.startswith("timm")):  # fitting them imports timm
+        command.fit_backbone(spec, task)
+    with kept():
+        task.check_words(spec, command.options)
+    return ResolvedInputs(spec) if command.submitted or command.run.dry_run else find_inputs(command, task, spec)
+
+
+def execute(
+    commands: "list[tuple[Command, ResolvedInputs]]",
+    task: "Task",
+    check_run: "Callable[[PlannedRun], None] | None" = None,
+) -> "tuple[int, list[Record]]":
+    """Execute commands and print the table of their records, or with `--dry-run` how they differ from the recipe.
+
+    Args:
+        commands: of `checked_inputs`.
+        check_run: see `transfer.evaluation.evaluate.evaluate`.
+
+    Returns:
+        The exit status, and the records, which only the first rank has.
+    """
+    command = commands[0][0]
+    if command.run.dry_run:
+        from transfer.evaluation.preflight import find_inputs
+
+        print_safe("\n".join(command.differences() or ["no option differs from the recipe"]))
+        commands = [(one, find_inputs(one, task, found.spec)) for one, found in commands]
+    from transfer.core.errors import Stopped
+    from transfer.evaluation.evaluate import evaluate_each
+    from transfer.report.tables.terminal import run_table
+
+    try:
+        evaluation = evaluate_each(commands, task, check_run)
+    except Stopped:
+        return Stopped.exit_status, []
+    if evaluation.records and evaluation.first_rank:
+        print_safe(run_table(evaluation.records, command.run.out))
+        for record in evaluation.records:
+            if record.reason and (record.not_judged or record.training_failed):
+                ended = "not checked for failure" if record.not_judged else record.status.replace("_", " ")
+                print_safe(f"{record.run_id}: {ended}: {record.reason}", file=sys.stderr)
+    return evaluation.exit_status, evaluation.records if evaluation.first_rank else []
+
+
+def each_weights(command: Command, from_scratch: bool) -> list[Command]:
+    """Return the command with each of its weights; a folder with the exports of several seeds stands for all of them.
+
+    As many seeds as weights are paired in order; any other number of seeds is used with each of the weights.
+    """
+    named, seeds = command.backbone.weights, command.run.seeds
+    if named == ("config",) and not from_scratch and seed_exports(default := command.resolved(False).weights):
+        named = (default,)
+    weights = [one for name in named for one in seed_exports(name) or [name]]
+    paired = [(seed,) for seed in seeds] if len(seeds) == len(weights) else [seeds] * len(weights)
+    return [
+        replace(command, backbone=replace(command.backbone, weights=(one,)), run=replace(command.run, seeds=own))
+        for one, own in zip(weights, paired, strict=True)
+    ]
+
+
+def pairing(commands: list[Command]) -> str:
+    """Return the line that says which seeds are used with which weights."""
+    pairs = ", ".join(f"{one.backbone.weights[0]} with seed {' '.join(map(str, one.run.seeds))}" for one in commands)
+    return f"{len(commands)} weights: {pairs}"
 
 
 if __name__ == "__main__":

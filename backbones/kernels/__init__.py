@@ -2,5 +2,5 @@
 elsewhere.
 
 Only the arithmetic is here. The attention functions that users call, softmax included, are in
-`backbones.attention_functions`, and the module around them in `backbones.attention`.
+`backbones.kernels.functions`, and the module around them in `backbones.attention`.
 """

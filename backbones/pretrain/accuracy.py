@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import Backbone
-from backbones.data.classification import Split
-from backbones.data.loading.images import Transform
-from backbones.data.splits.dataset import SplitDataset
-from backbones.engine.context import Context
-from backbones.engine.extract import compute_rows
-from backbones.runtime.finite import raise_if_broken
+from transfer.data.classification import Split
+from transfer.data.loading.images import Transform
+from transfer.data.splits.dataset import SplitDataset
+from transfer.engine.context import Context
+from transfer.engine.extract import compute_rows, raise_if_broken
 
 Outcomes = dict[str, NDArray[Any]]
 TOP = (1, 5)

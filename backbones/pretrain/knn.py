@@ -12,14 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from backbones.backbone import Backbone
-from backbones.data.classification import ClassificationData
-from backbones.data.loading.images import Transform
-from backbones.data.splits.dataset import SplitDataset
-from backbones.engine.context import Context
-from backbones.engine.extract import extract
-from backbones.errors import UserError
-from backbones.runtime.dist import broadcast_object
-from backbones.runtime.finite import check_finite, check_varied
+from transfer.core.errors import UserError
+from transfer.data.classification import ClassificationData
+from transfer.data.loading.images import Transform
+from transfer.data.splits.dataset import SplitDataset
+from transfer.engine.context import Context
+from transfer.engine.dist import broadcast_object
+from transfer.engine.extract import check_finite, check_varied, extract
 
 TOP = 5
 BLOCK_ELEMENTS = 2**26  # similarities held at a time when no block is given: half a GiB

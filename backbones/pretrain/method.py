@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from backbones import user_code
-from backbones.data.classification import ClassificationData
-from backbones.errors import UsageError
 from backbones.pretrain.options import PretrainOptions
 from backbones.spec import BackboneSpec, override
+from transfer.core import user_code
+from transfer.core.errors import UsageError
+from transfer.data.classification import ClassificationData
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
-    from backbones.data.loading.loader import RunLoader
-    from backbones.engine.context import Context
-    from backbones.engine.learner import Learner
+    from transfer.data.loading.loader import RunLoader
+    from transfer.engine.context import Context
+    from transfer.engine.learner import Learner
 
 Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
@@ -87,8 +87,8 @@ class Method:
             validate: outcomes of the validation split, empty without one; may raise NotFinite.
             about: what the export says besides network and scores.
         """
-        from backbones.engine.loop import fit
-        from backbones.runtime.finite import NotFinite
+        from transfer.engine.extract import NotFinite
+        from transfer.engine.loop import fit
 
         if data.val is None:
             context.note(f"{data.name} has no validation split: nothing is evaluated")

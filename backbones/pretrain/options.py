@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from backbones.engine.options import FitOptions, check_ranges, check_rising
-from backbones.errors import reject
-from backbones.runtime.needs import Needs, Other
+from transfer.core.errors import reject
+from transfer.core.options import Needs, Other
+from transfer.engine.options import FitOptions, check_ranges, check_rising
 
 CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
 FIELDS_USED = {  # the fields that only some kinds read; elsewhere they must be off

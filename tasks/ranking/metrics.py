@@ -2,7 +2,7 @@
 
 The protocol is that of Market-1501 (Zheng et al. 2015): gallery images of the query's identity under the query's own
 camera are left out, and queries without another match do not count. Equal distances score the expectation over their
-orders (`tasks.ranking.tie_expectations`), never the luck of a sort.
+orders (`tasks.ranking.ties`), never the luck of a sort.
 Shapes: Q queries, G gallery images, D channels, b queries of one block, M gallery images of a query's identity.
 """
 
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.ranking.distances import Distances, ExactDistances, as_matrix, blocks
-from tasks.ranking.tie_expectations import expected_ap, expected_cmc, expected_inp
-from tasks.ranking.tie_groups import tie_groups
+from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp, tie_groups
 
 Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
 

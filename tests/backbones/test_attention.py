@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbones.attention import ATTENTIONS, Attention, make_attention, normalised_pointwise
-from backbones.errors import UsageError, UserError
+from transfer.core.errors import UsageError, UserError
 
 # the h of arXiv 2309.08586, Figure 2, on one number; of GELU both forms
 SCALAR = {

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from backbones.backbone import create
-from backbones.errors import UsageError, UserError
+from transfer.core.errors import UsageError, UserError
 
 IMAGES = torch.rand(2, 3, 64, 32, generator=torch.Generator().manual_seed(0))
 

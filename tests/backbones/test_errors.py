@@ -2,7 +2,7 @@
 
 import pytest
 
-from backbones.errors import MissingInput, UsageError, UserError, errors_together, kept, reject
+from transfer.core.errors import MissingInput, UsageError, UserError, errors_together, kept, reject
 
 
 def raise_together(*errors: UserError) -> None:

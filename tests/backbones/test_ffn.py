@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backbones.errors import UserError
 from backbones.ffn import make_ffn
+from transfer.core.errors import UserError
 
 
 def count(name: str) -> int:

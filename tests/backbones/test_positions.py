@@ -9,10 +9,10 @@ import timm
 import torch
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
-from backbones.errors import UsageError
 from backbones.positions import RESAMPLINGS, fit_positions, patch_positions, resample_positions, sincos2d, source_grid
 from backbones.spec import override, resolve
+from transfer.core.errors import UsageError
+from transfer.core.exports import export
 
 
 def vit(size, pool="cls"):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backbones.errors import UsageError
-from backbones.settings import read_value, read_yaml, write_yaml
+from transfer.core.errors import UsageError
+from transfer.core.settings import read_value, read_yaml, write_yaml
 from transfer.run import main as run
 from transfer.sweep.__main__ import main as sweep
 

@@ -7,9 +7,9 @@ import timm
 import torch
 
 from backbones.build import build
-from backbones.errors import UsageError
 from backbones.spec import IMAGENET_MEAN, backbone_names, override, resolve, timm_names
-from backbones.weights import Located
+from backbones.weights.locate import Located
+from transfer.core.errors import UsageError
 
 
 def test_timm_names_are_timms():

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from backbones.errors import UsageError, UserError
 from backbones.stem_layers import ScaledReLU, StemEmbed
 from backbones.stems import ACTIVATIONS, NORMS, STEMS, StemSpec, find_stem, parse
+from transfer.core.errors import UsageError, UserError
 
 
 def parameters(stem: str, dim: int = 384, patch: int = 16) -> int:

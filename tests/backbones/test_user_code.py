@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from backbones import user_code
 from backbones.attention import ATTENTIONS
-from backbones.errors import UsageError, UserError
 from backbones.ffn import FFNS
 from backbones.spec import BackboneSpec
 from backbones.stems import STEMS
+from transfer.core import user_code
+from transfer.core.errors import UsageError, UserError
 
 
 def test_names_read_from_the_source_are_those_of_the_tables():

@@ -12,10 +12,10 @@ from safetensors.torch import save_file
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
-from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
-from backbones.weights import changed_parts, find_weights
+from backbones.weights.locate import changed_parts, find_weights
+from transfer.core.errors import UsageError, UserError
+from transfer.core.exports import export
 
 SIZE = (64, 32)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))

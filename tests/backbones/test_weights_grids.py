@@ -9,10 +9,10 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
-from backbones.checkpoints.fitting import check_partial
-from backbones.errors import UserError
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, resolve
+from backbones.weights.fitting import check_partial
+from transfer.core.errors import UserError
+from transfer.core.exports import export
 
 HALF = ((0.5,) * 3, (0.5,) * 3)
 IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)

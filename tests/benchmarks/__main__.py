@@ -8,8 +8,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from backbones.errors import UserError, did_you_mean
 from tests.benchmarks.catalogue import BENCHMARKS
+from transfer.core.errors import UserError, did_you_mean
 
 
 def main(argv: Sequence[str] | None = None) -> int:

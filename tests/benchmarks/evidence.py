@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from transfer.published.schema import Value
-from transfer.published.verdicts import Counts, PublishedKind
-from transfer.published.verdicts import judged as judged_published
+from transfer.experiments.published_rows import Value
+from transfer.experiments.published_verdicts import Counts, PublishedKind
+from transfer.experiments.published_verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate
 from transfer.statistics.scores import Scores

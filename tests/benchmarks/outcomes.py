@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from backbones.engine.outcome import Signs, judge, window_steps
+from transfer.engine.outcome import Signs, judge, window_steps
 from transfer.statistics.intervals import wilson
 
 LENGTHS = (20, 40, 100, 1300)

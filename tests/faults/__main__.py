@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from backbones.errors import UsageError
-from backbones.settings import Positional, parse
 from tests.faults.damaged import DamagedFiles
 from tests.faults.killed import Killed
 from tests.faults.trial import Kind, NotHeldError
+from transfer.core.errors import UsageError
+from transfer.core.settings import Positional, parse
 
 KINDS = {"bytes": DamagedFiles, "kill": Killed}
 SHARES = {"bytes": 1.0, "kill": 3.0}

@@ -15,10 +15,6 @@ from typing import Any
 import torch
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import PRETRAIN, WEIGHTS, export
-from backbones.engine.checkpoint import PREVIOUS, STATE, load_state
-from backbones.errors import UserError
-from backbones.settings import CONFIGS, read_yaml
 from tests.faults.data import Found, coco_files, feature_shard, image_folder, market_folder, parquet_files
 from tests.faults.killed import SMOKE
 from tests.faults.mutations import mutated
@@ -26,6 +22,10 @@ from tests.faults.trial import NotHeldError, no_hang
 from tests.processes import Command, wait_for
 from tests.runs import steps
 from tests.support import tensors
+from transfer.core.errors import UserError
+from transfer.core.exports import PRETRAIN, WEIGHTS, export
+from transfer.core.settings import CONFIGS, read_yaml
+from transfer.engine.checkpoint import PREVIOUS, STATE, load_state
 from transfer.records.record import Record
 from transfer.records.store import RECORD, Store
 from transfer.verify.bundle import bundle, unpacked

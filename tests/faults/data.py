@@ -13,13 +13,13 @@ import pyarrow as pa
 from PIL import Image
 from pyarrow import parquet
 
-from backbones.data.classification import open_classification
-from backbones.data.loading.read_image import read_image
-from backbones.data.spec import DatasetSpec
-from backbones.errors import UserError
-from tasks.data.coco import open_coco
-from tasks.data.reid import open_reid
-from tasks.probing.feature_store import DamagedShard, encode_shard, read_shard
+from tasks.fewshot.feature_store import DamagedShard, encode_shard, read_shard
+from transfer.core.errors import UserError
+from transfer.data.classification import open_classification
+from transfer.data.coco.dataset import open_coco
+from transfer.data.loading.read_image import read_image
+from transfer.data.reid.dataset import open_reid
+from transfer.data.spec import DatasetSpec
 
 Made = tuple[Path, tuple[str, ...], Callable[[Path], Any]]
 """A folder, the names of those of its files that are changed, and what reads it."""

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from backbones.engine.checkpoint import PREVIOUS, STATE
-from backbones.errors import Stopped
-from backbones.runtime.files import file_sha256, scraps_in
 from tests.faults.trial import NotHeldError
 from tests.processes import Command, free_port, wait_for
 from tests.runs import differences
-from transfer.cli.interrupts import INTERRUPTED
+from transfer.core.errors import Stopped
+from transfer.core.files import file_sha256, scraps_in
+from transfer.core.process import INTERRUPTED
+from transfer.engine.checkpoint import PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
 from transfer.records.store import RECORD

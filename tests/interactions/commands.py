@@ -15,10 +15,10 @@ import numpy as np
 from tests.interactions.generator import base_words, drawn, program, values_of, with_words
 from tests.interactions.places import Places
 from tests.processes import run_by_ranks
+from transfer.experiments.grid import _flags as flags
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
 from transfer.records.store import RECORD
-from transfer.sweep.definition.grid import _flags as flags
 
 TRIES = 6
 """How often a refused command is given again with an option less."""

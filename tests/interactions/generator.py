@@ -1,6 +1,6 @@
 """Draws commands from the dataclasses of their options: other values by type, and rows that hold every pair of options.
 
-What a field needs to act (`backbones.runtime.needs`) is given beside it. Nothing here knows an option by its name, but
+What a field needs to act (`transfer.core.options`) is given beside it. Nothing here knows an option by its name, but
 for those whose values are names of parts or of files.
 """
 
@@ -16,13 +16,13 @@ from typing import Any, Literal
 from backbones.attention import ATTENTIONS
 from backbones.ffn import FFNS
 from backbones.pretrain.method import load_method
-from backbones.runtime.needs import Needs, Other, conditions
 from backbones.spec import BackboneSpec
 from backbones.stems import STEMS
-from tasks.task import load_task
 from tests.interactions.places import Places
 from transfer.cli.command import pretraining_names, pretraining_recipe, read_command, task_names, task_recipe
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions, RunOptions
+from transfer.core.options import Needs, Other, conditions
+from transfer.task import load_task
 
 SIZES = "--epochs 3 --batch-size 8 --size 32 --resize 32 --warmup-epochs 0 --num-identities 4 --num-instances 2"
 """Of trainings that end in a second, for the options that a task or recipe has."""

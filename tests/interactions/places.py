@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
-from backbones.settings import write_yaml
 from tests.faults.data import coco_files, draw, image_folder
+from transfer.core.exports import export
+from transfer.core.settings import write_yaml
 
 USER = '''
 """A user's own parts."""

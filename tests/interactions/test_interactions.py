@@ -21,7 +21,7 @@ from tests.interactions.generator import base_words, choices, drawn, rows, value
 from tests.interactions.invariants import broken, of_run
 from tests.interactions.places import Places
 from tests.interactions.relations import RELATIONS
-from transfer.records.checksums import with_checksum
+from transfer.records.record import with_checksum
 
 FLOAT32, BFLOAT16 = 4e-6, 0.015
 """Relative error of an image's pooled features against float64. bf16 has 8 bits: 2^-9 a rounding, in some dozens."""

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.classification import ClassificationData
-from backbones.data.spec import resolve_dataset
-from backbones.engine.context import Context
 from backbones.spec import BackboneSpec, resolve
-from tasks.task import Outcomes, Scores, load_task
 from tests.support import context
 from transfer.cli.command import read_command, task_recipe
+from transfer.data.classification import ClassificationData
+from transfer.data.spec import resolve_dataset
+from transfer.engine.context import Context
+from transfer.task import Outcomes, Scores, load_task
 
 
 def smoke_options(task: str, *words: str) -> Any:

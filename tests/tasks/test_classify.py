@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from backbones.backbone import Backbone, create
-from backbones.checkpoints.exports import export
-from backbones.data.classification import ClassificationData
-from backbones.errors import UserError
 from backbones.pretrain.accuracy import imagenet_synsets
 from backbones.spec import BackboneSpec, resolve
-from tasks.classify import choose_columns
+from tasks.classify.scoring import choose_columns
 from tests.tasks.support import digits, run_task, without
+from transfer.core.errors import UserError
+from transfer.core.exports import export
+from transfer.data.classification import ClassificationData
 from transfer.pretrain import main as pretrain
 from transfer.records.store import Record
 from transfer.run import main as run

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from backbones.runtime.finite import NotVaried, check_varied
 from tests.runs import record
+from transfer.engine.extract import NotVaried, check_varied
 from transfer.run import main
 
 STEM = """

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backbones.data.spec import resolve_dataset
-from tasks.data.coco import CocoData
-from tasks.detect import TASK
-from tasks.facts.detect import RESULTS
+from tasks.detect.task import RESULTS
+from tasks.detect.training import TASK
 from tests.runs import history, record
 from tests.tasks.support import smoke_options
+from transfer.data.coco.dataset import CocoData
+from transfer.data.spec import resolve_dataset
 from transfer.run import main
 
 WORDS = ["detect", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0"]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from backbones.settings import CONFIGS
 from tests.runs import record
 from tests.tasks.test_detect import QUICK, WORDS
+from transfer.core.settings import CONFIGS
 from transfer.run import main
 
 FEW_FOUND = {"test_cfg": {"rcnn": {"max_per_img": 5}}}

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from backbones.data.spec import resolve_dataset
-from backbones.engine.outcome import Outcome
-from backbones.runtime.finite import NotFinite
 from backbones.spec import resolve
-from tasks import detect
-from tasks.detect import TASK
-from tasks.detection import mmlab
+from tasks.detect import mmlab, training
+from tasks.detect.training import TASK
 from tests.interactions.generator import with_words
 from tests.support import context
-from tests.tasks.data.coco_tree import changed, content, written
 from tests.tasks.support import smoke_options
 from tests.tasks.test_detect import QUICK, WORDS
+from tests.transfer.data.coco.coco_tree import changed, content, written
+from transfer.data.spec import resolve_dataset
+from transfer.engine.extract import NotFinite
+from transfer.engine.outcome import Outcome
 from transfer.run import main
 
 
@@ -59,7 +58,7 @@ def test_an_attention_that_cannot_have_relative_positions_is_named_before_anythi
 ) -> None:
     """Not even its file is run, no weights are looked for, and `--dry-run` says it too."""
     (tmp_path / "mine.py").write_text("raise SystemError\ndef attend(q, k, v):\n    return v\n")
-    monkeypatch.setattr("transfer.evaluation.inputs.find_weights", None)
+    monkeypatch.setattr("transfer.evaluation.preflight.find_weights", None)
     monkeypatch.setattr(mmlab, "load", None)
     words = ["--attention", f"{tmp_path}/mine.py:attend", "--relative", "--weights", "nowhere"]
     for more in ([], ["--dry-run"]):
@@ -157,8 +156,8 @@ def test_an_image_whose_boxes_are_not_finite_ends_the_run_without_scores(
         validated.append(validate(0))
         return Outcome(step=7)
 
-    monkeypatch.setattr(detect, "detect", broken)
-    monkeypatch.setattr(detect, "fit", trained)
+    monkeypatch.setattr(training, "detect", broken)
+    monkeypatch.setattr(training, "fit", trained)
     assert TASK.execute(resolve("tiny"), data, options, here) == ({}, {})
     assert here.outcome.status == "nonfinite"
     assert name in here.outcome.reason

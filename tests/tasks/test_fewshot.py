@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.errors import UserError
-from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
-from tasks.task import load_task
 from tests.oracles.probes import ridge
 from tests.support import context
 from tests.tasks.support import digits, smoke_options
+from transfer.core.errors import UserError
+from transfer.core.seeding import seed_torch
+from transfer.task import load_task
 
 WORDS = ["--eval-precision", "fp32"]
 

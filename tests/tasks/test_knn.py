@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
-from backbones.errors import UserError
-from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
 from tests.oracles.knn import class_rank, similarities, votes
 from tests.tasks.support import digits, run_task
+from transfer.core.errors import UserError
+from transfer.core.exports import export
+from transfer.core.seeding import seed_torch
 
 
 def features_of(split, backbone) -> np.ndarray:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from backbones.data.formats.folders import dataset_root
-from backbones.data.spec import resolve_dataset
-from backbones.errors import UserError
-from backbones.settings import CONFIGS, read_yaml
-from tasks.task import load_task
 from tests.tasks.support import smoke_options
+from transfer.core.errors import UserError
+from transfer.core.settings import CONFIGS, read_yaml
+from transfer.data.formats.folders import dataset_root
+from transfer.data.spec import resolve_dataset
+from transfer.task import load_task
 
 TASKS = ["classify", "knn", "linear"]
 

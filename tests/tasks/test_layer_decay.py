@@ -8,17 +8,17 @@ import torch
 from timm.optim import param_groups_layer_decay
 
 from backbones.backbone import Backbone, create
-from backbones.engine.learner import Learner
-from backbones.pretrain.dino_learner import DinoLearner
+from backbones.pretrain.dino.learner import DinoLearner
 from backbones.pretrain.method import load_method
-from backbones.pretrain.supervised_learner import SupervisedLearner
-from backbones.settings import read_yaml
-from tasks.detection.learner import DetectionLearner
-from tasks.reid import ReidLearner
-from tasks.task import load_task
+from backbones.pretrain.supervised.learner import SupervisedLearner
+from tasks.detect.learner import DetectionLearner
+from tasks.reid.training import ReidLearner
 from tests.support import fit_options
 from transfer.cli.command import pretraining_recipe, read_command, task_recipe
 from transfer.cli.options import PretrainRunOptions
+from transfer.core.settings import read_yaml
+from transfer.engine.learner import Learner
+from transfer.task import load_task
 
 DECAY = 0.5
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import tasks.linear
+import tasks.linear.training
 from backbones.backbone import create
-from backbones.errors import UsageError, UserError
 from backbones.spec import resolve
-from tasks.linear import LinearLearner, make_encoder
+from tasks.linear.training import LinearLearner, make_encoder
 from tests.support import context
 from tests.tasks.support import digits, run_task, smoke_options
+from transfer.core.errors import UsageError, UserError
 
 IMAGES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 QUICK = ["--epochs", "4"]
@@ -69,7 +69,7 @@ def test_it_learns_and_leaves_the_backbone_alone(tmp_path: Path, monkeypatch: py
         made.append((backbone, backbone.fingerprint))
         return backbone
 
-    monkeypatch.setattr(tasks.linear, "create", create_and_remember)
+    monkeypatch.setattr(tasks.linear.training, "create", create_and_remember)
     scores, outcomes, here = run_task("linear", digits(60), "--epochs", "8", "--lr", "0.1", folder=tmp_path)
     assert scores["top1"] > 0.5
     assert scores["best_top1"] >= scores["top1"]
@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkey
         (tmp_path / name).mkdir()
     whole, undisturbed, _ = run_task("linear", digits(20), *QUICK, folder=tmp_path / "a")
     options, here = smoke_options("linear", *QUICK), context(tmp_path / "b", checkpoint_seconds=0)
-    classify, calls = tasks.linear.classify, []
+    classify, calls = tasks.linear.training.classify, []
 
     def killed(*given: Any) -> Tensor:
         calls.append(given)
@@ -101,9 +101,9 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkey
             raise KeyboardInterrupt
         return classify(*given)
 
-    monkeypatch.setattr(tasks.linear, "classify", killed)
+    monkeypatch.setattr(tasks.linear.training, "classify", killed)
     with pytest.raises(KeyboardInterrupt):
-        tasks.linear.TASK.run(resolve("tiny"), digits(20), options, here)
+        tasks.linear.training.TASK.run(resolve("tiny"), digits(20), options, here)
     resumed, outcomes, _ = run_task("linear", digits(20), *QUICK, folder=tmp_path / "b")
     assert len(calls) == 5, "two validations before, and epochs 3 and 4 after"
     assert resumed == whole

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.losses import BNNeck, batch_hard_triplet
+from tasks.reid.losses import BNNeck, batch_hard_triplet
 
 
 def plain(features: list[list[float]], labels: list[int], margin: float | None) -> float:

@@ -8,15 +8,15 @@ import pytest
 import torch
 from PIL import Image
 
-from backbones.data.spec import resolve_dataset
-from backbones.runtime.finite import NotFinite
 from backbones.spec import resolve
-from tasks.data.reid import open_reid
-from tasks.data.reid_layouts import Sample
-from tasks.ranking.galleries import PLACES, RANKED, RankedLists
-from tasks.reid import TASK
+from tasks.reid.pictures import PLACES, RANKED, RankedLists
+from tasks.reid.training import TASK
 from tests.support import context
 from tests.tasks.support import smoke_options
+from transfer.data.reid.dataset import open_reid
+from transfer.data.reid.market1501 import Sample
+from transfer.data.spec import resolve_dataset
+from transfer.engine.extract import NotFinite
 from transfer.run import main
 
 WORDS = ["reid", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--epochs", "1"]
@@ -67,7 +67,7 @@ def test_a_feature_that_is_not_finite_is_named_and_never_ranked(monkeypatch: pyt
             found[5] = torch.nan
         return found
 
-    monkeypatch.setattr("tasks.reid.ranked_features", features)
+    monkeypatch.setattr("tasks.reid.training.ranked_features", features)
     with pytest.raises(NotFinite) as error:
         TASK._rank(None, data, options, context())  # type: ignore[arg-type]
     assert str(error.value) == f"features of the gallery split: not finite for {data.name_of(data.gallery[5])}"

@@ -4,12 +4,12 @@ from pathlib import Path
 import torch
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
 from backbones.spec import resolve
-from tasks.tokens import TASK
+from tasks.tokens.measuring import TASK
+from tests.backbones.diagnostics.support import user_parts
 from tests.support import context
 from tests.tasks.support import digits, run_task, smoke_options
-from tests.tasks.token_diagnostics.support import user_parts
+from transfer.core.exports import export
 
 
 def test_a_run_gives_scores_details_and_outcomes_of_its_images() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import transfer
-from backbones.user_code import file_digest
 from tests.documents import files_in
 from tests.runs import outcomes, record
+from transfer.core.user_code import file_digest
 from transfer.records.protocol import digest
 from transfer.report.__main__ import main as report
 from transfer.run import main
@@ -17,7 +17,7 @@ from transfer.verify.__main__ import main as verify
 METRICS = files_in("docs/adding-a-part.md")["my_metric.py"]
 SMOKE = ["--backbone", "tiny", "--smoke", "--threads", "1"]
 REID = ["reid", *SMOKE, "--epochs", "1", "--warmup-epochs", "0"]
-UP = "from tasks.users_metrics import metric\n@metric(direction='up')\ndef wrong(a): 0"
+UP = "from transfer.evaluation.users_metrics import metric\n@metric(direction='up')\ndef wrong(a): 0"
 KNN = ["knn", *SMOKE, "--weights", "random", "--k", "5", "--other-k"]
 
 

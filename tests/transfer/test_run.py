@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.data.spec import resolve_dataset
-from tasks.data.reid import open_reid
-from tasks.reid import TASK
+from tasks.reid.training import TASK
 from tests.documents import files_in
 from tests.runs import history, record
+from transfer.data.reid.dataset import open_reid
+from transfer.data.spec import resolve_dataset
 from transfer.records.store import Record
 from transfer.report.__main__ import main as report
 from transfer.run import main

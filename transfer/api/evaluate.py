@@ -4,19 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError
-from backbones.runtime import live_modules
 from transfer.api.run_set import RunSet, RunsFailed, runs_of
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_recipe
-from transfer.cli.keywords import keyword_arguments
+from transfer.cli.early_checks import keyword_arguments, method_of
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
-from transfer.cli.recipe_method import method_of
+from transfer.core import live_modules
+from transfer.core.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from tasks.task import Task
     from transfer.evaluation.planned_run import PlannedRun
+    from transfer.task import Task
 
     BackboneArgument = str | Path | nn.Module | Callable[[], nn.Module]
 
@@ -46,7 +45,7 @@ def evaluate(
         RunsFailed: a run ended without a record; `runs` of the error has the others.
         KeyboardInterrupt: the state of the run is saved, and the same call resumes from it.
     """
-    from tasks.task import load_facts
+    from transfer.task import load_facts
 
     recipe = task_recipe(task)
     loaded = load_facts(recipe.name)
@@ -71,8 +70,8 @@ def pretrain(
         As `evaluate`.
     """
     from backbones.pretrain.method import load_facts
-    from backbones.runtime.ranks import ranks_from_environment
-    from transfer.evaluation.pretraining_run import PretrainingRun
+    from transfer.core.process import ranks_from_environment
+    from transfer.evaluation.weights_export import PretrainingRun
 
     read = pretraining_recipe(str(recipe))
     method = load_facts(method_of(read))
@@ -100,9 +99,9 @@ def _with_backbone(backbone: "BackboneArgument", name: str | None, options: dict
 def _execute(
     command: Command, task: "Task", progress: bool, check_run: "Callable[[PlannedRun], None] | None" = None
 ) -> RunSet:
-    from backbones.errors import Stopped
+    from transfer.core.errors import Stopped
     from transfer.evaluation.evaluate import evaluate_each
-    from transfer.evaluation.execute import checked_inputs
+    from transfer.run import checked_inputs
 
     if command.launch.launcher != "local":
         raise UsageError(f"launcher={command.launch.launcher!r}: Python runs here; the command line submits jobs")

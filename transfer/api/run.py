@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from backbones.checkpoints.exports import EXPORT, export_folder, users_parts
-from backbones.errors import MissingInput, UserError
+from transfer.core.errors import MissingInput, UserError
+from transfer.core.exports import EXPORT, export_folder, users_parts
 from transfer.records import store
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 

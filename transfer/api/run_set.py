@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from backbones.errors import MissingInput, UserError, visible
-from backbones.runtime.files import with_home
 from transfer.api.run import Run
 from transfer.comparison.selection import has_value
+from transfer.core.errors import MissingInput, UserError, visible
+from transfer.core.files import with_home
 from transfer.records import run_set, store
 from transfer.records.fields import check_fields
 from transfer.records.labels import value_label
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from transfer.evaluation.results import RunFailed
+    from transfer.evaluation.planned_run import RunFailed
     from transfer.report.tables.table import Table
 
 
@@ -84,20 +84,19 @@ class RunSet(run_set.RunSet):
         Args:
             each: a row per run instead.
         """
-        from transfer.report.tables.scores import each_run
-        from transfer.report.tables.summary import summary
+        from transfer.report.tables.scores import each_run, summary
 
         return each_run(self) if each else summary(self)
 
     def to_markdown(self, *, each: bool = False) -> str:
         """Return `to_table` as Markdown, with its notes."""
-        from transfer.report.render.text import markdown
+        from transfer.report.tables.text import markdown
 
         return markdown(self.to_table(each=each).without("run"))
 
     def to_latex(self, *, each: bool = False) -> str:
         """Return `to_table` as LaTeX for the package booktabs; the notes stand below as comments."""
-        from transfer.report.render.latex import latex
+        from transfer.report.tables.text import latex
 
         return latex(self.to_table(each=each).without("run"))
 
@@ -107,7 +106,7 @@ class RunSet(run_set.RunSet):
         Raises:
             UserError: the file cannot be written.
         """
-        from backbones.runtime.files import atomic_replacement
+        from transfer.core.files import atomic_replacement
 
         with atomic_replacement(Path(path)) as temporary:
             self.to_frame().to_parquet(temporary, index=False)

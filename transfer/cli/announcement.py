@@ -2,10 +2,10 @@
 
 import sys
 
-from backbones.errors import print_safe, shortened
-from backbones.runtime.ranks import ranks_from_environment
 from transfer.cli.command import Recipe
-from transfer.cli.yaml_layers import flag_values
+from transfer.cli.layers import flag_values
+from transfer.core.errors import print_safe, shortened
+from transfer.core.process import ranks_from_environment
 
 
 def announce(program: str, argv: list[str], recipe: Recipe) -> None:

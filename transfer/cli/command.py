@@ -5,20 +5,19 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, did_you_mean, errors_together, reject, unknown
 from backbones.pretrain.options import narrow_crop
-from backbones.runtime.needs import conditions, idle_options, with_value
-from backbones.settings import CONFIGS, config_names, plain, read_yaml
-from backbones.user_code import is_in_file, locate
 from transfer.cli.fitted_defaults import fitted_layers, fitted_options
-from transfer.cli.option_layers import combined_options
+from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.run_weights import weights_of_run
-from transfer.cli.yaml_layers import config_files, layer_values, names_of_flags
+from transfer.core.errors import UsageError, did_you_mean, errors_together, reject, unknown
+from transfer.core.options import conditions, idle_options, with_value
+from transfer.core.settings import CONFIGS, config_names, plain, read_yaml
+from transfer.core.user_code import is_in_file, locate
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
-    from tasks.task import Task
+    from transfer.task import Task
 
 BASE = "recipe"
 """The key of a user's YAML file that names the shipped recipe below it."""
@@ -54,7 +53,7 @@ class Command:
 
     def check_flags(self, spec: "BackboneSpec | None" = None) -> None:
         """Raise UsageError for a flag that does not act beside the other values, unless it turns something off; see
-        `backbones.runtime.needs`.
+        `transfer.core.options`.
 
         Args:
             spec: the resolved backbone if it is known; then flags without effect on it are refused too.
@@ -240,7 +239,7 @@ def read_command(
         options: the dataclass of the options of the task or method.
         argv: the arguments after the name of the task or recipe.
         run: the dataclass of the options that all commands of this kind share.
-        called: the Python function whose keywords `argv` stands for, see `transfer.cli.keywords`; errors name it.
+        called: the Python function whose keywords `argv` stands for, see `transfer.cli.early_checks`; errors name it.
 
     Raises:
         UsageError: a layer has a wrong key or value (the layer is named), or backbone or dataset is missing.

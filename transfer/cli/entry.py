@@ -7,11 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
-from backbones.errors import print_safe
-from backbones.runtime.files import with_home
-from backbones.runtime.machine_errors import in_one_line
-from transfer.cli.interrupts import INTERRUPTED, interrupts_are_errors
 from transfer.cli.listing import listing
+from transfer.core.errors import print_safe
+from transfer.core.files import with_home
+from transfer.core.machine_errors import in_one_line
+from transfer.core.process import INTERRUPTED, interrupts_are_errors
 
 
 def package_version(name: str) -> str | None:

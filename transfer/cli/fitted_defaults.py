@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backbones.runtime.needs import spans_of
-from backbones.settings import CONFIGS, as_flags, read_yaml
-from transfer.cli.yaml_layers import flag_values, layer_values, names_of_flags
+from transfer.cli.layers import flag_values, layer_values, names_of_flags
+from transfer.core.options import spans_of
+from transfer.core.settings import CONFIGS, as_flags, read_yaml
 
 Layer = tuple[Path, dict[str, Any]]
 HELD = ("warmup_epochs", "cooldown_epochs")
@@ -20,7 +20,7 @@ def fitted_layers(
     """Return layers that fit the recipe to `--epochs` and `--size`, each with the line that reports it.
 
     Milestones are scaled by the epochs / the recipe's. So are warm-up, cool-down and other spans (see
-    `backbones.runtime.needs.Span`) that leave no epoch of a shorter training run; if a span is then not a whole number
+    `transfer.core.options.Span`) that leave no epoch of a shorter training run; if a span is then not a whole number
     of epochs, a schedule that is held per epoch moves by step. `resize` keeps the recipe's proportion to `size`.
     Options that the user sets are not changed.
 
@@ -72,7 +72,7 @@ def fitted_options(
 
     Args:
         options: the options of a task.
-        defaults: see `tasks.task.Task.defaults_for_backbone`.
+        defaults: see `transfer.task.Task.defaults_for_backbone`.
         given: the names of the options that the user set, which are not changed.
     """
     changed = {k: v for k, (v, _) in defaults.items() if k not in given and v != getattr(options, k)}

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-from backbones import user_code
 from backbones.archs import timm_names
-from backbones.errors import unknown
-from backbones.settings import CONFIGS, config_names, read_yaml
+from transfer.core import user_code
+from transfer.core.errors import unknown
+from transfer.core.settings import CONFIGS, config_names, read_yaml
 
 KINDS: dict[str, Callable[[], Iterable[str]]] = {
     "tasks": lambda: config_names("tasks"),

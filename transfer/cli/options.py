@@ -4,9 +4,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from backbones.engine.options import check_ranges
-from backbones.errors import reject
-from backbones.runtime.needs import Needs
+from transfer.core.errors import reject
+from transfer.core.options import Needs
+from transfer.engine.options import check_ranges
 
 MOST_PROCESSES = 1_024
 """Of workers, and of threads of torch."""

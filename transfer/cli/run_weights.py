@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from backbones.checkpoints.exports import CONFIG, EXPORT
-from backbones.engine.outcome import SCORED
-from backbones.errors import MissingInput, UserError, did_you_mean, reason_of
-from backbones.runtime.files import parse_json
+from transfer.core.errors import MissingInput, UserError, did_you_mean, reason_of
+from transfer.core.exports import CONFIG, EXPORT
+from transfer.core.files import parse_json
+from transfer.engine.outcome import SCORED
 
 RECORD, OPTIONS = "record.json", "options.yaml"
 

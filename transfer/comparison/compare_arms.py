@@ -6,12 +6,11 @@ Imports neither torch nor pandas.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backbones.errors import UserError
-from transfer.comparison.exclusions import Exclusion
 from transfer.comparison.paired_intervals import Estimates, Settings, Units, estimates, recorded_means
 from transfer.comparison.paired_scores import NotPaired
-from transfer.comparison.pairing import MatchedRuns
+from transfer.comparison.pairing import Exclusion, MatchedRuns
 from transfer.comparison.selection import Selection
+from transfer.core.errors import UserError
 from transfer.records.evidence import Evidence, is_untrained
 from transfer.records.record import Record
 from transfer.statistics.intervals import Estimate, adjusted

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from backbones.errors import UserError
 from transfer.comparison.paired_scores import paired_scores
+from transfer.core.errors import UserError
 from transfer.records.evidence import Arm, Evidence, Unit, chance, informative
 from transfer.records.store import Record, Run
 from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.errors import UserError, shortened
+from transfer.core.errors import UserError, shortened
 from transfer.records import per_sample
 from transfer.records.per_sample import OUTCOMES, RESAMPLED, Outcomes
 from transfer.records.store import Run

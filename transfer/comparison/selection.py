@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean, shortened
-from backbones.user_code import digest, is_user_part
+from transfer.core.errors import UsageError, did_you_mean, shortened
+from transfer.core.user_code import digest, is_user_part
 from transfer.records.fields import BASELINE, as_value, check_fields, value_of
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet

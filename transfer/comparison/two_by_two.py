@@ -1,8 +1,8 @@
 """The corners and effects of a 2 x 2 of two fields. Imports no torch."""
 
-from backbones.errors import UsageError, shortened
 from transfer.comparison.compare_arms import Effect
 from transfer.comparison.selection import Selection, has_value
+from transfer.core.errors import UsageError, shortened
 from transfer.records.fields import check_fields, order, value_of
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet

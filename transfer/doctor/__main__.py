@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UserError, print_safe, unknown
 from backbones.spec import backbone_names, resolve
 from transfer.cli.entry import exit_on_user_error, package_version
-from transfer.cli.help import read_options
+from transfer.cli.layers import read_options
+from transfer.core.errors import UserError, print_safe, unknown
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, DoctorOptions, SpeedOptions
 from transfer.evaluation.software import PACKAGES
@@ -67,7 +67,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _data(options: DataOptions) -> int:
-    from backbones.data.loading.read_image import allow_pixels
+    from transfer.data.loading.read_image import allow_pixels
     from transfer.doctor.datasets import check_datasets, fetch_all
 
     allow_pixels(options.max_pixels)
@@ -130,8 +130,8 @@ def _software() -> Iterator[CheckResult]:
 def _machine() -> Iterator[CheckResult]:
     import torch
 
-    from backbones.runtime.precision import choose_precision
-    from backbones.runtime.threads import usable_cores
+    from transfer.core.process import usable_cores
+    from transfer.engine.device import choose_precision
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield CheckResult("ok", f"{usable_cores()} usable cores of {os.cpu_count()}, {memory:.0f} GiB of memory")
@@ -160,7 +160,7 @@ def _extras() -> Iterator[CheckResult]:
 
 
 def _datasets(data: Path | None) -> Iterator[CheckResult]:
-    from backbones.data.spec import dataset_names, find_root, resolve_dataset
+    from transfer.data.spec import dataset_names, find_root, resolve_dataset
 
     absent = []
     for name in dataset_names():
@@ -176,7 +176,7 @@ def _datasets(data: Path | None) -> Iterator[CheckResult]:
 
 
 def _weights() -> Iterator[CheckResult]:
-    from backbones.weights import find_weights
+    from backbones.weights.locate import find_weights
 
     for name in backbone_names():
         try:

@@ -1,6 +1,6 @@
 """`python -m transfer.doctor backbone NAME|FILE:Class` runs the conformance test of a backbone or of a part in one."""
 
-from backbones.errors import print_safe
+from transfer.core.errors import print_safe
 from transfer.doctor.options import BackboneCheckOptions
 from transfer.testing import check_backbone
 

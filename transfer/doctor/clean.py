@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from backbones.checkpoints.exports import EXPORT
-from backbones.errors import UserError, print_safe
-from backbones.runtime.files import remove, scraps_in
+from transfer.core.errors import UserError, print_safe
+from transfer.core.exports import EXPORT
+from transfer.core.files import remove, scraps_in
 from transfer.doctor.options import CleanOptions
 from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, has_state, is_locked, store_in
 

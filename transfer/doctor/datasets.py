@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from backbones.data.layouts import Archive
-from backbones.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
-from backbones.errors import UsageError, UserError, print_safe
-from backbones.runtime.files import check_writable, write_error
+from transfer.core.errors import UsageError, UserError, print_safe
+from transfer.core.files import check_writable, write_error
+from transfer.data.layouts import Archive
+from transfer.data.spec import DatasetNotFound, DatasetSpec, data_folder, dataset_names, resolve_dataset
 
 MARKS = {"ok": "ok         ", "absent": "absent     ", "incomplete": "INCOMPLETE ", "broken": "BROKEN     "}
 
@@ -188,10 +188,10 @@ def _check(spec: DatasetSpec, data: Path | None, *, brief: bool = False) -> Chec
 
 def open_any(spec: DatasetSpec, data: Path | None) -> Any:
     """Open a dataset, which reads and checks it as a run would. Raises UserError."""
-    from backbones.data.classification import open_classification
-    from backbones.data.formats.users_reader import WrongReader
-    from tasks.data.coco import open_coco
-    from tasks.data.reid import FORMATS, open_reid
+    from transfer.data.classification import open_classification
+    from transfer.data.coco.dataset import open_coco
+    from transfer.data.formats.users_reader import WrongReader
+    from transfer.data.reid.dataset import FORMATS, open_reid
 
     if spec.reader:
         for open_dataset in (open_classification, open_reid, open_coco):

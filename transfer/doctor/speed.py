@@ -15,27 +15,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from backbones.data.classification import ClassificationData, open_classification
-from backbones.data.loading.loader import RunLoader, StreamPosition
-from backbones.data.spec import resolve_dataset
-from backbones.data.splits.packed_names import PackedNames
-from backbones.data.splits.split import FileSplit
-from backbones.data.toy.digits import draw_jpegs
-from backbones.engine.context import Context
-from backbones.engine.learner import Learner
-from backbones.engine.loop import fit
-from backbones.errors import UsageError, print_safe
 from backbones.pretrain.method import Method, load_method
-from backbones.runtime.threads import usable_cores
-from backbones.settings import as_flags
-from tasks.task import load_facts
 from transfer.cli.command import Command, pretraining_recipe, read_command
+from transfer.cli.early_checks import method_of
 from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe_method import method_of
+from transfer.core.errors import UsageError, print_safe
+from transfer.core.process import usable_cores
+from transfer.core.settings import as_flags
+from transfer.data.classification import ClassificationData, open_classification
+from transfer.data.loading.loader import RunLoader, StreamPosition
+from transfer.data.packed import PackedNames
+from transfer.data.spec import resolve_dataset
+from transfer.data.splits.split import FileSplit
+from transfer.data.toy.digits import draw_jpegs
 from transfer.doctor.options import SpeedOptions
 from transfer.doctor.speed_memory import remember_speed
+from transfer.engine.context import Context
+from transfer.engine.learner import Learner
+from transfer.engine.loop import fit
 from transfer.evaluation.environment import environment
 from transfer.evaluation.evaluator import make_context
+from transfer.task import load_facts
 
 WARM_UP = 3
 """Steps before the clock starts: the first ones allocate, compile and fill the loader."""

@@ -5,8 +5,8 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from backbones.data.cache import recall, remember
-from backbones.runtime.files import parse_json
+from transfer.core.cache import recall, remember
+from transfer.core.files import parse_json
 
 
 @dataclass(frozen=True)

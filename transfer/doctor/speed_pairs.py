@@ -15,11 +15,10 @@ import torch
 from torch import nn
 
 from backbones.backbone import create
-from backbones.runtime.device import choose_device, device_name
-from backbones.runtime.precision import autocast, choose_precision, scoring_precision
-from backbones.runtime.ranks import ALONE
 from backbones.spec import BackboneSpec
+from transfer.core.process import ALONE
 from transfer.doctor.speed import BATCH
+from transfer.engine.device import autocast, choose_device, choose_precision, device_name, scoring_precision
 from transfer.records.record import Record
 from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio, image_size, step_images
 
@@ -139,7 +138,7 @@ def _module(record: Record) -> tuple[nn.Module, tuple[int, int]]:
     size = image_size(record)
     if record.task != "detect":
         return create(spec, img_size=size), size
-    from tasks.detect import TASK
+    from tasks.detect.training import TASK
 
     recorded = {item.name: record.options[item.name] for item in fields(TASK.options)}
     values: dict[str, Any] = {

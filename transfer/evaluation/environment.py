@@ -5,10 +5,9 @@ from typing import Any
 
 import torch
 
-from backbones.engine.context import Context
-from backbones.runtime.device import device_name
-from backbones.runtime.precision import tf32_operations
 from transfer.cli.entry import package_version
+from transfer.engine.context import Context
+from transfer.engine.device import device_name, tf32_operations
 from transfer.evaluation.software import PACKAGES, source_state
 
 

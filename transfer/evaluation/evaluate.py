@@ -5,18 +5,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from backbones.checkpoints.exports import EXPORT
-from backbones.data.spec import resolve_dataset
-from backbones.data.splits.integrity import overlap_notes
-from backbones.errors import UsageError, print_safe
-from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.evaluation.inputs import ResolvedInputs, open_dataset
-from transfer.evaluation.planned_run import PlannedRun
-from transfer.evaluation.preflight import find_inputs
-from transfer.evaluation.results import Evaluation
+from transfer.core.errors import UsageError, print_safe
+from transfer.core.exports import EXPORT
+from transfer.data.spec import resolve_dataset
+from transfer.data.splits.integrity import overlap_notes
+from transfer.evaluation.planned_run import Evaluation, PlannedRun
+from transfer.evaluation.preflight import ResolvedInputs, find_inputs, open_dataset
 from transfer.evaluation.reuse import reuse
 from transfer.records.record import Record
+from transfer.task import Task
 
 
 def evaluate_each(

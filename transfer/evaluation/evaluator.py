@@ -4,38 +4,70 @@ import contextlib
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from backbones.checkpoints.exports import EXPORT
-from backbones.data.spec import flat_counts
-from backbones.engine.checkpoint import PREVIOUS, STATE
-from backbones.engine.context import Context, auto_threads, auto_workers
-from backbones.engine.cost import Cost
-from backbones.engine.outcome import Outcome
-from backbones.errors import UsageError, UserError
-from backbones.runtime import dist
-from backbones.runtime.device import choose_device, device_name
-from backbones.runtime.files import write_atomic
-from backbones.runtime.machine_errors import in_one_line
-from backbones.runtime.precision import choose_precisions
-from backbones.runtime.ranks import ranks_from_environment
-from backbones.trackers.tracker import TrackedRun, Tracker, tracking
-from tasks.task import Outcomes, Scores, Task
-from tasks.users_metrics import add_metrics
 from transfer.cli.command import Command
-from transfer.evaluation.inputs import ResolvedInputs
-from transfer.evaluation.new_record import new_record
-from transfer.evaluation.planned_run import PlannedRun, planned_runs
-from transfer.evaluation.preflight import check_inputs
-from transfer.evaluation.results import Evaluation, RunFailed
+from transfer.core.errors import UsageError, UserError
+from transfer.core.exports import EXPORT
+from transfer.core.files import write_atomic
+from transfer.core.machine_errors import in_one_line
+from transfer.core.process import ranks_from_environment
+from transfer.data.spec import flat_counts
+from transfer.engine import dist
+from transfer.engine.checkpoint import PREVIOUS, STATE
+from transfer.engine.context import Context, auto_threads, auto_workers, peak_mib
+from transfer.engine.cost import Cost
+from transfer.engine.device import choose_device, choose_precisions, device_name
+from transfer.engine.outcome import Outcome
+from transfer.engine.trackers import TrackedRun, Tracker, tracking
+from transfer.evaluation.environment import environment
+from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, planned_runs
+from transfer.evaluation.preflight import ResolvedInputs, check_inputs
 from transfer.evaluation.reuse import finish, reuse_messages
-from transfer.evaluation.users_results import check_users_results
+from transfer.evaluation.users_metrics import add_metrics, check_users_results
 from transfer.records import command_result
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store, has_state
+from transfer.task import Outcomes, Scores, Task
+
+
+def new_record(planned: PlannedRun, context: Context, scores: Scores, started: str) -> Record:
+    """Return the record of the finished run from its scores and what `context` collected."""
+    cost, dataset = context.cost, planned.dataset
+    hours = (cost.train_seconds + cost.eval_seconds) * context.ranks.world / 3600
+    facts = ("name", "version", "counts", "digest", "skipped")
+    own = {users.name: users.metric for users in planned.metrics}
+    names = {**planned.task.metrics, **scores, **own}  # of the task, or of a metric of the user's own
+    return Record(
+        run_id=planned.run_id,
+        run_key=planned.run_key.digest,
+        config_digest=planned.run_key.without("seed").digest,
+        task=planned.task.name,
+        task_version=planned.task.version,
+        dataset={name: getattr(dataset, name) for name in facts},
+        backbone=context.backbone or planned.inputs.spec.as_dict(),
+        weights_id=planned.inputs.weights_id,
+        untrained=context.untrained,
+        options=planned.options,
+        seed=planned.seed,
+        smoke=planned.command.run.smoke,
+        subset=planned.command.run.subset,
+        outcome=asdict(context.outcome),
+        scores=scores,
+        primary=planned.task.primary,
+        metrics={name: (own[name] if name in own else planned.task.metric(name)).as_dict() for name in names},
+        cost=cost.summary() | {"peak_mib": peak_mib(context.device), "device_hours": hours},
+        environment=environment(context, trains=planned.trains) | {"started": started},
+        notes=context.notes,
+        details=context.details,
+        export=context.exported,
+        run_key_content=planned.run_key.content,
+        origin=planned.inputs.origin,
+        user_code=planned.user_code,
+    )
 
 
 def evaluate_runs(

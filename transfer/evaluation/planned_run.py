@@ -5,20 +5,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from backbones import user_code
-from backbones.data.spec import manifest_digest, resolve_dataset
-from backbones.data.splits.manifest import named_files
-from backbones.engine.outcome import RULE
-from backbones.runtime.needs import added_values, conditions, idle_options
-from backbones.settings import plain, write_yaml
-from backbones.weights import head_digest
-from tasks.task import Task
-from tasks.users_metrics import UsersMetric, load_metrics
+from backbones.weights.locate import head_digest
 from transfer.cli.command import Command
 from transfer.cli.options import EXECUTION, PretrainRunOptions
-from transfer.evaluation.inputs import ResolvedInputs
+from transfer.core import user_code
+from transfer.core.errors import UserError
+from transfer.core.options import added_values, conditions, idle_options
+from transfer.core.settings import plain, write_yaml
+from transfer.data.spec import manifest_digest, resolve_dataset
+from transfer.data.splits.manifest import named_files
+from transfer.engine.outcome import RULE
+from transfer.evaluation.preflight import ResolvedInputs
 from transfer.evaluation.software import source_state
+from transfer.evaluation.users_metrics import UsersMetric, load_metrics
+from transfer.records.record import Record
 from transfer.records.store import RunKey
+from transfer.task import Task
 
 # Options that say where a run is written or how its command was composed; they are not needed to repeat it.
 NOT_REPEATED = ("config", "out", "feature_cache", "dry_run", "replace")
@@ -184,3 +186,32 @@ def planned_runs(command: Command, task: Task, inputs: ResolvedInputs, precision
     for planned in runs:
         _ = planned.run_key
     return runs
+
+
+@dataclass(frozen=True)
+class RunFailed:
+    """A run that ended without a record, and the error that ended it."""
+
+    run_id: str
+    error: Exception
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a command that fails so."""
+        return self.error.exit_status if isinstance(self.error, UserError) else 1
+
+
+@dataclass
+class Evaluation:
+    """The result of a command: the records in order, and the runs that failed."""
+
+    records: list[Record]
+    failures: list[RunFailed]
+    first_rank: bool
+
+    @property
+    def exit_status(self) -> int:
+        """1 when something failed (2 when all failures are usage errors), else 3 when a training failed, else 0."""
+        if self.failures:
+            return min(failure.exit_status for failure in self.failures)
+        return 3 if any(record.training_failed for record in self.records) else 0

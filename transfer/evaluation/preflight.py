@@ -3,19 +3,203 @@
 All that is wrong or missing at either time is one error.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from backbones.errors import errors_together, has_kept, kept
-from backbones.runtime.files import check_writable
-from backbones.spec import BackboneSpec
-from backbones.trackers.tracker import check_installed
-from tasks.task import Task
-from tasks.users_metrics import load_metrics
+from backbones.archs import ARCHITECTURE_FIELDS
+from backbones.spec import LEFT_TO_RECIPES, BackboneSpec, override
+from backbones.weights.locate import Located, changed_parts, find_weights
 from transfer.cli.command import Command
-from transfer.evaluation.inputs import ResolvedInputs, check_folders, find_backbone, open_datasets
+from transfer.core.errors import MissingInput, UsageError, errors_together, has_kept, kept
+from transfer.core.exports import export_folder, modified_files, pretraining_facts
+from transfer.core.files import check_writable
+from transfer.data.loading.read_image import allow_pixels
+from transfer.data.spec import DatasetSpec, candidate_folders, find_root, resolve_dataset
+from transfer.data.splits.manifest import named_files
+from transfer.engine.trackers import check_installed
+from transfer.evaluation.users_metrics import load_metrics
+from transfer.task import Task
 
 if TYPE_CHECKING:
-    from backbones.engine.context import Context
+    from transfer.engine.context import Context
+
+
+UNTRAINED = "weights: none given, the backbone starts from random weights; for trained ones use --weights FILE"
+
+
+@dataclass
+class Messages:
+    """Lines for the user, kept until somebody prints them."""
+
+    lines: list[tuple[str, bool]] = field(default_factory=list)
+    """Each with whether it belongs into the record, too."""
+
+    def say(self, text: str) -> None:
+        """Keep a line for the user."""
+        self.lines.append((text, False))
+
+    def note(self, text: str) -> None:
+        """Keep a line that belongs into the record, too."""
+        self.lines.append((text, True))
+
+    def deliver(self, say: Callable[[str], None], note: Callable[[str], None]) -> None:
+        """Hand the lines on, once."""
+        for text, recorded in self.lines:
+            (note if recorded else say)(text)
+        self.lines.clear()
+
+
+@dataclass
+class ResolvedInputs:
+    """The resolved backbone with the id and origin of its weights, and the opened datasets by the command's names."""
+
+    spec: BackboneSpec
+    weights_id: str = "random"
+    origin: dict[str, Any] = field(default_factory=dict)
+    """See `Record.origin`."""
+    datasets: list[tuple[str, Any]] = field(default_factory=list)
+    messages: Messages = field(default_factory=Messages)
+
+
+def find_backbone(command: Command, task: Task) -> ResolvedInputs:
+    """Resolve the backbone and find its weights. Raises UserError; of missing weights it is `kept`."""
+    inputs = ResolvedInputs(asked := command.resolved(task.from_scratch))
+    with kept():
+        inputs.spec, inputs.weights_id, inputs.origin = _weights(asked, command, inputs.messages)
+        _note_changed_parts(inputs.spec, command, inputs.messages)
+        if command.backbone.weights == ("config",) and not task.from_scratch:
+            if asked.weights == inputs.weights_id == "random":
+                inputs.messages.note(f"{UNTRAINED} or --backbone weights/NAME")
+            _note_ignored_export(inputs.spec, inputs.messages)
+    return inputs
+
+
+def check_datasets(command: Command, task: Task) -> None:
+    """Check the names of the datasets of a command, and that the task takes their formats. Raises UserError, `kept`."""
+    for argument in (*command.run.dataset, *getattr(command.options, "test_dataset", ())):
+        with kept():
+            task.check_kind(resolve_dataset(argument))
+
+
+def check_folders(command: Command) -> None:
+    """Check that there is a folder for each dataset of a command, without reading it. Raises UserError, `kept`."""
+    for argument in command.run.dataset:
+        with kept():
+            spec = resolve_dataset(argument)
+            elsewhere = spec.format in ("hf", "torchreid") or {"hub", "generator"} & spec.options.keys()
+            named, under = candidate_folders(spec, command.run.data, itself=True)
+            if not elsewhere and not any(path.is_dir() for path in (*named, *under)):
+                find_root(spec, command.run.data)
+
+
+def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
+    """Open the datasets of a command into `inputs`, unless they are there. Raises UserError with all that is wrong."""
+    if inputs.datasets:
+        return
+    with errors_together(join=True):
+        named_files.cache_clear()  # nothing is remembered from one command to the next
+        opened = []
+        for argument in command.run.dataset:
+            with kept():
+                spec = resolve_dataset(argument)
+                dataset = open_dataset(spec, command, task)
+                if inputs.spec.in_chans != 3 and hasattr(dataset, "read_channels"):  # a user's task may have none
+                    dataset.read_channels(inputs.spec.in_chans)
+                if spec.recognised:
+                    inputs.messages.note(f"{argument}: read as format {spec.format}")
+                opened.append((argument, dataset))
+    inputs.datasets += opened
+
+
+def open_dataset(spec: DatasetSpec, command: Command, task: Task) -> Any:
+    """Open a dataset as a command asks for it. Raises UserError."""
+    run = command.run
+    allow_pixels(run.max_pixels)
+    return task.open(spec, command.options, root=run.data, subset=run.subset, drop_corrupt=run.drop_corrupt)
+
+
+def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[BackboneSpec, str, dict[str, Any]]:
+    """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
+    if command.run.allow_dropped and spec.load != "partial":
+        raise UsageError("--allow-dropped has no effect without --load partial")
+    allowed = command.run.allow_dropped or spec.allow_dropped
+    spec = replace(spec, allow_modified=command.run.allow_modified, allow_dropped=allowed)
+    try:
+        located = find_weights(spec)
+        return spec, located.weights_id, _note_origin(located, messages)
+    except (MissingInput, UsageError):
+        # weights that are here and cannot be used, as damaged ones, are not missing
+        if not command.run.smoke or command.backbone.weights != ("config",) or export_folder(spec.weights):
+            raise
+        own_weights = Path("weights") / spec.name
+        if spec.weights != str(own_weights) and pretraining_facts(own_weights):
+            # Weights of a smoke run replace released ones in smoke runs only.
+            return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, messages)
+        messages.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not available locally")
+        return override(spec, weights="random"), "random", {}
+
+
+def _note_changed_parts(spec: BackboneSpec, command: Command, messages: Messages) -> None:
+    """Note, with `--load partial`, the parts in which the model differs from the export or from the named backbone."""
+    if spec.load != "partial":
+        return
+    if changed := changed_parts(spec):
+        messages.note(f"--load partial: {spec.weights} contains a different architecture: {'; '.join(changed)}")
+    named = command.resolved(from_scratch=False, weights="random")
+    names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
+    values = {name: (getattr(spec, name), getattr(named, name)) for name in names}
+    if kept := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
+        messages.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
+
+
+def _note_ignored_export(spec: BackboneSpec, messages: Messages) -> None:
+    """Note weights in `weights/NAME` that a command does not use because it did not name them."""
+    own_weights = Path("weights") / spec.name
+    facts = pretraining_facts(own_weights) if spec.weights != str(own_weights) else {}
+    if facts:
+        kind = "a smoke run" if facts.get("smoke") else "a training"
+        messages.note(
+            f"{own_weights} holds weights of {kind} that are not taken by name: --weights {own_weights} takes them"
+        )
+
+
+def _note_origin(located: Located, messages: Messages) -> dict[str, Any]:
+    """Note weights of a pretraining with `--smoke` or `--subset`; return the origin that records are marked with."""
+    if located.path is None:
+        return {}
+    folder = located.path.parent
+    facts = pretraining_facts(folder)
+    if facts:
+        messages.say(f"weights: {folder}, from the run {facts.get('run')}")
+    origin = export_origin(facts)
+    if modified := modified_files(folder, located.path.name):
+        # they are not the weights of that training, nor of one of its seeds
+        origin = {name: value for name, value in origin.items() if name not in ("training", "seed")}
+        origin["modified"] = True
+        messages.note(f"{folder}: {', '.join(modified)} changed since the export was written")
+    marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
+    if marks:
+        messages.note(f"the weights in {folder} were trained with {' and '.join(marks)}: no real ones")
+    return origin
+
+
+def export_origin(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return an export's marks, its own and inherited ones, from `pretrain.json`; see `Record.origin`.
+
+    Args:
+        facts: the content of `pretrain.json`; the result is empty when it is empty.
+    """
+    if not facts:
+        return {}
+    before = facts.get("origin") or {}
+    marks = {mark: before.get(mark) or facts.get(mark) for mark in ("smoke", "dirty", "subset")}
+    if before.get("modified"):
+        marks["modified"] = True
+    # by these, tables recognize the seeds of a pretraining without its record
+    training = {"training": facts.get("protocol"), "seed": facts.get("seed")}
+    return marks | (training if facts.get("protocol") else {})
 
 
 def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInputs:
@@ -59,7 +243,7 @@ def _check_model(spec: BackboneSpec, weights_id: str, command: Command, task: Ta
         UsageError: a pattern matches no parameter that trains.
     """
     from backbones.backbone import check_weights_fit
-    from backbones.engine.optim import freeze_others
+    from transfer.engine.optim import freeze_others
 
     if weights_id.startswith(("sha256:", "timm:")):
         check_weights_fit(spec, task.built_size(command.options))

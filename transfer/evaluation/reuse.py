@@ -2,18 +2,17 @@
 
 from collections.abc import Callable
 
-from backbones.errors import UserError
-from backbones.runtime.precision_names import precisions_without_torch
-from backbones.runtime.ranks import ranks_from_environment
-from tasks.task import Task
 from transfer.cli.command import Command
-from transfer.evaluation.inputs import ResolvedInputs, open_datasets
-from transfer.evaluation.planned_run import PlannedRun, planned_runs
-from transfer.evaluation.results import Evaluation, RunFailed
+from transfer.core.errors import UserError
+from transfer.core.process import ranks_from_environment
+from transfer.engine.options import precisions_without_torch
+from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, planned_runs
+from transfer.evaluation.preflight import ResolvedInputs, open_datasets
 from transfer.evaluation.software import source_state
 from transfer.records.per_process import per_process
 from transfer.records.protocol import processes
 from transfer.records.store import RECORD, Record, Store
+from transfer.task import Task
 
 
 def reuse(

@@ -2,18 +2,27 @@
 
 import os
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.checkpoints.exports import EXPORT, WEIGHTS, pretraining_facts, seed_exports
-from backbones.errors import UserError
-from backbones.runtime.files import check_writable, lock, replace_folder, write_error
-from backbones.settings import differences
+from backbones.diagnostics.during_training import check_epochs
+from backbones.pretrain.method import Method
+from backbones.pretrain.pretraining_task import Pretraining
+from transfer.cli.command import Command
 from transfer.cli.options import EXECUTION, PretrainRunOptions
-from transfer.records.store import Record
+from transfer.core.errors import UsageError, UserError
+from transfer.core.exports import EXPORT, WEIGHTS, pretraining_facts, seed_exports
+from transfer.core.files import check_writable, lock, replace_folder, write_error
+from transfer.core.settings import differences
+from transfer.core.user_code import is_in_file, locate
+from transfer.evaluation.planned_run import PlannedRun
+from transfer.records.record import Record
 
 if TYPE_CHECKING:
     from transfer.evaluation.planned_run import PlannedRun
+
 
 # Options that may differ between two commands for the same weights.
 _NOT_COMPARED = (*EXECUTION, "config", "dry_run")
@@ -36,7 +45,7 @@ def publish_export(record: Record, run: PretrainRunOptions) -> Path:
     Raises:
         UserError: the export is missing, or WEIGHTS/NAME holds weights of another run by now.
     """
-    from backbones.weights import sha256
+    from backbones.weights.locate import sha256
 
     target, source = target_of(run, record.backbone["name"], record.seed), run.out / record.run_id / EXPORT
     weights = target / WEIGHTS
@@ -97,3 +106,44 @@ def publish(source: Path, target: Path) -> None:
         raise write_error(target, error, "--export-dir") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class PretrainingRun:
+    """A pretraining command, ready for the evaluator."""
+
+    command: Command
+    options: PretrainRunOptions
+    task: Pretraining
+
+    @classmethod
+    def of(cls, command: Command, method: Method, recipe: str) -> "PretrainingRun":
+        """Return the run of a command.
+
+        Raises:
+            UsageError: another method than the recipe's, several values, or an epoch that the training has not.
+        """
+        options = command.run
+        assert isinstance(options, PretrainRunOptions)
+        given = locate(options.method) if is_in_file(options.method) else options.method
+        if given not in ((method.file, "") if method.file else (method.name,)):
+            raise UsageError(
+                f"--method {options.method}: the recipe {recipe} is for {method.name}; choose another recipe"
+            )
+        for flag, values in (("--dataset", options.dataset), ("--weights", command.backbone.weights)):
+            if len(values) > 1:
+                raise UsageError(f"{flag}: pretraining takes one value, got {len(values)}")
+        starts = seed_exports(command.backbone.weights[0])
+        if len(starts) not in (0, len(options.seeds)):
+            raise UsageError(f"--weights: use one of {', '.join(starts)}, or {len(starts)} --seeds, one for each")
+        check_epochs(options.tokens_at, command.options.epochs)
+        return cls(command, options, Pretraining(method, options.tokens_at))
+
+    @property
+    def check_target(self) -> Callable[[PlannedRun], None]:
+        """Raises UserError when a planned run could not put its weights into EXPORT_DIR/NAME."""
+        return lambda planned: check_planned_target(planned, self.options)
+
+    def publish(self, record: Record) -> Path | None:
+        """Copy the weights to EXPORT_DIR/NAME and return that folder; None when the training failed."""
+        return publish_export(record, self.options) if record.export else None

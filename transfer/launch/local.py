@@ -8,11 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backbones.errors import UserError
-from backbones.runtime.files import write_error
-from backbones.runtime.parent_watch import PARENT
-from backbones.runtime.threads import SIDE_BY_SIDE, usable_cores
-from transfer.launch.base import ProcessSpec, python_command
+from transfer.core.errors import UserError
+from transfer.core.files import write_error
+from transfer.core.process import PARENT, SIDE_BY_SIDE, usable_cores
+from transfer.launch import ProcessSpec, python_command
 
 GRACE_SECONDS = 120.0  # for a process to save its state after SIGTERM
 

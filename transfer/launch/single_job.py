@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UserError, print_safe
-from transfer.cli.interrupts import INTERRUPTED
 from transfer.cli.options import RESOURCES
-from transfer.launch.base import ProcessSpec
+from transfer.core.errors import UserError, print_safe
+from transfer.core.process import INTERRUPTED
+from transfer.launch import ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import RECORD, Record, Store
 
@@ -102,7 +102,7 @@ def _end(result_file: Path, out: Path, job: "SlurmJob", status: int) -> int:
         if status < 0:
             raise UserError(f"Slurm job {job.id}: killed by signal {-status}; its log is {job.log}")
         return status if status in EXIT_STATUSES else 1
-    from transfer.report.render.run_table import run_table
+    from transfer.report.tables.terminal import run_table
 
     records = [Record.read(Store(out).folder(run) / RECORD) for run in result.runs]
     if records:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from backbones.errors import UserError, print_safe
-from backbones.runtime.files import check_writable
-from transfer.launch.base import ProcessSpec
+from transfer.core.errors import UserError, print_safe
+from transfer.core.files import check_writable
+from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import STOPPED
 from transfer.launch.slurm_resources import child, sbatch_parameters
 
@@ -104,7 +104,7 @@ class SlurmJob:
     _looked: float = 0.0
 
     def poll(self) -> int | None:
-        """See `transfer.launch.base.Job`; 143 for a cancelled job, 1 when Slurm ended it for another reason."""
+        """See `transfer.launch.Job`; 143 for a cancelled job, 1 when Slurm ended it for another reason."""
         self.queue.look()
         if self._status is None and self._looked != self.queue.looked:
             self._looked = self.queue.looked
@@ -123,7 +123,7 @@ class SlurmJob:
         return "running" if state == "RUNNING" else state.lower()
 
     def cancel(self) -> None:
-        """See `transfer.launch.base.Job`."""
+        """See `transfer.launch.Job`."""
         subprocess.run(["scancel", self.id], capture_output=True, timeout=60)
 
     @property
@@ -188,7 +188,7 @@ class SlurmLauncher:
         self.folder = self.folder.absolute()
 
     def start(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:
-        """See `transfer.launch.base.Launcher`. The processes take equal resources; jobs that still run are adopted.
+        """See `transfer.launch.Launcher`. The processes take equal resources; jobs that still run are adopted.
 
         Raises:
             UserError: Slurm rejects a job, with its reason. No job of this call is left in the queue then.
@@ -216,7 +216,7 @@ class SlurmLauncher:
         return started
 
     def fits(self, process: ProcessSpec) -> bool:
-        """See `transfer.launch.base.Launcher`; a process that does not fit now waits in the queue."""
+        """See `transfer.launch.Launcher`; a process that does not fit now waits in the queue."""
         return True
 
     def close(self) -> None:

@@ -4,12 +4,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from backbones.settings import as_flags, parse
 from transfer import ROOT
 from transfer.cli.options import RESOURCES, LaunchOptions
-from transfer.launch.base import ProcessSpec
+from transfer.core.settings import as_flags, parse
+from transfer.experiments.checks import check_keys
+from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import Child
-from transfer.published.checks import check_keys
 
 NAMES = ("partition", "account", "qos", "constraint")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.runtime.files import parse_json, write_atomic
+from transfer.core.files import parse_json, write_atomic
 from transfer.records.store import Record
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from backbones.engine import outcome
+from transfer.engine import outcome
 from transfer.records.per_process import FROZEN
 from transfer.records.protocol import by_export, configurations, lineage
 from transfer.records.record import Record
@@ -190,7 +190,7 @@ def ending(record: Record) -> str:
 
 
 def above_chance(record: Record) -> bool | None:
-    """Return whether the primary score is above that of guessing, see `backbones.engine.outcome.above_chance`.
+    """Return whether the primary score is above that of guessing, see `transfer.engine.outcome.above_chance`.
 
     If the number of test images is not recorded, the scores alone are compared. None without a score
     or a chance level (mAP, a single class).

@@ -5,10 +5,10 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean
 from backbones.stems import STEMS
-from backbones.user_code import is_user_part
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.core.errors import UsageError, did_you_mean
+from transfer.core.user_code import is_user_part
 from transfer.records import protocol
 from transfer.records.labels import value_label
 from transfer.records.store import Record

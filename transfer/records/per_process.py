@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.archs import ARCHS, plain_vits
-from backbones.errors import UserError
 from backbones.stems import find_stem
-from backbones.user_code import is_user_part
+from transfer.core.errors import UserError
+from transfer.core.user_code import is_user_part
 
 FROZEN = ("knn", "fewshot", "classify", "tokens")
 """Tasks that train nothing."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backbones.errors import shortened
+from transfer.core.errors import shortened
 from transfer.records.record import Record
 
 if TYPE_CHECKING:
-    from tasks.detection.coco.matching import Matches
+    from tasks.detect.coco.matching import Matches
 
 OUTCOMES = "outcomes.npz"
 RESAMPLED = "resampled_"
@@ -74,7 +74,7 @@ def check(record: Record, outcomes: Outcomes) -> None:
         values_of(record, name, outcomes)
     for prefix in PREFIXES:
         if names := [name for name in record.scores if name.startswith(f"{prefix}_")]:
-            from tasks.detection.coco.averages import Averager
+            from tasks.detect.coco.averages import Averager
 
             matches = matches_of(prefix, outcomes)
             short = [name.removeprefix(f"{prefix}_") for name in names]
@@ -111,7 +111,7 @@ def check_score(record: Record, name: str, score: float) -> None:
 
 def matches_of(prefix: str, outcomes: Outcomes) -> "Matches":
     """Return the matches from which COCO's scores with this prefix are computed. Raises UnusableOutcomes."""
-    from tasks.detection.coco.matching import PREFIX, Matches
+    from tasks.detect.coco.matching import PREFIX, Matches
 
     with scoring():
         return Matches.from_outcomes(outcomes, next(kind for kind, start in PREFIX.items() if start == prefix))
@@ -151,7 +151,7 @@ def per_sample(name: str, outcomes: Mapping[str, NDArray[Any]]) -> NDArray[Any] 
 
 
 def _of_query(name: str, outcomes: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
-    from tasks.ranking.tie_expectations import expected_cmc
+    from tasks.ranking.ties import expected_cmc
 
     if name in ("mAP", "mINP"):
         return np.asarray(outcomes["ap" if name == "mAP" else "inp"], dtype=np.float64)

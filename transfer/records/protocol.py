@@ -10,13 +10,13 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from backbones.engine.options import FitOptions
-from backbones.errors import UserError
-from backbones.runtime.needs import Needs, conditions, idle_options
 from backbones.spec import BackboneSpec
 from backbones.stems import find_stem
-from backbones.user_code import is_user_part
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.core.errors import UserError
+from transfer.core.options import Needs, conditions, idle_options
+from transfer.core.user_code import is_user_part
+from transfer.engine.options import FitOptions
 from transfer.records.per_process import per_process, synchronises
 from transfer.records.store import Record
 
@@ -40,7 +40,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
 
     The flat dict has: task and version; name, version, contents and unreadable images of the dataset; the options of
     the task; the resolved precisions of training and of scoring; smoke and subset. Options that do not act (see
-    `backbones.runtime.needs`) and options of execution are left out. A file that an option names counts by its content.
+    `transfer.core.options`) and options of execution are left out. A file that an option names counts by its content.
 
     The number of processes (`world_size`; those that share the tokens of an image count as one) belongs to it if each
     process computes something from its own part of the batch, see `transfer.records.per_process`. The kind
@@ -73,7 +73,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
 def _needs(task: str) -> Mapping[str, Needs]:
     """Return the conditions of a task's options and of the backbone's fields; of a user's task those of training."""
     from backbones.pretrain.method import load_facts as method_facts
-    from tasks.task import load_facts
+    from transfer.task import load_facts
 
     try:
         method = task.removeprefix("pretrain-")

@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from backbones.checkpoints.exports import EXPORT
-from backbones.errors import UserError
-from backbones.runtime.files import lock, parse_json, remove, scraps_in, write_arrays, write_atomic, write_error
-from transfer.records.checksums import file_checksums, with_checksum
+from transfer.core.errors import UserError
+from transfer.core.exports import EXPORT
+from transfer.core.files import lock, parse_json, remove, scraps_in, write_arrays, write_atomic, write_error
 from transfer.records.per_sample import OUTCOMES
-from transfer.records.record import Record, RunKey, unreadable
+from transfer.records.record import Record, RunKey, file_checksums, unreadable, with_checksum
 
 __all__ = ["Record", "Run", "RunKey", "Store", "Unfinished", "difference_text", "is_locked", "merged", "same_result"]
 

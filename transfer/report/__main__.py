@@ -6,15 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UsageError, UserError, print_safe, visible_lines
-from backbones.runtime.files import check_writable, write_atomic
 from transfer.cli.entry import exit_on_user_error
-from transfer.cli.help import read_options
+from transfer.cli.layers import read_options
 from transfer.comparison.selection import has_value, which_two
+from transfer.core.errors import UsageError, UserError, print_safe, visible_lines
+from transfer.core.files import check_writable, write_atomic
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, has_record, merged, store_in
-from transfer.report.formats import DATA, file_content, typed_frame
-from transfer.report.options import ReportOptions
+from transfer.report.formats import DATA, ReportOptions, file_content, typed_frame
 from transfer.report.tables.cost_ratios import CostRatios
 
 if TYPE_CHECKING:
@@ -132,9 +131,9 @@ def _cost_ratios(options: ReportOptions) -> CostRatios:
 
 
 def _render(runs: RunSet, options: ReportOptions) -> bytes:
-    from transfer.report.page.plain_formats import as_latex, as_markdown, as_one_table, as_terminal
+    from transfer.report.formats import as_latex, as_markdown, as_one_table, as_terminal
     from transfer.report.page.sections import sections
-    from transfer.report.render.terminal import shows_colors
+    from transfer.report.tables.terminal import shows_colors
 
     request = _request(options)
     if options.format in DATA and options.per_run and not request.names_sections:
@@ -173,7 +172,7 @@ def _import(file: Path, folder: Path) -> int:
 
 
 def _card(options: ReportOptions, known: Sequence[Run]) -> int:
-    from transfer.share.model_card import model_card
+    from transfer.report.card import model_card
 
     name = options.card
     named = (run for run in known if name == str(run.folder) or has_value(run.record, "run", str(name), {}))

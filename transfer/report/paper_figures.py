@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from backbones.errors import UserError
-from backbones.runtime.files import check_writable, write_atomic
+from transfer.core.errors import UserError
+from transfer.core.files import check_writable, write_atomic
 from transfer.report.figures.svg import PAPER_INCHES, in_columns
 from transfer.report.page.section_types import Section
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
-from backbones.engine.options import check_ranges
-from backbones.errors import UsageError, errors_together, kept, print_safe, shortened
+from transfer.core.errors import UsageError, errors_together, kept, print_safe, shortened
+from transfer.engine.options import check_ranges
 
 if TYPE_CHECKING:
-    from transfer.launch.base import Launcher
+    from transfer.experiments.grid import SweepJob
+    from transfer.experiments.sweep_file import SweepFile
+    from transfer.launch import Launcher
     from transfer.report.tables.cost_ratios import CostRatios
-    from transfer.sweep.definition.grid import SweepJob
-    from transfer.sweep.definition.sweep_file import SweepFile
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
 
@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    from transfer.cli.help import read_options
+    from transfer.cli.layers import read_options
 
     name, arguments = ("", argv) if argv[0] == "--help-all" else (argv[0], argv[1:])
     if name.startswith("-"):
@@ -104,8 +104,8 @@ def _main(argv: list[str]) -> int:
 
 def _read(name: str, options: SweepOptions) -> "SweepFile":
     """Return the sweep that the command asks for. Raises UsageError that lists all mistakes."""
-    from transfer.sweep.definition.sweep_file import read_sweep
-    from transfer.sweep.definition.variants import PARTS, read_variants
+    from transfer.experiments.sweep_file import read_sweep
+    from transfer.experiments.variants import PARTS, read_variants
 
     parts = {part: value for part in PARTS if (value := getattr(options, part))}
     variants: list[dict[str, str]] = []
@@ -122,7 +122,7 @@ def _read(name: str, options: SweepOptions) -> "SweepFile":
 
 
 def _sweep(sweep: "SweepFile", options: SweepOptions, argv: list[str]) -> int:
-    from transfer.sweep.definition.grid import expand
+    from transfer.experiments.grid import expand
     from transfer.sweep.lr_search import Searches
     from transfer.sweep.runner import Sweeper
 
@@ -151,7 +151,7 @@ def _announce(
     Raises:
         UsageError: jobs cannot run. Where they will run on GPUs, that is known only in a dry run, or by the jobs.
     """
-    from backbones.runtime.threads import usable_cores
+    from transfer.core.process import usable_cores
     from transfer.launch.local import visible_gpus
     from transfer.sweep.cost_estimate import Prediction, command, has_ended, measured_speed, plan
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backbones.data.spec import resolve_dataset
-from backbones.engine.cost import duration
-from backbones.errors import UsageError, UserError, errors_together, first_line, kept, shortened
+from transfer.core.errors import UsageError, UserError, errors_together, first_line, kept, shortened
+from transfer.data.spec import resolve_dataset
 from transfer.doctor.speed_memory import recall_speed
-from transfer.launch.base import ProcessSpec, python_command
-from transfer.sweep.definition.grid import SweepJob, result_file
-from transfer.sweep.definition.sweep_file import SweepFile
+from transfer.engine.cost import duration
+from transfer.experiments.grid import SweepJob, result_file
+from transfer.experiments.sweep_file import SweepFile
+from transfer.launch import ProcessSpec, python_command
 from transfer.sweep.model_check import build_task_model, check_options, operations_at, recipe_of, side_of, views_of
 
 
@@ -144,7 +144,7 @@ def measured_speed() -> tuple[float | None, str]:
     """Return the TFLOP/s that `doctor speed` measured on this machine, and what it was measured with."""
     import torch
 
-    from backbones.runtime.device import device_name
+    from transfer.engine.device import device_name
 
     name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if measured := recall_speed(name):

@@ -5,13 +5,13 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backbones.errors import UsageError, errors_naming
+from transfer.core.errors import UsageError, errors_naming
+from transfer.experiments.grid import SweepJob, expand, make_job
+from transfer.experiments.step import check_option, parse_seeds, step_options
+from transfer.experiments.sweep_file import SweepFile
 from transfer.records.evidence import ending
 from transfer.report.tables.table import Column, Table
 from transfer.sweep.bisection import Search, SearchResult
-from transfer.sweep.definition.grid import SweepJob, expand, make_job
-from transfer.sweep.definition.step import check_option, parse_seeds, step_options
-from transfer.sweep.definition.sweep_file import SweepFile
 from transfer.sweep.runner import Progress
 
 

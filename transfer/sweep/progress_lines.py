@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backbones.engine.cost import duration
-from backbones.errors import print_safe
-from backbones.settings import read_yaml
+from transfer.core.errors import print_safe
+from transfer.core.settings import read_yaml
+from transfer.engine.cost import duration
+from transfer.experiments.grid import SweepJob, result_file
 from transfer.records import command_result
 from transfer.records.store import HISTORY, OPTIONS
-from transfer.sweep.definition.grid import SweepJob, result_file
 
 MOST = 20
 """Number of jobs that are shown one by one."""

@@ -8,19 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UserError
-from backbones.runtime.files import write_atomic
+from transfer.core.errors import UserError
+from transfer.core.files import write_atomic
+from transfer.experiments.sweep_file import SweepFile
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
+from transfer.report.formats import as_terminal
 from transfer.report.page.html import page
-from transfer.report.page.plain_formats import as_terminal
 from transfer.report.page.section_types import Section
 from transfer.report.page.sections import ReportRequest, sections
-from transfer.report.render.terminal import shows_colors, terminal
 from transfer.report.tables.cost_ratios import CostRatios
 from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
-from transfer.sweep.definition.sweep_file import SweepFile
+from transfer.report.tables.terminal import shows_colors, terminal
 from transfer.sweep.runner import Sweeper
 
 if TYPE_CHECKING:

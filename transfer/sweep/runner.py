@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from backbones.engine.cost import duration
-from backbones.engine.outcome import SCORED
-from backbones.errors import UserError
-from backbones.runtime.files import check_writable, lock
-from transfer.launch.base import Job, Launcher, ProcessSpec
+from transfer.core.errors import UserError
+from transfer.core.files import check_writable, lock
+from transfer.engine.cost import duration
+from transfer.engine.outcome import SCORED
+from transfer.experiments.grid import SweepJob, result_file
+from transfer.launch import Job, Launcher, ProcessSpec
 from transfer.records import command_result
 from transfer.records.store import Record, has_state
-from transfer.sweep.definition.grid import SweepJob, result_file
 from transfer.sweep.earlier_results import EarlierResults, read_record
 from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
 from transfer.sweep.progress_lines import ProgressLines

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from backbones.build import pooled_features
-from backbones.errors import first_line, shortened
+from transfer.core.errors import first_line, shortened
 from transfer.testing import sizes
 from transfer.testing.results import CheckFailed, CheckSkipped
 from transfer.testing.subject import Subject, check_equal, difference, train_without_noise

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from backbones.errors import UsageError, UserError, did_you_mean, first_line
+from transfer.core.errors import UsageError, UserError, did_you_mean, first_line
 from transfer.testing.results import CheckFailed, CheckSkipped, Report, Result
 from transfer.testing.source import find_source
 

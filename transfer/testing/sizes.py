@@ -5,7 +5,7 @@ from torch import Tensor
 
 from backbones.backbone import Backbone
 from backbones.build import pooled_features
-from backbones.errors import first_line
+from transfer.core.errors import first_line
 from transfer.testing.results import CheckFailed, CheckSkipped
 from transfer.testing.subject import Size, Subject, check_equal, text
 

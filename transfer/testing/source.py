@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones import user_code
-from backbones.errors import UsageError
-from backbones.runtime import live_modules
 from backbones.spec import BackboneSpec, override, resolve
+from transfer.core import live_modules, user_code
+from transfer.core.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from backbones.errors import UsageError, UserError, print_safe
-from backbones.settings import Positional
-from backbones.user_code import allow, is_in_file, locate
 from transfer.cli.entry import exit_on_user_error
-from transfer.cli.help import read_options
+from transfer.cli.layers import read_options
+from transfer.core.errors import UsageError, UserError, print_safe
+from transfer.core.settings import Positional
+from transfer.core.user_code import allow, is_in_file, locate
 from transfer.records.store import RECORD, Run, Store, Unfinished, has_record, merged, store_in
 from transfer.verify.checks import verify
 

@@ -15,12 +15,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UserError, reason_of
-from backbones.runtime.files import atomic_replacement, check_writable, flush_folder, write_error
-from backbones.settings import read_yaml, write_yaml
-from transfer.records.checksums import size_and_sha256, with_checksum
+from transfer.core.errors import UserError, reason_of
+from transfer.core.files import atomic_replacement, check_writable, flush_folder, write_error
+from transfer.core.settings import read_yaml, write_yaml
 from transfer.records.per_sample import OUTCOMES, arrays_in
-from transfer.records.record import Record
+from transfer.records.record import Record, size_and_sha256, with_checksum
 from transfer.records.store import HISTORY, OPTIONS, RECORD, Run, Store, difference_text, merged, same_result
 from transfer.verify.checks import check_files, verify
 

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from backbones import user_code
-from backbones.checkpoints.exports import EXPORT
-from backbones.errors import UserError, reason_of
-from backbones.user_code import is_in_file
-from transfer.records.checksums import file_checksums
+from transfer.core import user_code
+from transfer.core.errors import UserError, reason_of
+from transfer.core.exports import EXPORT
+from transfer.core.user_code import is_in_file
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
-from transfer.records.record import Record, RunKey
+from transfer.records.record import Record, RunKey, file_checksums
 from transfer.records.store import NOT_LISTED, RECORD
 
 if TYPE_CHECKING:
-    from tasks.task import Task
+    from transfer.task import Task
 
 
 METRIC = "metric "
@@ -52,7 +51,7 @@ def users_metrics(record: Record) -> list[str]:
 
 def scores_of_metrics(record: Record, outcomes: dict[str, NDArray[Any]]) -> dict[str, float]:
     """Return the scores that a user's metrics give of the arrays of a run. Raises UserError."""
-    from tasks.users_metrics import load_metrics
+    from transfer.evaluation.users_metrics import load_metrics
 
     metrics = load_metrics([users_file(record, f"{METRIC}{name}") for name in users_metrics(record)])
     return {own.name: own.score(outcomes)[0] for own in metrics}
@@ -119,8 +118,8 @@ def task_of(record: Record) -> "Task":
         UserError: this version lacks a task of that name and version.
     """
     from backbones.pretrain.method import load_method
-    from tasks.task import load_task
-    from transfer.evaluation.pretraining_task import Pretraining
+    from backbones.pretrain.pretraining_task import Pretraining
+    from transfer.task import load_task
 
     name = record.task
     try:

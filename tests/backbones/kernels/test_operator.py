@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from backbones.attention_functions import SCORE_FUNCTIONS, normalised_pointwise, pointwise
 from backbones.kernels import blocked
+from backbones.kernels.functions import SCORE_FUNCTIONS, normalised_pointwise, pointwise
 from backbones.kernels.operator import attend
 
 
@@ -66,7 +66,7 @@ def large_scores(dtype: torch.dtype, heads: int = 2) -> list[Tensor]:
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("attention", [pointwise, normalised_pointwise])
 def test_a_square_of_float16_does_not_overflow(few: bool, attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backbones.attention_functions._prefers_torch_operations", lambda *_: few)
+    monkeypatch.setattr("backbones.kernels.functions._prefers_torch_operations", lambda *_: few)
     tensors = large_scores(torch.float16)
     exact = [x.detach().double().requires_grad_() for x in tensors]
     squares = F.relu(exact[0] @ exact[1].mT / math.sqrt(32)).square()

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from backbones import create
-from backbones.data.loading.loader import RunLoader, shuffled_batches
-from backbones.pretrain.dino_learner import DinoLearner
-from backbones.pretrain.dino_options import DinoOptions
-from backbones.runtime.seeding import key_seed
+from backbones.pretrain.dino.learner import DinoLearner
+from backbones.pretrain.dino.options import DinoOptions
 from tests.support import PLAIN
+from transfer.core.seeding import key_seed
+from transfer.data.loading.loader import RunLoader, shuffled_batches
 
 DINO = {
     **PLAIN, "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.04, "weight_decay_end": 0.4, "no_decay": ("1d",),

@@ -7,11 +7,11 @@ from PIL import Image, ImageOps
 from timm.data import create_transform
 from torchvision import transforms as T
 
-from backbones.data.loading.floats import to_floats
-from backbones.errors import UsageError
-from backbones.pretrain.augment import AugmentOptions, eval_transform, train_transform
-from backbones.pretrain.bigvision import InceptionCrop, RandAugment
-from backbones.runtime.seeding import seeded
+from transfer.core.errors import UsageError
+from transfer.core.seeding import seeded
+from transfer.data.loading.augment import AugmentOptions, eval_transform, train_transform
+from transfer.data.loading.bigvision import InceptionCrop, RandAugment
+from transfer.data.loading.images import to_floats
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DEIT = "rand-m9-mstd0.5-inc1"

@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from backbones.pretrain import bigvision
-from backbones.pretrain.bigvision import OPERATIONS, AreaCrop, InceptionCrop, SquashCrop
+from transfer.data.loading import bigvision
+from transfer.data.loading.bigvision import OPERATIONS, AreaCrop, InceptionCrop, SquashCrop
 
 
 def picture(W, H):

@@ -7,17 +7,17 @@ import timm
 import torch
 
 from backbones import create, resolve
-from backbones.checkpoints.exports import EXPORT, PRETRAIN
-from backbones.data.classification import ClassificationData, open_classification
-from backbones.data.spec import resolve_dataset
-from backbones.engine.loop import fit
-from backbones.errors import UsageError, UserError
-from backbones.pretrain.dino import METHOD
-from backbones.runtime import dist
-from backbones.runtime.ranks import Ranks
+from backbones.pretrain.dino.training import METHOD
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
 from tests.processes import spawn_ranks, start_rank
 from tests.support import context
+from transfer.core.errors import UsageError, UserError
+from transfer.core.exports import EXPORT, PRETRAIN
+from transfer.core.process import Ranks
+from transfer.data.classification import ClassificationData, open_classification
+from transfer.data.spec import resolve_dataset
+from transfer.engine import dist
+from transfer.engine.loop import fit
 
 SMALL: dict[str, Any] = {"patch": 8, "stem": "conv", "weights": "random"}
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backbones.engine.checkpoint import STATE
-from backbones.engine.loop import fit
-from backbones.engine.outcome import FEWEST, judge
-from backbones.errors import Stopped
-from backbones.pretrain.dino_learner import DinoLearner, batch_norms
-from backbones.runtime.seeding import seed_torch
+from backbones.pretrain.dino.learner import DinoLearner, batch_norms
 from tests.backbones.pretrain.dino_support import crops, dino_options, feed, make
 from tests.support import context, stopped_after, tensors
+from transfer.core.errors import Stopped
+from transfer.core.seeding import seed_torch
+from transfer.engine.checkpoint import STATE
+from transfer.engine.loop import fit
+from transfer.engine.outcome import FEWEST, judge
 
 LABELS = torch.zeros(4, dtype=torch.int64)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backbones.pretrain.dino_loss import (
+from backbones.pretrain.dino.loss import (
     DinoHead,
     WeightNormLinear,
     cross_view_loss,

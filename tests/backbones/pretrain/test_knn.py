@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from backbones.errors import UserError
 from backbones.pretrain.knn import true_class_ranks, weighted_knn
 from tests.oracles.knn import class_rank, similarities, votes
+from transfer.core.errors import UserError
 
 
 @pytest.mark.parametrize("block", [None, 1, 4])

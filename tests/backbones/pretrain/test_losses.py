@@ -9,8 +9,8 @@ import torch
 from timm.data.mixup import Mixup
 from torch.nn import functional
 
-from backbones.errors import UsageError
-from backbones.pretrain.losses import (
+from backbones.pretrain.options import MixOptions
+from backbones.pretrain.supervised.losses import (
     constant_loss,
     mix,
     mixed_share,
@@ -19,8 +19,8 @@ from backbones.pretrain.losses import (
     soft_target_cross_entropy,
     token_label_losses,
 )
-from backbones.pretrain.options import MixOptions
-from backbones.runtime.seeding import seeded
+from transfer.core.errors import UsageError
+from transfer.core.seeding import seeded
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -6,9 +6,9 @@ import torch
 from PIL import Image, ImageFilter, ImageOps
 from torchvision import transforms as T
 
-from backbones.data.loading.floats import to_floats
-from backbones.pretrain.multicrop import MultiCrop
-from backbones.runtime.seeding import seeded
+from backbones.pretrain.dino.multicrop import MultiCrop
+from transfer.core.seeding import seeded
+from transfer.data.loading.images import to_floats
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from backbones.engine.schedule import Schedule
-from backbones.pretrain.supervised_options import SupervisedOptions
+from backbones.pretrain.supervised.options import SupervisedOptions
 from transfer.cli.command import pretraining_names, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.engine.schedule import Schedule
 
 SUPERVISED = [name for name in pretraining_names() if pretraining_recipe(name).values().get("method") == "supervised"]
 

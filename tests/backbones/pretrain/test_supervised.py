@@ -15,24 +15,24 @@ from PIL import Image
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.data.classification import ClassificationData, open_classification
-from backbones.data.spec import DatasetSpec
-from backbones.data.splits.manifest import named_files
-from backbones.engine.loop import fit
-from backbones.engine.outcome import Signs
-from backbones.engine.step import Stepper
-from backbones.errors import Stopped, UsageError, UserError
-from backbones.pretrain import supervised
 from backbones.pretrain.accuracy import accuracies, top_k
-from backbones.pretrain.augment import eval_transform
-from backbones.pretrain.losses import mix
-from backbones.pretrain.supervised import METHOD, train_loader
-from backbones.pretrain.supervised_learner import SupervisedLearner
-from backbones.pretrain.supervised_options import SupervisedOptions
-from backbones.runtime import dist
+from backbones.pretrain.supervised import training
+from backbones.pretrain.supervised.learner import SupervisedLearner
+from backbones.pretrain.supervised.losses import mix
+from backbones.pretrain.supervised.options import SupervisedOptions
+from backbones.pretrain.supervised.training import METHOD, train_loader
 from backbones.spec import BackboneSpec, resolve
 from tests.processes import spawn_ranks, start_rank
 from tests.support import PLAIN, context, stopped_after, tensors
+from transfer.core.errors import Stopped, UsageError, UserError
+from transfer.data.classification import ClassificationData, open_classification
+from transfer.data.loading.augment import eval_transform
+from transfer.data.spec import DatasetSpec
+from transfer.data.splits.manifest import named_files
+from transfer.engine import dist
+from transfer.engine.loop import fit
+from transfer.engine.outcome import Signs
+from transfer.engine.step import Stepper
 
 CLASSES = 3
 OPTIONS: dict[str, Any] = {
@@ -211,7 +211,7 @@ def test_a_run_beats_chance_and_its_export_gives_the_same_scores(
 ) -> None:
     chosen = options(**{"epochs": 12, "validate_at": (6, -1), **given})
     here, scored = context(tmp_path), []
-    monkeypatch.setattr(supervised, "top_k", lambda *args, **named: scored.append(1) or top_k(*args, **named))
+    monkeypatch.setattr(training, "top_k", lambda *args, **named: scored.append(1) or top_k(*args, **named))
     METHOD.check(tiny(), data, chosen, here)
     scores, outcomes = METHOD.run(tiny(), data, chosen, here)
     assert here.outcome.status == "completed"

@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from backbones.data.splits.packed_names import PackedNames
-from backbones.data.splits.split import FileSplit
-from backbones.errors import UserError
-from backbones.pretrain.token_labels import CropWithBox, LabelMaps, crop_targets
-from backbones.runtime.seeding import seeded
+from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps, crop_targets
+from transfer.core.errors import UserError
+from transfer.core.seeding import seeded
+from transfer.data.packed import PackedNames
+from transfer.data.splits.split import FileSplit
 
 NAMES = ["a/one.jpeg", "a/two.jpeg", "b/three.jpeg"]
 

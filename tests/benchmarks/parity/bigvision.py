@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasks.fewshot import FrozenFeatures, probe_all
+from tasks.fewshot.scoring import FrozenFeatures, probe_all
+from tasks.fewshot.support_sets import SupportSets, permuted
 from tasks.probes import LeastSquares
-from tasks.probing.support_sets import SupportSets, permuted
 from tests.benchmarks.parity.checks import Check, checkout_parser, importing, report
 from tests.support import context
 

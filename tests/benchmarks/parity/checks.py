@@ -15,9 +15,9 @@ import torch
 from timm.layers import DropPath
 from torch import Tensor
 
-from backbones.data.loading.floats import to_floats
-from backbones.engine.drop_path import SampleDropPath
-from backbones.errors import UserError
+from transfer.core.errors import UserError
+from transfer.data.loading.images import to_floats
+from transfer.engine.drop_path import SampleDropPath
 
 
 @dataclass(frozen=True)

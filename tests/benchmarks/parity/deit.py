@@ -24,20 +24,20 @@ from PIL import Image
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.data.loading.loader import repeated_batches
-from backbones.engine.context import Context
-from backbones.engine.schedule import Schedule
-from backbones.engine.step import Stepper
-from backbones.pretrain.augment import eval_transform, train_transform
-from backbones.pretrain.supervised import METHOD
-from backbones.pretrain.supervised_learner import SupervisedLearner
-from backbones.pretrain.supervised_options import SupervisedOptions
-from backbones.runtime.seeding import key_seed
+from backbones.pretrain.supervised.learner import SupervisedLearner
+from backbones.pretrain.supervised.options import SupervisedOptions
+from backbones.pretrain.supervised.training import METHOD
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
 from tests.benchmarks.parity.deit_peer import Batch, Peer
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.core.seeding import key_seed
+from transfer.data.loading.augment import eval_transform, train_transform
+from transfer.data.loading.loader import repeated_batches
+from transfer.engine.context import Context
+from transfer.engine.schedule import Schedule
+from transfer.engine.step import Stepper
 
 SIZE, DIM, DEPTH, HEADS, CLASSES = 64, 192, 3, 3, 10
 BATCH, EPOCHS, STEPS, DRAWS = 16, 5, 4, 200

@@ -23,17 +23,17 @@ from PIL import Image
 from torch import Tensor
 
 from backbones.backbone import create
-from backbones.engine.schedule import Schedule
-from backbones.engine.step import Stepper
-from backbones.pretrain.dino_learner import DinoLearner
-from backbones.pretrain.dino_options import DinoOptions
-from backbones.pretrain.multicrop import MultiCrop
+from backbones.pretrain.dino.learner import DinoLearner
+from backbones.pretrain.dino.multicrop import MultiCrop
+from backbones.pretrain.dino.options import DinoOptions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
 from tests.benchmarks.parity.dino_peer import Peer, take_weights
 from tests.support import context
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.engine.schedule import Schedule
+from transfer.engine.step import Stepper
 
 EPOCHS, STEPS, BATCH, PATCH = 5, 4, 8, 8
 SMALL = [

@@ -19,10 +19,10 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from backbones.pretrain.dino_learner import Network
-from backbones.pretrain.dino_options import DinoOptions
-from backbones.runtime.seeding import seed_torch
+from backbones.pretrain.dino.learner import Network
+from backbones.pretrain.dino.options import DinoOptions
 from tests.benchmarks.parity.checks import Batches, importing
+from transfer.core.seeding import seed_torch
 
 ROOMS = ("utils", "vision_transformer", "main_dino")
 Crops = list[Tensor]

@@ -27,8 +27,8 @@ from torch import nn
 
 import backbones.vit  # noqa: F401  (registers them)
 from backbones.archs import ARCHS
-from backbones.errors import UserError, did_you_mean
 from tests.benchmarks.parity.checks import checkout_parser
+from transfer.core.errors import UserError, did_you_mean
 
 ALSO = (
     "test_forward_after_prune_intermediate_layers",

@@ -23,18 +23,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from backbones.data.loading.images import ReidTestTransform, ReidTrainTransform
-from backbones.data.loading.loader import pk_batches
-from backbones.data.loading.read_image import read_image
-from backbones.data.spec import resolve_dataset
-from backbones.engine.schedule import Schedule
-from tasks.data.reid import ReidData, open_reid
-from tasks.data.reid_layouts import Sample
-from tasks.facts.reid import ReidOptions
+from tasks.reid.task import ReidOptions
 from tests.benchmarks.parity.checks import Check, checkout_parser, normalised, report
 from tests.benchmarks.parity.transreid_peer import PIXELS, Peer
 from tests.benchmarks.parity.transreid_training import compare_positions, compare_training
 from transfer.cli.command import Command, read_command, task_recipe
+from transfer.data.loading.images import ReidTestTransform, ReidTrainTransform
+from transfer.data.loading.loader import pk_batches
+from transfer.data.loading.read_image import read_image
+from transfer.data.reid.dataset import ReidData, open_reid
+from transfer.data.reid.market1501 import Sample
+from transfer.data.spec import resolve_dataset
+from transfer.engine.schedule import Schedule
 
 DRAWS = 500
 

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.engine.context import Context
-from backbones.engine.step import Stepper
 from backbones.positions import fit_positions
-from backbones.runtime.seeding import seed_torch
-from tasks.data.reid import ReidData
-from tasks.facts.reid import ReidOptions
 from tasks.ranking.metrics import rank
-from tasks.reid import ReidLearner, ranked_features, train_loader
+from tasks.reid.task import ReidOptions
+from tasks.reid.training import ReidLearner, ranked_features, train_loader
 from tests.benchmarks.parity.checks import Check, draws_of_torch
 from tests.benchmarks.parity.transreid_peer import Batch, Peer, Values, peer_name
 from transfer.cli.command import Command
+from transfer.core.seeding import seed_torch
+from transfer.data.reid.dataset import ReidData
+from transfer.engine.context import Context
+from transfer.engine.step import Stepper
 
 STEPS, EPOCHS = 20, 4
 FEATURE_SCALE = 0.1

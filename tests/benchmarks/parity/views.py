@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import transfer
-from backbones.data.toy.digits import TOYS, draw_jpegs
-from backbones.pretrain.augment import eval_transform
 from tests.benchmarks.speed.feed import by_pil, by_torchvision
+from transfer.data.loading.augment import eval_transform
+from transfer.data.toy.digits import TOYS, draw_jpegs
 
 VIEW: dict[str, Any] = {"size": 32, "resize": 36, "progress": False}
 METRICS = {"fewshot": "accuracy_10shot", "knn": "top1", "classify": "top1"}

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from tasks.detection.detectors import build_detector
-from tasks.detection.feature_maps import MapOptions, VitMaps
-from tasks.detection.options import resolve_detector
-from tasks.task import load_task
+from tasks.detect.detectors import build_detector
+from tasks.detect.feature_maps import MapOptions, VitMaps
+from tasks.detect.options import resolve_detector
 from tests.benchmarks.parity.checks import Check, checkout_parser, report
 from tests.benchmarks.parity.vitdet_peer import Peer
 from transfer.cli.command import read_command, task_recipe
+from transfer.task import load_task
 
 DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone
-from backbones.errors import UserError
-from tasks.detection.feature_maps import VitMaps
+from tasks.detect.feature_maps import VitMaps
 from tests.benchmarks.parity.checks import importing
+from transfer.core.errors import UserError
 
 ROOMS = ("detectron2", "detectron2.layers", "detectron2.modeling", "detectron2.modeling.backbone")
 LAYERS = {"wrappers": "Conv2d", "batch_norm": "get_norm", "blocks": "CNNBlockBase", "shape_spec": "ShapeSpec"}

@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backbones.attention_functions import SCORE_FUNCTIONS, pointwise
 from backbones.backbone import create
-from backbones.engine.flops import flops
-from backbones.runtime.precision import DTYPES
+from backbones.flops import flops
+from backbones.kernels.functions import SCORE_FUNCTIONS, pointwise
 from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
+from transfer.engine.device import DTYPES
 
 HEADS, HEAD_DIM = 6, 64
 TOKENS = {"cpu": 3152, "cuda": 2**18}  # in all images of a batch

@@ -1,4 +1,4 @@
-"""COCO's numbers by `tasks.detection.coco.averages` and by pycocotools, in one process, on made-up boxes.
+"""COCO's numbers by `tasks.detect.coco.averages` and by pycocotools, in one process, on made-up boxes.
 
 python -m tests.benchmarks coco_scoring [--images 5000] [--detections 100] [--repeats 3] [--resamples 20]
 The sizes are those of val2017: 80 categories, about 7 objects an image. Both start from the same lists in COCO's
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.detection.coco.averages import NAMES, Averager, evaluate, scores
+from tasks.detect.coco.averages import NAMES, Averager, evaluate, scores
 
 CATEGORIES, OBJECTS = 80, 7.3
 SIDE = 640

@@ -22,16 +22,16 @@ from timm.utils import ModelEma, ModelEmaV3, NativeScaler
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.engine.context import Context
-from backbones.engine.flops import flops
-from backbones.engine.step import Stepper
-from backbones.pretrain.supervised import METHOD
-from backbones.pretrain.supervised_learner import SupervisedLearner
-from backbones.runtime.precision import choose_precision
+from backbones.flops import flops
+from backbones.pretrain.supervised.learner import SupervisedLearner
+from backbones.pretrain.supervised.training import METHOD
 from tests.benchmarks.speed.timing import Step
 from tests.benchmarks.speed.training_steps import arguments, contest
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.engine.context import Context
+from transfer.engine.device import choose_precision
+from transfer.engine.step import Stepper
 
 CLASSES, SIZE = 1000, 224
 Batch = tuple[Tensor, Tensor]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tasks.data.coco_split import CocoSplit
-from tasks.detection.options import DetectOptions
-from tasks.detection.pipelines import train_transforms
+from tasks.detect.options import DetectOptions
+from tasks.detect.pipelines import train_transforms
+from transfer.data.coco.split import CocoSplit
 
 
 class Peer:

@@ -8,7 +8,7 @@ without an outline get that of the ellipse in their box. The model is the recipe
 windows of 14 tokens but in blocks 2, 5, 8 and 11, relative positions, simple pyramid, mmdetection's Mask R-CNN.
 
 Two copies of it train from the same files in one process, in turns of one pass over the images: `ours` as
-`tasks.detect` does, in the precision `auto`; `mmdetection` by the Runner of mmengine over its CocoDataset, in fp32.
+`tasks.detect.training` does, in the precision `auto`; `mmdetection` by the Runner of mmengine over its CocoDataset, in fp32.
 Both read images in this process. Operators of mmcv, where no compiled one is there, are this suite's for both, so that
 what these gained is in both columns. Prints medians over the turns, the first left out. Where others use the machine
 too, `--threads 1 --clock cpu` counts this process's own seconds.
@@ -27,24 +27,23 @@ from pathlib import Path
 
 import torch
 
-from backbones.data.spec import DatasetSpec
-from backbones.engine.context import Context, usable_cores
-from backbones.engine.loop import fit
-from backbones.errors import UserError
-from backbones.runtime.device import choose_device
-from backbones.runtime.precision import choose_precision
-from backbones.runtime.ranks import ALONE
-from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
-from tasks.data.coco import CocoData, open_coco
-from tasks.detect import TASK, make_learner, train_loader
-from tasks.detection import mmlab
-from tasks.detection.learner import DetectionLearner
-from tasks.detection.options import DetectOptions
-from tasks.facts.detect import chosen_detector
+from tasks.detect import mmlab
+from tasks.detect.learner import DetectionLearner
+from tasks.detect.options import DetectOptions
+from tasks.detect.task import chosen_detector
+from tasks.detect.training import TASK, make_learner, train_loader
 from tests.benchmarks.speed.detection_peer import Peer
 from tests.benchmarks.speed.timing import Clock
 from transfer.cli.command import read_command, task_recipe
+from transfer.core.errors import UserError
+from transfer.core.process import ALONE
+from transfer.core.seeding import seed_torch
+from transfer.data.coco.dataset import CocoData, open_coco
+from transfer.data.spec import DatasetSpec
+from transfer.engine.context import Context, usable_cores
+from transfer.engine.device import choose_device, choose_precision
+from transfer.engine.loop import fit
 
 CORNERS = 32
 """Of the polygon that stands for an ellipse."""

@@ -19,16 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from backbones.backbone import create
-from backbones.engine.context import Context
-from backbones.engine.flops import flops
-from backbones.engine.step import Stepper
-from backbones.pretrain.dino import METHOD
-from backbones.pretrain.dino_learner import DinoLearner
-from backbones.runtime.precision import choose_precision
+from backbones.flops import flops
+from backbones.pretrain.dino.learner import DinoLearner
+from backbones.pretrain.dino.training import METHOD
 from tests.benchmarks.speed.timing import Step
 from tests.benchmarks.speed.training_steps import arguments, contest
 from transfer.cli.command import pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.engine.context import Context
+from transfer.engine.device import choose_precision
+from transfer.engine.step import Stepper
 
 GLOBAL, LOCAL, PROTOTYPES = 224, 96, 65536
 

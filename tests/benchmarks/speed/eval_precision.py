@@ -20,14 +20,14 @@ from typing import Any
 import torch
 
 from backbones.backbone import create
-from backbones.data.spec import DatasetSpec
-from backbones.engine.context import Context
-from backbones.runtime.seeding import seed_torch
 from backbones.spec import resolve
-from tasks.reid import TASK as REID
-from tasks.reid import ReidLearner
-from tasks.task import load_task
+from tasks.reid.training import TASK as REID
+from tasks.reid.training import ReidLearner
 from transfer.cli.command import read_command, task_recipe
+from transfer.core.seeding import seed_torch
+from transfer.data.spec import DatasetSpec
+from transfer.engine.context import Context
+from transfer.task import load_task
 
 TASKS = {
     "reid": ("mAP", ["--size", "128", "64"]),

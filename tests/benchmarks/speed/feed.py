@@ -24,15 +24,15 @@ from PIL import Image
 from timm.data import create_transform
 from torchvision.transforms import v2
 
-from backbones.data.loading.image_ops import FastCrop
-from backbones.data.loading.images import read_pixels
-from backbones.data.loading.read_image import read_image
-from backbones.data.toy.digits import draw_jpegs
-from backbones.pretrain.augment import eval_transform, train_transform
-from backbones.pretrain.multicrop import MultiCrop
+from backbones.pretrain.dino.multicrop import MultiCrop
 from backbones.pretrain.options import AugmentOptions
-from backbones.runtime.seeding import seeded
 from tests.benchmarks.speed.timing import Step, measure
+from transfer.core.seeding import seeded
+from transfer.data.loading.augment import eval_transform, train_transform
+from transfer.data.loading.image_ops import FastCrop
+from transfer.data.loading.images import read_pixels
+from transfer.data.loading.read_image import read_image
+from transfer.data.toy.digits import draw_jpegs
 
 SIZE, MEAN, STD = 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 AREA, RATIO, RANDAUGMENT = (0.08, 1.0), (3 / 4, 4 / 3), "rand-m9-mstd0.5-inc1"

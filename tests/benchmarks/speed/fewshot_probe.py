@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from backbones.engine.context import auto_threads
-from backbones.runtime.ranks import ALONE
-from tasks.fewshot import FrozenFeatures, probe_all
+from tasks.fewshot.feature_store import Entry
+from tasks.fewshot.features import SHARD_ROWS
+from tasks.fewshot.scoring import FrozenFeatures, probe_all
+from tasks.fewshot.support_sets import SupportSets, permuted
 from tasks.probes import LeastSquares
-from tasks.probing.feature_store import Entry
-from tasks.probing.features import SHARD_ROWS
-from tasks.probing.support_sets import SupportSets, permuted
 from tests.support import context
+from transfer.core.process import ALONE
+from transfer.engine.context import auto_threads
 
 SHOTS = (1, 5, 10, 25)
 SEVERAL = tuple(2.0**power for power in range(-10, 20))

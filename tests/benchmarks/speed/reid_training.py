@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from backbones import create
-from backbones.data.spec import resolve_dataset
-from backbones.engine.context import Context, auto_workers
-from backbones.engine.step import Stepper
-from backbones.runtime.precision import choose_precision
-from backbones.runtime.ranks import ALONE
-from tasks.data.reid import open_reid
-from tasks.facts.reid import ReidOptions
-from tasks.reid import TASK, ReidLearner, train_loader
+from tasks.reid.task import ReidOptions
+from tasks.reid.training import TASK, ReidLearner, train_loader
 from tests.benchmarks.speed.timing import measure
 from tests.benchmarks.speed.training_steps import arguments, show
 from transfer.cli.command import read_command, task_recipe
+from transfer.core.process import ALONE
+from transfer.data.reid.dataset import open_reid
+from transfer.data.spec import resolve_dataset
+from transfer.engine.context import Context, auto_workers
+from transfer.engine.device import choose_precision
+from transfer.engine.step import Stepper
 
 Batch = tuple[Tensor, Tensor]
 SIZE = (256, 128)

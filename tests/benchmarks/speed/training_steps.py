@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from backbones.engine.context import Context, usable_cores
-from backbones.runtime.device import choose_device
-from backbones.runtime.precision import DTYPES
-from backbones.runtime.ranks import ALONE
 from tests.benchmarks.speed.timing import Step, matrix_throughput, measure
+from transfer.core.process import ALONE
+from transfer.engine.context import Context, usable_cores
+from transfer.engine.device import DTYPES, choose_device
 
 Peer = Callable[[torch.dtype | None, bool], Step]
 """The plain loop under autocast to a type, or without; compiled or not."""

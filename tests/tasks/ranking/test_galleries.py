@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from backbones.errors import UserError
-from tasks.ranking.galleries import (
+from tasks.reid.pictures import (
     FRAME,
     GAP,
     HEIGHT,
@@ -19,6 +18,7 @@ from tasks.ranking.galleries import (
     picture_name,
     save_pictures,
 )
+from transfer.core.errors import UserError
 
 QUERIES = [("q/a.jpg", 7, 1), ("q/b.jpg", 8, 2)]
 GALLERY = [("g/a.jpg", 7, 2), ("g/never.jpg", 7, 3), ("g/c.jpg", 8, 1), ("g/d.jpg", -1, 1)]

@@ -4,7 +4,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from tasks.ranking.tie_expectations import expected_ap, expected_cmc, expected_inp
+from tasks.ranking.ties import expected_ap, expected_cmc, expected_inp
 from tests.oracles.ranking import TieGroup, _inp, _precisions
 from tests.oracles.ranking import expected_cmc as stated_cmc
 

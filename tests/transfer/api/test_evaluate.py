@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import transfer
-from backbones.runtime.live_modules import LiveModule
 from tests.transfer.api.modules import TinyNet, Wide, tiny_net
+from transfer.core.live_modules import LiveModule
 from transfer.run import main
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False}

@@ -4,17 +4,17 @@ from types import ModuleType
 
 import pytest
 
-from backbones.errors import UsageError
-from backbones.settings import CONFIGS, read_yaml
 from backbones.spec import resolve
-from backbones.weights import find_weights
-from tasks.facts.reid import ReidOptions
-from tasks.task import load_task
+from backbones.weights.locate import find_weights
+from tasks.reid.task import ReidOptions
 from transfer import pretrain, run
 from transfer.__main__ import main as whole
 from transfer.cli.command import Command, read_command, task_recipe
 from transfer.cli.entry import exit_on_user_error
+from transfer.core.errors import UsageError
+from transfer.core.settings import CONFIGS, read_yaml
 from transfer.run import main
+from transfer.task import load_task
 
 
 def read(*words: str) -> Command:

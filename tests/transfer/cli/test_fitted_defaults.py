@@ -9,16 +9,16 @@ import pytest
 from PIL import Image
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
-from backbones.engine.schedule import Schedule
-from backbones.errors import UsageError
 from backbones.pretrain.method import load_facts as method_facts
-from tasks.task import load_facts
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
+from transfer.cli.early_checks import method_of
 from transfer.cli.options import PretrainRunOptions
-from transfer.cli.recipe_method import method_of
+from transfer.core.errors import UsageError
+from transfer.core.exports import export
+from transfer.engine.schedule import Schedule
 from transfer.pretrain import main as pretrain
 from transfer.run import main
+from transfer.task import load_facts
 
 STEPS = 40
 

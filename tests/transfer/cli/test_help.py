@@ -7,15 +7,15 @@ from dataclasses import fields
 import pytest
 
 from backbones.pretrain.method import load_method
-from tasks.task import load_task
 from transfer import pretrain, run
 from transfer.cli.command import task_names
-from transfer.cli.help import COLUMNS, COMMON, first_sentence, meanings
+from transfer.cli.layers import COLUMNS, COMMON, first_sentence, meanings
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, SpeedOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
+from transfer.task import load_task
 from transfer.verify import __main__ as verify
 
 SHARED = (BackboneOptions, LaunchOptions)

@@ -11,20 +11,20 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from backbones.engine.outcome import RULE
-from backbones.errors import UsageError
 from backbones.pretrain.method import load_method
-from backbones.runtime.needs import Added, Needs, Other, conditions
 from backbones.spec import resolve
-from tasks.task import load_task
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
 from transfer.cli.options import EXECUTION, LaunchOptions, PretrainRunOptions
-from transfer.evaluation.inputs import ResolvedInputs
+from transfer.core.errors import UsageError
+from transfer.core.options import Added, Needs, Other, conditions
+from transfer.engine.outcome import RULE
 from transfer.evaluation.planned_run import PlannedRun
+from transfer.evaluation.preflight import ResolvedInputs
 from transfer.records.per_process import per_process
 from transfer.records.protocol import configurations, digest
 from transfer.records.record import Record
+from transfer.task import load_task
 
 RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
 WORKS = (*task_names(), *RECIPES)

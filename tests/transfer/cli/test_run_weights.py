@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import MissingInput, UserError
-from tasks.task import load_facts
 from transfer.cli.command import read_command, task_recipe
 from transfer.cli.run_weights import weights_of_run
-from transfer.evaluation.each_weights import each_weights
+from transfer.core.errors import MissingInput, UserError
+from transfer.run import each_weights
+from transfer.task import load_facts
 
 
 def run_folder(out: Path, status: str = "completed", *files: str) -> Path:

@@ -4,16 +4,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.errors import UserError
-from tasks.detection.coco.averages import Averager, evaluate, resampled, scores
-from tasks.detection.coco.matching import Matches
+from tasks.detect.coco.averages import Averager, evaluate, resampled, scores
+from tasks.detect.coco.matching import Matches
 from tasks.ranking.metrics import Ranking, rank_distances
-from tasks.task import load_task
-from tests.tasks.detection.coco.cases import drawn as drawn_coco
+from tests.tasks.detect.coco.cases import drawn as drawn_coco
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.paired_scores import paired_scores, read_outcomes
+from transfer.core.errors import UserError
 from transfer.records.per_sample import per_sample
 from transfer.records.store import Run, RunKey
+from transfer.task import load_task
 
 Outcomes = dict[str, np.ndarray]
 

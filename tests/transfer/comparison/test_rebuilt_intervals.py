@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.task import load_task
 from tests.documents import ROOT
 from tests.transfer.comparison.test_paired_scores import Outcomes, coco_run, images, ranked
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.store import RunKey, Store
 from transfer.report.__main__ import main
+from transfer.task import load_task
 
 SCRIPT = ROOT / "docs" / "concepts" / "rebuild_intervals.py"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backbones.runtime.files import scraps_in
 from tests.transfer.verify.test_bundle import made
+from transfer.core.files import scraps_in
 from transfer.doctor.__main__ import main
 from transfer.records.store import ERROR, LOCK, OPTIONS, STATE
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backbones.data.toy.digits import TOYS
+from transfer.data.toy.digits import TOYS
 from transfer.doctor.__main__ import main
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import transfer
-from backbones.data.spec import generated_root, resolve_dataset
+from transfer.data.spec import generated_root, resolve_dataset
 
 SMOKE: dict[str, Any] = {"smoke": True, "threads": 1, "progress": False, "backbone": "tiny"}
 SHORT: dict[str, Any] = {"epochs": 1, "warmup_epochs": 0}
@@ -30,7 +30,7 @@ def test_a_training_is_scored_on_each_set_once(tmp_path: Path) -> None:
 
 
 def test_a_test_set_with_training_images_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    from tasks.data.reid import GENERATORS
+    from transfer.data.reid.dataset import GENERATORS
 
     drawn = generated_root(resolve_dataset("toy_market"), GENERATORS)
     assert drawn

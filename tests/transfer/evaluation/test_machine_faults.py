@@ -33,7 +33,7 @@ def test_out_of_memory_in_evaluation_goes_on_with_a_smaller_batch(
     """The training is not repeated: its state is kept, and the batch of evaluation is no part of the run's identity."""
     flags = [*RUN, "--workers", "0", "--epochs", "1", "--out", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.reid.ReidLearner.encode", lambda *given: bytearray(2**62))
+        patch.setattr("tasks.reid.training.ReidLearner.encode", lambda *given: bytearray(2**62))
         assert main([*flags, "--eval-batch-size", "64"]) == 1
     said = capsys.readouterr().err
     assert re.search(

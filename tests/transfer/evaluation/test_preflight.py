@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 
 from backbones.backbone import create
-from backbones.checkpoints.exports import export
-from tasks.task import load_task
-from transfer.evaluation.inputs import export_origin
+from transfer.core.exports import export
+from transfer.evaluation.preflight import export_origin
 from transfer.records.store import Record
 from transfer.run import main
+from transfer.task import load_task
 
 CLEAN = {"smoke": False, "dirty": False, "subset": None}
 

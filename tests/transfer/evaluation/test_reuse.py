@@ -10,11 +10,10 @@ import pytest
 import torch
 
 import transfer
-from backbones.runtime import precision_names
-from backbones.runtime.precision import choose_precisions
-from backbones.runtime.precision_names import precisions_without_torch
-from tasks.facts.knn import KnnFacts
+from tasks.knn.task import KnnFacts
 from tests.transfer.cli.test_early_checks import WITHOUT_TORCH
+from transfer.engine.device import choose_precisions
+from transfer.engine.options import precisions_without_torch
 
 KNN: dict[str, Any] = {"smoke": True, "threads": 1, "workers": 0, "backbone": "tiny", "progress": False}
 WORDS = ["run", "knn", "--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--device", "cpu"]
@@ -63,6 +62,6 @@ def test_a_gpu_is_asked_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     options = SimpleNamespace(eval_precision="fp32", precision="auto")
     assert precisions_without_torch(options, "cuda") is None
     for present in (True, False):
-        monkeypatch.setattr(precision_names, "_may_have_gpu", lambda: present)  # noqa: B023
+        monkeypatch.setattr(options, "_may_have_gpu", lambda: present)  # noqa: B023
         assert (precisions_without_torch(options, "auto") is None) == present
     assert precisions_without_torch(SimpleNamespace(eval_precision="fp32"), "cuda") == ("fp32", "fp32")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import UserError
-from tests.backbones.runtime.test_files import files_of_at_most
+from tests.transfer.core.test_files import files_of_at_most
 from transfer.cli.options import PretrainRunOptions
+from transfer.core.errors import UserError
 from transfer.evaluation.weights_export import check_target, publish, target_of
 
 

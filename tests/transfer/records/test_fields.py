@@ -1,7 +1,7 @@
 import pytest
 
-from backbones.errors import UsageError
 from tests.transfer.records.recorded import made, trained
+from transfer.core.errors import UsageError
 from transfer.records.fields import as_value, check_fields, known_fields, value_of
 from transfer.records.protocol import by_export
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backbones.errors import UserError
-from tasks.task import load_task
 from tests.transfer.comparison.test_paired_scores import Outcomes, images, outcomes_of
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.paired_intervals import mean_score
 from transfer.comparison.paired_scores import paired_scores
+from transfer.core.errors import UserError
 from transfer.records.evidence import Evidence
 from transfer.records.record import Record
 from transfer.records.store import Run, RunKey, Store
+from transfer.task import load_task
 from transfer.verify.checks import check_scores
 
 TASKS = ("reid", "linear", "fewshot")

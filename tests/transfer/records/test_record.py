@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import UserError
 from tests.transfer.records.recorded import made
-from transfer.records.checksums import with_checksum
-from transfer.records.record import Record
+from transfer.core.errors import UserError
+from transfer.records.record import Record, with_checksum
 
 CONTENT = asdict(made())
 

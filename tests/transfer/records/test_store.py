@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.errors import UserError
-from backbones.runtime.ranks import Ranks
 from tests.runs import ended
 from tests.support import context
+from transfer.core.errors import UserError
+from transfer.core.process import Ranks
 from transfer.evaluation import evaluator
 from transfer.records.store import RECORD, Record, Run, RunKey, Store, merged
 
@@ -176,7 +176,7 @@ def test_a_disk_that_takes_nothing_is_said_with_what_mends_it() -> None:
 
 
 def test_runs_are_read_without_torch() -> None:
-    modules = "transfer.records.store, transfer.verify.bundle, transfer.share.model_card"
+    modules = "transfer.records.store, transfer.verify.bundle, transfer.report.card"
     code = f"import sys; import {modules}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import UserError
 from tests.transfer.report.tables.test_comparison import both
+from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import styled
 from transfer.report.page.section_types import Section

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from transfer.report.tables.verdict_text import verdict_text
+from transfer.report.tables.comparison_text import verdict_text
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind, Verdict, _with_more_seeds, broken_down, seeds_to_add, verdict_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backbones.settings import write_yaml
 from tests.transfer.sweep.test_runner import CLASSIFY, PRETRAIN, QUICK, InThisProcess
+from transfer.core.settings import write_yaml
 from transfer.sweep.__main__ import main
 
 MISTAKES = {

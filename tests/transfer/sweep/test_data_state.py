@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transfer.sweep.data_state import data_state
+from transfer.sweep.earlier_results import data_state
 
 
 @pytest.mark.parametrize("named", ["{folder}/labels/val.json", "{folder}/labels/*.json"])

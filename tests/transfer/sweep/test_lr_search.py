@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from backbones.errors import UsageError
-from backbones.settings import write_yaml
 from tests.runs import ended
 from tests.transfer.records.recorded import broken, made
 from tests.transfer.sweep.test_runner import PRETRAIN, QUICK
+from transfer.core.errors import UsageError
+from transfer.core.settings import write_yaml
+from transfer.experiments.sweep_file import read_sweep
 from transfer.records.record import Record
-from transfer.sweep.definition.sweep_file import read_sweep
 from transfer.sweep.lr_search import Searches
 from transfer.sweep.runner import Progress
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from backbones.errors import UsageError
+from transfer.core.errors import UsageError
+from transfer.experiments.grid import SweepJob, expand
+from transfer.experiments.sweep_file import TIERS, SweepFile, read_sweep, sweep_names
 from transfer.sweep.__main__ import main
 from transfer.sweep.cost_estimate import Prediction
-from transfer.sweep.definition.grid import SweepJob, expand
-from transfer.sweep.definition.sweep_file import TIERS, SweepFile, read_sweep, sweep_names
 from transfer.sweep.lr_search import Searches
 
 PLANNED = ["--dry-run", "--speed", "1"]

@@ -14,15 +14,15 @@ import pytest
 
 import transfer.pretrain
 import transfer.run
-from backbones.errors import UserError
-from backbones.runtime.threads import usable_cores
-from backbones.settings import write_yaml
 from tests.processes import Command, in_a_terminal, wait_for
-from transfer.launch.base import ProcessSpec
+from transfer.core.errors import UserError
+from transfer.core.process import usable_cores
+from transfer.core.settings import write_yaml
+from transfer.experiments.grid import SweepJob, expand
+from transfer.experiments.sweep_file import read_sweep
+from transfer.launch import ProcessSpec
 from transfer.launch.local import LocalLauncher
 from transfer.records.store import Store, is_locked
-from transfer.sweep.definition.grid import SweepJob, expand
-from transfer.sweep.definition.sweep_file import read_sweep
 from transfer.sweep.runner import Sweeper, locked
 
 QUICK = {"smoke": True, "threads": 1, "subset": 30}

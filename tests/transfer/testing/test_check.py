@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from backbones.errors import UsageError
 from backbones.spec import backbone_names, resolve
 from tests.transfer.testing import faulty
+from transfer.core.errors import UsageError
 from transfer.doctor.__main__ import main
 from transfer.testing import CheckFailed, Report, backbone_checks, check_backbone
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.errors import UserError
 from tasks.ranking.metrics import rank
-from tasks.reid import TASK
+from tasks.reid.training import TASK
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.records.checksums import with_checksum
-from transfer.records.record import Record, RunKey
+from transfer.core.errors import UserError
+from transfer.records.record import Record, RunKey, with_checksum
 from transfer.records.store import Run, Store
 from transfer.verify.__main__ import main as verify
 from transfer.verify.bundle import bundle, import_bundle

@@ -19,9 +19,9 @@ from transfer.report.figures.svg import (
     plot_of,
     wrapped,
 )
-from transfer.report.render.text import csv
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.table import Row, Table, is_missing
+from transfer.report.tables.text import csv
 
 COST = "gflops"
 """Column on the horizontal axis."""

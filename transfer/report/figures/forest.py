@@ -7,9 +7,9 @@ number of failed runs of each variant.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from backbones.errors import visible
-from backbones.runtime.csv_text import csv_text
 from transfer.comparison.compare_arms import ComparedScore, Comparison
+from transfer.core.errors import visible
+from transfer.core.files import csv_text
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import (
     COLORS,
@@ -27,8 +27,8 @@ from transfer.report.figures.svg import (
 )
 from transfer.report.summary.naming import compared_names
 from transfer.report.summary.sentences import interval_text, row_name
+from transfer.report.tables.comparison_text import verdict_in_short
 from transfer.report.tables.table import plain_value
-from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.verdicts import Kind
 
 LINE = 0.17

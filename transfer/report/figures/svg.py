@@ -17,7 +17,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from backbones.errors import UserError, visible
+from transfer.core.errors import UserError, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

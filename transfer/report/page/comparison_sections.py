@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.report.page.section_types import Section
-from transfer.report.render.text import note_text, note_texts
 from transfer.report.tables.cost_ratios import CostRatios, ratio_table
 from transfer.report.tables.table import Note
+from transfer.report.tables.text import note_text, note_texts
 
 if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
@@ -90,7 +90,7 @@ def samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Sec
         comparisons: of two variants each.
         pictures: whether pictures are embedded.
     """
-    from transfer.report.page.side_by_side import side_by_side
+    from transfer.report.page.galleries import side_by_side
     from transfer.report.summary.differing_samples import differing_samples
     from transfer.report.summary.sentences import row_name
 

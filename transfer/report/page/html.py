@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from backbones.errors import visible_lines
+from transfer.core.errors import visible_lines
 from transfer.records.run_set import RunSet
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
-from transfer.report.render.text import constant_columns, note_texts, values
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
+from transfer.report.tables.text import constant_columns, note_texts, values
 
 CELLS = 6000
 """Number of cells of all tables that are laid out at once; a click shows the others."""

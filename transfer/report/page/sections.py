@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from backbones.errors import UsageError, UserError
 from transfer.comparison.paired_intervals import Settings
+from transfer.core.errors import UsageError, UserError
 from transfer.records.run_set import RunSet
 from transfer.records.store import HISTORY, history
 from transfer.report.figures.svg import arms_colored
@@ -19,9 +19,9 @@ from transfer.report.page.comparison_sections import (
     samples,
 )
 from transfer.report.page.section_types import Section
-from transfer.report.render.text import note_text
 from transfer.report.tables.cost_ratios import CostRatios
 from transfer.report.tables.table import Note, is_missing
+from transfer.report.tables.text import note_text
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
@@ -146,8 +146,7 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
     from transfer.report.tables.columns import protocol_tables
     from transfer.report.tables.dataset_means import over_datasets
     from transfer.report.tables.pivot import by_variant, names_of_runs
-    from transfer.report.tables.scores import each_run
-    from transfer.report.tables.summary import summary
+    from transfer.report.tables.scores import each_run, summary
 
     names = names_of_runs(runs)
     for task in runs.tasks:
@@ -177,7 +176,7 @@ def _norms(runs: RunSet) -> Iterator[Section]:
 
 
 def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Section:
-    from transfer.published.rows import table_of
+    from transfer.experiments.published_rows import table_of
     from transfer.report.published.table import paper_table
 
     table = paper_table(runs, *paper, margin=margin)
@@ -249,7 +248,7 @@ def _layers(runs: RunSet) -> Iterator[Section]:
     diagnosed = runs.where(lambda record: record.details.get("tokens_at"))
     layer_histories = {run.record.run_id: history(run.folder, "layers") for run in diagnosed}
     if any(layer_histories.values()):
-        from transfer.report.figures.tokens import similarity_by_epoch
+        from transfer.report.figures.curves import similarity_by_epoch
 
         plot = similarity_by_epoch(diagnosed, layer_histories)
         table = layer_table(diagnosed, layer_histories)
@@ -261,7 +260,7 @@ def _layers(runs: RunSet) -> Iterator[Section]:
 
 
 def _similarity(runs: RunSet) -> Iterator[Section]:
-    from transfer.report.figures.tokens import similarity_plot
+    from transfer.report.figures.curves import similarity_plot
 
     with_layers = runs.where(lambda record: record.details.get("layers"))
     if len(with_layers):
@@ -270,7 +269,7 @@ def _similarity(runs: RunSet) -> Iterator[Section]:
 
 
 def _curves(runs: RunSet) -> Iterator[Section]:
-    from transfer.report.figures.training_curves import training_curves
+    from transfer.report.figures.curves import training_curves
 
     for task in runs.tasks:
         trained = [run for run in runs.of_task(task) if (run.folder / HISTORY).exists()]

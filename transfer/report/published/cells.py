@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from backbones.errors import UserError
 from transfer.comparison.paired_intervals import mean_score
-from transfer.published.schema import Row as PublishedRow
-from transfer.published.schema import Value
-from transfer.published.verdicts import Counts, judged
+from transfer.core.errors import UserError
+from transfer.experiments.published_rows import Row as PublishedRow
+from transfer.experiments.published_rows import Value
+from transfer.experiments.published_verdicts import Counts, judged
 from transfer.records.evidence import Arm, Evidence
 from transfer.records.store import HISTORY, Run, history
 from transfer.report.published.matching import Matcher
-from transfer.report.published.notes import REASONS, Reasons, failures_text, hours_text
 from transfer.report.published.own_runs import OwnRuns
+from transfer.report.published.texts import REASONS, Reasons, failures_text, hours_text
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import FEW_SEEDS, Estimate

@@ -10,17 +10,16 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.archs import VOLOS
-from backbones.data.spec import DatasetSpec, flat_counts, resolve_dataset
 from backbones.pretrain import method
 from backbones.spec import FIELDS, BackboneSpec
-from tasks import task
+from transfer import task
 from transfer.cli.options import EXECUTION
-from transfer.published.rows import used_values
-from transfer.published.schema import Reason, Row
+from transfer.data.spec import DatasetSpec, flat_counts, resolve_dataset
+from transfer.experiments.published_rows import Reason, Row, used_values
+from transfer.experiments.step import BACKBONE_OPTIONS, Step
 from transfer.records.labels import value_label
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, canonical_stem, displayed_fields, protocol
 from transfer.records.record import Record
-from transfer.sweep.definition.step import BACKBONE_OPTIONS, Step
 
 Reading = tuple[str, ...]
 """What a run has of the options of a row that can be read in several ways: "lr 0.002, printed 0.001"."""

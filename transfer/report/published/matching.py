@@ -12,16 +12,15 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from backbones.archs import VOLOS
-from backbones.settings import read_yaml
 from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
 from transfer.cli.command import pretraining_recipe, task_recipe
-from transfer.published.rows import used_values
-from transfer.published.schema import Paper, Reason, Row, Value
+from transfer.core.settings import read_yaml
+from transfer.experiments.published_rows import Paper, Reason, Row, Value, used_values
+from transfer.experiments.step import Step
+from transfer.experiments.sweep_file import SweepFile
 from transfer.records.protocol import lineage
 from transfer.records.record import Record
 from transfer.report.published import differences
-from transfer.sweep.definition.step import Step
-from transfer.sweep.definition.sweep_file import SweepFile
 
 
 def expected_options(step: Step, row: Row) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transfer.published.schema import Reason
+from transfer.experiments.published_rows import Reason
 from transfer.records.labels import content_label
 from transfer.records.protocol import PRETRAINING, backbone_of, displayed_fields, distinguishing_fields, lineage
 from transfer.records.record import Record

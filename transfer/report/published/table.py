@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import transfer.report.tables.verdict_text  # noqa: F401 - registers the texts of verdicts
-from transfer.published.rows import read_paper, table_of
-from transfer.published.schema import Cost, PublishedTable, Reason
-from transfer.published.verdicts import MARGIN
+import transfer.report.tables.comparison_text  # noqa: F401 - registers the texts of verdicts
+from transfer.experiments.published_rows import Cost, PublishedTable, Reason, read_paper, table_of
+from transfer.experiments.published_verdicts import MARGIN
+from transfer.experiments.sweep_file import read_sweep
 from transfer.records.evidence import Evidence
 from transfer.records.protocol import configurations
 from transfer.records.record import Record
@@ -20,10 +20,9 @@ from transfer.records.run_set import RunSet
 from transfer.report.published.cells import COLUMNS, OwnRunInputs, cell_row
 from transfer.report.published.differences import Reading
 from transfer.report.published.matching import Matcher, PublishedMatch
-from transfer.report.published.notes import REASONS, lettered, merged, rules, table_notes
 from transfer.report.published.own_runs import OwnRuns, own_runs
+from transfer.report.published.texts import REASONS, lettered, merged, rules, table_notes
 from transfer.report.tables.table import Note, Row, Table
-from transfer.sweep.definition.sweep_file import read_sweep
 
 _read_sweep = lru_cache(read_sweep)
 
@@ -95,7 +94,7 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
     `transfer.report.published.cells.COLUMNS` for the columns.
 
     Args:
-        margin: largest difference at which numbers agree, in points; by default `transfer.published.verdicts.MARGIN`.
+        margin: largest difference at which numbers agree, in points; by default `transfer.experiments.published_verdicts.MARGIN`.
 
     Raises:
         UsageError: the paper or table is unknown, or the file of published numbers cannot be read.

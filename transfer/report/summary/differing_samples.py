@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backbones.errors import UserError
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.comparison.paired_scores import read_outcomes
+from transfer.core.errors import UserError
 from transfer.records import per_sample
 from transfer.records.store import Run
 from transfer.report.tables.table import SIGNIFICANT, Column, Row, Table

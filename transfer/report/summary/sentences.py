@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from backbones.engine.cost import duration
-from backbones.errors import shortened
 from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison
+from transfer.core.errors import shortened
+from transfer.engine.cost import duration
 from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.summary.naming import compared_names
 from transfer.report.summary.stability import rate_sentences
+from transfer.report.tables.comparison_text import verdict_number
 from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio
-from transfer.report.tables.verdict_text import verdict_number
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
 SHOWN = 8

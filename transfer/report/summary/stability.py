@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from backbones.errors import UsageError
 from transfer.comparison.compare_arms import Comparison
+from transfer.core.errors import UsageError
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.summary.naming import compared_names

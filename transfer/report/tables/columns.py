@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from backbones.errors import UserError
 from transfer.comparison.compare_arms import PERCENT
 from transfer.comparison.paired_intervals import mean_score
+from transfer.core.errors import UserError
 from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record

@@ -9,27 +9,26 @@ from dataclasses import astuple, replace
 from itertools import pairwise
 from typing import Any
 
-from backbones.errors import UserError
 from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison, compared_arms, crossed_arms, judge
-from transfer.comparison.exclusions import Exclusion
 from transfer.comparison.paired_intervals import Settings
-from transfer.comparison.pairing import MatchedRuns, match
+from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import select_arms
 from transfer.comparison.two_by_two import axis, corners, effects
+from transfer.core.errors import UserError
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
-from transfer.report.tables.cell_values import BreakdownRate
+from transfer.report.tables.cell_text import BreakdownRate
 from transfer.report.tables.columns import count
-from transfer.report.tables.comparison_notes import (
+from transfer.report.tables.comparison_text import (
     adjustment_notes,
     differing_note,
     notes_of_match,
     unjudged_notes,
+    verdict_in_short,
     without_common_rows,
 )
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
-from transfer.report.tables.verdict_text import verdict_in_short
 from transfer.statistics.intervals import Estimate
 
 ERRORS = ("se of seeds", "se of samples")

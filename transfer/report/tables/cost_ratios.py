@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backbones.errors import UserError
-from backbones.runtime.files import parse_json, write_atomic
 from transfer.comparison.pairing import MatchedRuns
+from transfer.core.errors import UserError
+from transfer.core.files import parse_json, write_atomic
 from transfer.records.record import Record
 from transfer.report.tables.table import Note, Table
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transfer.records.evidence import SCORE_AT_CHANCE, Unit
-from transfer.report.tables.cell_values import Violation
+from transfer.report.tables.cell_text import Violation
 from transfer.report.tables.columns import significant
 from transfer.report.tables.stability_map import BREAKDOWNS, StabilityMap, commonest
 from transfer.report.tables.table import RUN, Note, Row, Table

@@ -5,14 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from backbones.errors import UsageError, did_you_mean
+from transfer.core.errors import UsageError, did_you_mean
 from transfer.records.fields import is_baseline
 from transfer.records.grouping import UNTRAINED, Group, differing_parts
 from transfer.records.labels import NAMED_BY_VALUE, parts_label, value_label
 from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
-from transfer.report.tables.cell_text import comparability_text
-from transfer.report.tables.cell_values import MeanInterval
+from transfer.report.tables.cell_text import MeanInterval, comparability_text
 from transfer.report.tables.columns import chance_level, interval
 from transfer.report.tables.scores import image_notes
 from transfer.report.tables.table import RUN, Column, Note, Table

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backbones.engine.outcome import SCORED
-from backbones.errors import UsageError
+from transfer.core.errors import UsageError
+from transfer.engine.outcome import SCORED
 from transfer.records.comparability import Comparability
 from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Evidence, Unit, chance, ending
 from transfer.records.fields import check_fields, order, value_of
@@ -19,8 +19,7 @@ from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import history
-from transfer.report.tables.cell_text import cell_text, comparability_text
-from transfer.report.tables.cell_values import BreakdownRate, Endings
+from transfer.report.tables.cell_text import BreakdownRate, Endings, cell_text, comparability_text
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
 from transfer.statistics.intervals import mean_and_deviation

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from transfer.report.tables.cell_text import full_text
-from transfer.report.tables.cell_values import MeanInterval
+from transfer.report.tables.cell_text import MeanInterval, full_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ Values = dict[tuple[Any, ...], Mapping[str, Any]]
 
 
 def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
-    """Return a row for each configuration and place: means over seeds of the diagnostics of `tasks.tokens`.
+    """Return a row for each configuration and place: means over seeds of the diagnostics of `tasks.tokens.measuring`.
 
     With `layer_histories` the values are those measured during training, with a row for each epoch. `row_sum` and
     `entropy` describe the attention of a block. Configurations are named as in `summary`.
@@ -32,7 +32,7 @@ def layer_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> 
 def norm_table(runs: RunSet, layer_histories: LayerHistories | None = None) -> Table:
     """Return how the weights after the stem's last activation agree with scale and shift before it (theorem 1).
 
-    There is a row for each configuration and reading of W_c (`tasks.token_diagnostics.stem`), each value with its
+    There is a row for each configuration and reading of W_c (`backbones.diagnostics.stem`), each value with its
     standard deviation over seeds if there are several. The table is empty if no stem has such weights and scales.
     `layer_histories` is used as in `layer_table`.
     """

@@ -3,7 +3,7 @@
 from tests.transfer.report.figures.plots import rows, words
 from tests.transfer.report.page.pages import make_run
 from transfer.records.run_set import RunSet
-from transfer.report.figures.tokens import merged_order, similarity_plot
+from transfer.report.figures.curves import merged_order, similarity_plot
 
 
 def token_runs() -> RunSet:

@@ -6,8 +6,8 @@ from tests.runs import ended
 from tests.transfer.report.figures.plots import rows, words
 from tests.transfer.report.page.pages import make_run, write_history
 from transfer.records.run_set import RunSet
+from transfer.report.figures.curves import POINTS, training_curves
 from transfer.report.figures.svg import LINES
-from transfer.report.figures.training_curves import POINTS, training_curves
 
 BROKEN = ended("nonfinite", 3)
 

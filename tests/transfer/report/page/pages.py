@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tasks.ranking.galleries import RANKED, RankedLists, save_pictures
+from tasks.reid.pictures import RANKED, RankedLists, save_pictures
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.store import Run, RunKey
-from transfer.report.tables.cell_values import BreakdownRate, Endings
+from transfer.report.tables.cell_text import BreakdownRate, Endings
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Table
 

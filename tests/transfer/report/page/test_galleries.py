@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from backbones.errors import UserError
-from tasks.ranking.galleries import RANKED
+from tasks.reid.pictures import RANKED
 from tests.transfer.report.page.pages import make_run, ranked_run
+from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.galleries import drawn, galleries, picture_sections

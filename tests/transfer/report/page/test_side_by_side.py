@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.ranking.galleries import RANKED, RankedLists
+from tasks.reid.pictures import RANKED, RankedLists
 from tests.transfer.report.reid_runs import IDENTITIES, reid_run
 from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
+from transfer.report.page.galleries import EACH_WAY, side_by_side
 from transfer.report.page.html import page
-from transfer.report.page.side_by_side import EACH_WAY, side_by_side
 from transfer.report.summary.differing_samples import differing_samples
 from transfer.report.tables.comparison import compared
 

@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from backbones.data.spec import resolve_dataset
-from backbones.settings import read_yaml
 from backbones.spec import resolve
 from tests.runs import ended
 from tests.transfer.records.test_store import record
 from transfer.cli.command import pretraining_recipe, task_recipe
 from transfer.cli.options import EXECUTION, BackboneOptions
-from transfer.published.rows import rows_of, table_of
+from transfer.core.settings import read_yaml
+from transfer.data.spec import resolve_dataset
+from transfer.experiments.grid import SweepJob, expand
+from transfer.experiments.published_rows import rows_of, table_of
+from transfer.experiments.sweep_file import SweepFile, read_sweep
 from transfer.records.record import RunKey
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.published.differences import process_count
 from transfer.report.published.table import paper_table
-from transfer.report.render.text import note_text
 from transfer.report.tables.cell_text import cell_text
-from transfer.sweep.definition.grid import SweepJob, expand
-from transfer.sweep.definition.sweep_file import SweepFile, read_sweep
+from transfer.report.tables.text import note_text
 
 
 @lru_cache

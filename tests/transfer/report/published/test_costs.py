@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.transfer.report.published.runs import run_of, shown_table
+from transfer.experiments.grid import SweepJob, expand
+from transfer.experiments.sweep_file import read_sweep
 from transfer.records.store import Run
-from transfer.sweep.definition.grid import SweepJob, expand
-from transfer.sweep.definition.sweep_file import read_sweep
 
 
 def cells(**options: Any) -> list[SweepJob]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from backbones.settings import CONFIGS, read_yaml
 from tests.transfer.report.published.runs import cell_of, cells_of, full, line_of, lines_of, run_of
-from transfer.published.rows import read_paper, table_of
+from transfer.core.settings import CONFIGS, read_yaml
+from transfer.experiments.published_rows import read_paper, table_of
 from transfer.records.protocol import protocol
 from transfer.records.store import Run
 from transfer.report.published.differences import process_count

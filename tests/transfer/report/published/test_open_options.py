@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.transfer.report.published.runs import cell_of, full, line_of, run_of
-from transfer.published.rows import read_paper, table_of
+from transfer.experiments.published_rows import read_paper, table_of
+from transfer.experiments.step import step_options
 from transfer.report.published.matching import Matcher
-from transfer.sweep.definition.step import step_options
 
 VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"
 SAM = "ViT_p, 5e-4, SAM, warm-up 5"

@@ -7,13 +7,12 @@ import pytest
 
 from tests.runs import ended
 from tests.transfer.report.published.runs import cell_of, cells_of, line_of, lines_of, run_of, shown_table
-from transfer.published.rows import paper_names, read_paper
-from transfer.published.schema import PublishedTable
+from transfer.experiments.published_rows import PublishedTable, paper_names, read_paper
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.cells import COLUMNS
 from transfer.report.published.table import paper_table
-from transfer.report.render.text import csv
+from transfer.report.tables.text import csv
 
 TABLES = [table for name in paper_names() for table in read_paper(name).tables.values()]
 FIGURES = [figure for name in paper_names() for figure in read_paper(name).figures.values()]

@@ -7,11 +7,11 @@ from tests.transfer.records.recorded import run_set
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.render.text import note_texts
-from transfer.report.tables import costs, dataset_means, scores, stability_map, summary, tokens
+from transfer.report.tables import costs, dataset_means, scores, stability_map, tokens
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.stability_map import StabilityMap
 from transfer.report.tables.table import Row, Table
+from transfer.report.tables.text import note_texts
 
 Records = Sequence[Record]
 
@@ -21,7 +21,7 @@ def each_run_of(records: Records, known: Records | None = None) -> Table:
 
 
 def summary_of(records: Records, known: Records | None = None) -> Table:
-    return summary.summary(run_set(records, known))
+    return scores.summary(run_set(records, known))
 
 
 def over_datasets_of(records: Records, known: Records | None = None) -> Table:

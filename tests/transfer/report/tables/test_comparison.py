@@ -6,20 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.errors import UsageError, UserError
 from tests.runs import ended
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
 from transfer.comparison.paired_intervals import Settings, mean_score
+from transfer.core.errors import UsageError, UserError
 from transfer.records.evidence import Evidence
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
-from transfer.report.render.terminal import terminal
-from transfer.report.render.text import note_texts
 from transfer.report.tables import comparison
 from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.comparison_text import verdict_text
 from transfer.report.tables.table import Table, is_number
-from transfer.report.tables.verdict_text import verdict_text
+from transfer.report.tables.terminal import terminal
+from transfer.report.tables.text import note_texts
 from transfer.statistics.intervals import Estimate
 from transfer.statistics.verdicts import Kind, verdict_of
 

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from matplotlib import font_manager, get_data_path
 
-from backbones.errors import UsageError
 from tests.transfer.records.recorded import broken, made, run_set, trained
-from transfer.report.render.latex import latex
-from transfer.report.render.terminal import terminal
-from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.cell_values import MeanInterval
+from transfer.core.errors import UsageError
+from transfer.report.tables.cell_text import MeanInterval, cell_text
 from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
-from transfer.report.tables.summary import summary
+from transfer.report.tables.scores import summary
 from transfer.report.tables.table import Table, with_numbers
+from transfer.report.tables.terminal import terminal
+from transfer.report.tables.text import latex
 
 TASKS = {"reid": "mAP", "fewshot": "accuracy_10shot", "detect": "box_AP"}
 

@@ -14,14 +14,13 @@ from tests.transfer.records.test_store import CONTENT, record
 from tests.transfer.report.tables.of_records import each_run_of, over_datasets_of, said, summary_of, texts
 from transfer.records.comparability import Comparability
 from transfer.records.store import Record, RunKey
-from transfer.report.formats import file_content, typed_frame
-from transfer.report.page.plain_formats import as_one_table
+from transfer.report.formats import as_one_table, file_content, typed_frame
 from transfer.report.page.section_types import Section
-from transfer.report.render.run_table import run_table
-from transfer.report.render.text import markdown
-from transfer.report.tables.cell_values import Endings
+from transfer.report.tables.cell_text import Endings
 from transfer.report.tables.columns import protocol_tables
 from transfer.report.tables.table import Column, Note, Table
+from transfer.report.tables.terminal import run_table
+from transfer.report.tables.text import markdown
 from transfer.statistics.intervals import mean_and_deviation
 
 FAILED = "with failed runs: failed runs counted at chance level, or at 0 where it is not known"

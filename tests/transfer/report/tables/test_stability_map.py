@@ -5,17 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backbones.errors import UsageError
 from tests.runs import ended
 from tests.transfer.records.recorded import broken, made, trained
 from tests.transfer.report.tables.of_records import map_of, said, texts
+from transfer.core.errors import UsageError
 from transfer.records.record import Record
-from transfer.report.render.terminal import WIDTH, terminal
 from transfer.report.summary.stability import map_sentence
-from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.cell_values import BreakdownRate, Violation
+from transfer.report.tables.cell_text import BreakdownRate, Violation, cell_text
 from transfer.report.tables.largest_stable import largest_stable
 from transfer.report.tables.stability_map import commonest, last_values
+from transfer.report.tables.terminal import WIDTH, terminal
 
 
 def grid(trains: dict[float, list[bool]], **given: object) -> list[Record]:

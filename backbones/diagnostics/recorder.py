@@ -1,0 +1,261 @@
+"""Statistics of a backbone's tokens and attention weights while images pass through it, and their means over images.
+
+Shapes: M images, B at a time, P places, F fields of a place, A attentions, G fields of an attention, N queries, L keys,
+d = head_dim; q, k, v are [B, heads, N or L, d], weights [B, heads, N, L].
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from timm.layers import Attention as TimmAttention
+from timm.models.volo import Attention as VoloAttention
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from backbones.attention import ATTENTIONS, Attention, UserAttention
+from backbones.backbone import Backbone
+from backbones.diagnostics.hook_points import HookPoint, find_hook_points
+from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_statistics, token_statistics
+from backbones.kernels.functions import without_autocast
+from transfer.engine.context import Context
+from transfer.engine.extract import compute_rows
+
+Core = Callable[..., Tensor]
+Receive = Callable[[Tensor], None]
+
+
+def has_weights(attention: Any) -> bool:
+    """Return whether an attention's weights can be computed: this suite's, timm's plain one's, VOLO's."""
+    return isinstance(attention, Attention) or type(attention) in (TimmAttention, VoloAttention)
+
+
+@contextmanager
+def weights_shown(attention: Any, receive: Receive) -> Iterator[None]:
+    """Call `receive` with the attention's weights in every forward pass within the block."""
+    if not isinstance(attention, Attention):
+        hook = attention.register_forward_pre_hook(lambda module, inputs: receive(softmax_weights(module, inputs[0])))
+        try:
+            yield
+        finally:
+            hook.remove()
+        return
+    core = attention.core
+
+    def shown(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        receive(weights_of(partial(core, **options), q, k))
+        return core(q, k, v, **options)
+
+    attention.core = shown
+    try:
+        yield
+    finally:
+        attention.core = core
+
+
+def weights_of(core: Core, q: Tensor, k: Tensor) -> Tensor:
+    """Return the weights of a function of (q, k, v) that sums values with weights: its results for unit vectors as v.
+
+    They are computed in float32 at least, so that half-precision queries and keys are not rounded again.
+    """
+    keys, d = k.shape[-2:]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    q, k = q.to(wide), k.to(wide)
+    base = torch.eye(keys, dtype=wide, device=q.device)
+    base = nn.functional.pad(base, (0, -keys % d))
+    with without_autocast(q):
+        columns = [core(q, k, unit.expand_as(k).contiguous()) for unit in base.split(d, dim=1)]
+    return torch.cat(columns, dim=-1)[..., :keys]
+
+
+def sums_values(core: Core, attention: Attention) -> bool:
+    """Return whether a function of (q, k, v) sums values with weights independent of them; the shipped ones do."""
+    if core in ATTENTIONS.values():
+        return True
+    generator = torch.Generator().manual_seed(0)
+    weight = attention.qkv.weight
+    shape = (3, 1, attention.num_heads, 7, attention.head_dim)
+    q, k, v = torch.randn(shape, generator=generator).to(weight.device, weight.dtype)
+    with without_autocast(q):  # independent of the run's precision
+        return bool(torch.allclose(weights_of(core, q, k) @ v, core(q, k, v), rtol=1e-3, atol=1e-4))
+
+
+def softmax_weights(attention: nn.Module, x: Tensor) -> Tensor:
+    """Return a timm attention's weights for tokens [B, N, D] or a map [B, h, w, D], by its projection of q and k."""
+    module: Any = attention
+    x = x.flatten(1, -2)
+    q, k, _ = module.qkv(x).unflatten(2, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    if hasattr(module, "q_norm"):
+        q, k = module.q_norm(q), module.k_norm(k)
+    with without_autocast(q):
+        return (q.float() * module.scale @ k.float().mT).softmax(-1)
+
+
+WITH_ATTENTION = ("outlooker", "block", "class attention")
+CHUNK = 2**24
+"""Largest number of values converted to float64 at a time."""
+
+
+@dataclass
+class Recorder:
+    """Statistics of the tokens at every place of a backbone, in the order in which an image passes them.
+
+    Attributes:
+        class_token: whether class token and registers count among the tokens.
+        layers: name, kind, number and channels of the tokens at each place.
+        attentions: name of each block whose attention weights can be computed, and its keys L.
+        missing: sentences about what cannot be measured in this backbone.
+    """
+
+    backbone: Backbone
+    class_token: bool
+    layers: list[dict[str, Any]] = field(default_factory=list)
+    attentions: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def rows(self, images: Tensor) -> Tensor:
+        """Return the fields of images [B, 3, H, W], float64 [B, P F + A G]: all places, then all attentions."""
+        self.layers, self.attentions, self.missing = [], [], []
+        tokens: list[Tensor] = []
+        weights: list[Tensor] = []
+        with self._watched(tokens, weights):
+            self.backbone(images)
+        return torch.cat([*tokens, *weights], dim=1)
+
+    def columns(self, values: Any) -> tuple[list[Any], list[Any]]:
+        """Split rows [M, P F + A G] into the fields [M, F] of each place and [M, G] of each attention."""
+        split = len(self.layers) * len(TOKEN_FIELDS)
+        places = values[:, :split].reshape(len(values), -1, len(TOKEN_FIELDS))
+        attentions = values[:, split:].reshape(len(values), -1, len(ATTENTION_FIELDS))
+        return [places[:, i] for i in range(places.shape[1])], [attentions[:, i] for i in range(attentions.shape[1])]
+
+    @contextmanager
+    def _watched(self, tokens: list[Tensor], weights: list[Tensor]) -> Iterator[None]:
+        calls: Counter[str] = Counter()
+
+        def show(place: HookPoint, when: str, x: Tensor) -> None:
+            name = f"{place.name}{when}"
+            calls[name] += 1
+            name += "" if calls[name] == 1 else f" (call {calls[name]})"
+            shown = place.tokens(x, self.class_token)
+            if shown is None:
+                kind = "may have its channels first or last" if x.ndim == 4 else "is not a set of tokens"
+                self.missing.append(f"{name}: a tensor {list(x.shape)[1:]} for each image {kind}")
+                return
+            self.layers.append(
+                {"place": name, "kind": place.kind, "tokens": shown.shape[1], "channels": shown.shape[2]}
+            )
+            tokens.append(in_chunks(token_statistics, shown))
+
+        def show_weights(name: str, shown: Tensor) -> None:
+            self.attentions.append({"place": name, "keys": shown.shape[-1]})
+            weights.append(in_chunks(attention_statistics, shown))
+
+        with ExitStack() as hooks:
+            points = find_hook_points(self.backbone)
+            for place in points:
+                self._watch(place, show, hooks)
+            self._watch_attentions([place for place in points if place.kind in WITH_ATTENTION], show_weights, hooks)
+            yield
+
+    def _watch(self, place: HookPoint, show: Callable[[HookPoint, str, Tensor], None], hooks: ExitStack) -> None:
+        def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            show(place, " before", inputs[0])
+
+        def after(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+            show(place, " after" if place.kind == "activation" else "", output)
+
+        if place.kind == "activation":
+            hooks.callback(place.module.register_forward_pre_hook(before).remove)
+        hooks.callback(place.module.register_forward_hook(after).remove)
+
+    def _watch_attentions(self, blocks: list[HookPoint], show: Callable[[str, Tensor], None], hooks: ExitStack) -> None:
+        without: dict[str, list[str]] = {}
+        for block in blocks:
+            attention = getattr(block.module, "attn", None)
+            reason = why_no_weights(attention)
+            if reason:
+                without.setdefault(reason, []).append(block.name)
+            else:
+                hooks.enter_context(weights_shown(attention, partial(show, block.name)))
+        self.missing += [f"attention weights of {', '.join(names)}: {reason}" for reason, names in without.items()]
+
+
+def why_no_weights(attention: Any) -> str:
+    """Return why an attention's weights cannot be computed; empty when they can."""
+    if isinstance(attention, UserAttention):
+        return "a user's module does not show them"
+    if not has_weights(attention):
+        return f"those of {type(attention).__name__} are unknown"
+    if isinstance(attention, Attention) and not sums_values(attention.core, attention):
+        return "the user's function does not sum values with weights that are independent of them"
+    return ""
+
+
+def in_chunks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return `function` of x [B, ...], called with at most `CHUNK` numbers at a time."""
+    images = max(CHUNK // max(x[0].numel(), 1), 1)
+    return torch.cat([function(chunk) for chunk in x.split(images)])
+
+
+CPU_BATCH = 16
+
+
+def evenly(images: int, total: int) -> NDArray[Any]:
+    """Return the places of `images` images, evenly spaced in a list of `total`."""
+    return np.arange(images) * total // images
+
+
+def observe(
+    recorder: Recorder, images: Subset[tuple[Tensor, Tensor]], context: Context, *, batch_size: int
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """Return the fields [M, F] of each place and [M, G] of each attention, the same on every rank."""
+
+    def compute(pixels: Tensor, labels: Tensor) -> Tensor:
+        size = CPU_BATCH if pixels.device.type == "cpu" else len(pixels)
+        return torch.cat([recorder.rows(chunk) for chunk in pixels.split(size)])
+
+    values = compute_rows(compute, images, context, batch_size=batch_size, label="tokens").numpy()
+    with torch.inference_mode(), context.scoring():  # tells a rank without an image the places, too
+        recorder.rows(images[0][0][None].to(context.device))
+    return recorder.columns(values)
+
+
+def layer_facts(recorder: Recorder, places: list[NDArray[Any]]) -> list[dict[str, Any]]:
+    """Describe every place, with the means over the images, as plain values."""
+    return [about | _layer(rows) for about, rows in zip(recorder.layers, places, strict=True)]
+
+
+def attention_facts(recorder: Recorder, attentions: list[NDArray[Any]]) -> list[dict[str, Any]]:
+    """Describe every attention, with the means over the images, as plain values."""
+    return [about | _attention(rows) for about, rows in zip(recorder.attentions, attentions, strict=True)]
+
+
+def _layer(rows: NDArray[Any]) -> dict[str, Any]:
+    """Return the means over the images of fields [M, F], None if undefined for all, and the similarity's deviation."""
+    facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(TOKEN_FIELDS)}
+    similarity = rows[:, TOKEN_FIELDS.index("similarity")]
+    defined = similarity[np.isfinite(similarity)]
+    return facts | {"similarity_sd": float(defined.std(ddof=1)) if len(defined) > 1 else None}
+
+
+def _attention(rows: NDArray[Any]) -> dict[str, Any]:
+    """Return the means over the images of fields [M, G], but the extremes of the smallest and largest row sum."""
+    facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(ATTENTION_FIELDS)}
+    smallest, largest = (ATTENTION_FIELDS.index(f"row_sum_{which}") for which in ("smallest", "largest"))
+    return facts | {
+        "row_sum_smallest": float(rows[:, smallest].min()),
+        "row_sum_largest": float(rows[:, largest].max()),
+    }
+
+
+def _mean(values: NDArray[Any]) -> float | None:
+    """Return the mean of the finite values; None when there are none."""
+    defined = values[np.isfinite(values)]
+    return float(defined.mean()) if len(defined) else None

@@ -1,0 +1,91 @@
+"""DINO's multi-crop augmentation (arXiv 2104.14294, section 3 and appendix; multi-crop: SwAV, arXiv 2006.09882)."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from PIL import Image, ImageFilter, ImageOps
+from torch import Tensor
+from torchvision import transforms
+
+from transfer.data.loading import fast_ops
+from transfer.data.loading.image_ops import FastCrop, FastFlip, FastGrey, FastJitter
+from transfer.data.loading.images import to_pixels
+
+BLUR = (0.1, 2.0)  # pixels
+GLOBAL_BLUR = (1.0, 0.1)  # probabilities in the two global crops
+LOCAL_BLUR = 0.5
+SOLARIZE = 0.2
+
+
+class MultiCrop:
+    """PIL image -> [g1, g2, l1, ..., ln]: two global crops [C, G, G] and n local ones [C, L, L], all uint8.
+
+    Every crop: random resized crop (bicubic), flip, color jitter with probability 0.8, grey with 0.2; then Gaussian
+    blur with probability 1, 0.1 (global) and 0.5 (local); the second global crop is solarised with probability 0.2.
+    Draws from `random` and torch, in the order of the reference, so equal seeds give equal crops.
+
+    Args:
+        global_size: G in pixels.
+        global_area: smallest and largest share of the image in a global crop.
+        local_size: L in pixels.
+        local_area: likewise for local crops.
+        local_crops: n.
+        blur: smallest and largest radius (standard deviation) of the blur in pixels; None for no blur. The reference's
+            radii are meant for crops of 224 and 96 px and leave little of a 32 px one.
+        image_ops: "fast" takes pixels [C, H, W] in place of a PIL image; see `FastCrop`.
+        colors: whether images are RGB; if not, jitter, grey and solarisation are off.
+    """
+
+    def __init__(
+        self,
+        global_size: int,
+        global_area: tuple[float, float],
+        local_size: int,
+        local_area: tuple[float, float],
+        local_crops: int,
+        *,
+        blur: tuple[float, float] | None = BLUR,
+        image_ops: Literal["pil", "fast"] = "pil",
+        colors: bool = True,
+    ) -> None:
+        fast = self.takes_pixels = image_ops == "fast"
+        self.global_crop = _crop(global_size, global_area, fast)
+        self.local_crop = _crop(local_size, local_area, fast)
+        jitter = transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)
+        steps: Sequence[Any] = (
+            transforms.RandomHorizontalFlip(0.5),
+            transforms.RandomApply([jitter], 0.8),
+            transforms.RandomGrayscale(0.2),
+        )
+        color: Sequence[Any] = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
+        self.color, self.solarize = (color, SOLARIZE) if colors else (color[:1], 0.0)
+        self.blurred = fast_ops.blur if fast else _blurred
+        self.solarized = fast_ops.solarize if fast else ImageOps.solarize
+        self.local_crops = local_crops
+        self.blur = blur
+
+    def __call__(self, image: Any) -> list[Tensor]:
+        first = self._view(image, self.global_crop, GLOBAL_BLUR[0])
+        second = self._view(image, self.global_crop, GLOBAL_BLUR[1])
+        if random.random() < self.solarize:
+            second = self.solarized(second, 128)
+        views = [first, second, *(self._view(image, self.local_crop, LOCAL_BLUR) for _ in range(self.local_crops))]
+        return [to_pixels(view) for view in views]
+
+    def _view(self, source: Any, crop: Callable[[Any], Any], blur: float) -> Any:
+        image = crop(source)
+        for step in self.color:
+            image = step(image)
+        if self.blur is not None and random.random() <= blur:
+            image = self.blurred(image, random.uniform(*self.blur))
+        return image
+
+
+def _blurred(image: Image.Image, radius: float) -> Image.Image:
+    return image.filter(ImageFilter.GaussianBlur(radius))
+
+
+def _crop(size: int, area: tuple[float, float], fast: bool) -> Callable[[Any], Any]:
+    crop = transforms.RandomResizedCrop(size, area, interpolation=transforms.InterpolationMode.BICUBIC)
+    return FastCrop(crop) if fast else crop

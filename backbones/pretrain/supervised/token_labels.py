@@ -1,0 +1,156 @@
+"""Token labels: a map of class scores for each training image, moved along with its random crop and flip.
+
+Token labeling (Jiang et al. 2021, arXiv 2104.10858, section 3.1) has a strong classifier score a grid of places in each
+image once; only the K best classes of a place are kept.
+
+Shapes: K classes kept, h x w places, N = rows x columns tokens, C classes, B images.
+"""
+
+import random
+from collections.abc import Container
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.ops import roi_align
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2 import functional
+
+from transfer.core.errors import UserError, first_line, shortened
+from transfer.data.classification import Split
+from transfer.data.loading.images import Transform
+from transfer.data.splits.manifest import named_files
+
+SUFFIXES = (".pt", ".npy")
+INTERPOLATIONS = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
+
+
+class LabelMaps:
+    """A folder of label maps that mirrors the training images by name: `n01440764/n01440764_10026.pt` (or `.npy`) for
+    `n01440764/n01440764_10026.JPEG`.
+
+    A file holds a tensor [2, K, h, w], the same shape for all: the scores of the K best classes of each place (before
+    any softmax), then their numbers, in the order of the dataset's classes. Other classes count as scored 0.
+
+    Args:
+        folder: the maps.
+        split: the images.
+        classes: C.
+
+    Raises:
+        UserError: maps are missing; how many, and which. Later, on access: a file is corrupt or of another form.
+    """
+
+    def __init__(self, folder: Path, split: Split, classes: int):
+        self.classes = classes
+        if not folder.is_dir():
+            raise UserError(f"--token-labels {folder}: directory not found")
+        self.files = named_files(folder)
+        rows = {name.rpartition(".")[0]: row for row, name in enumerate(self.files.names) if name.endswith(SUFFIXES)}
+        stems = [str(PurePosixPath(name).with_suffix("")) for name in split.names]
+        lacking = [stem for stem in stems if _map_name(stem, rows) is None]
+        if lacking:
+            raise UserError(
+                f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images "
+                f"({shortened(lacking)}); a map lies under its image's name, with .pt or .npy; without "
+                "--token-labels the "
+                "image's label is taken"
+            )
+        self.rows = [rows[str(_map_name(stem, rows))] for stem in stems]
+        self.shape = self._read(0).shape
+
+    def __call__(self, index: int) -> Tensor:
+        """Return the map [2, K, h, w] of a training image, float32."""
+        scores = self._read(index)
+        if scores.shape != self.shape:
+            raise self._damaged(index, f"shape {tuple(scores.shape)}, the first has {tuple(self.shape)}")
+        return scores
+
+    def _read(self, index: int) -> Tensor:
+        file = self.files.folder / self._name(index)
+        try:
+            if file.suffix == ".npy":
+                content = torch.from_numpy(np.load(file, allow_pickle=False))
+            else:
+                content = torch.load(file, map_location="cpu", weights_only=True)
+            scores = content.float()
+        except Exception as error:
+            raise self._damaged(index, first_line(error)) from None
+        if scores.ndim != 4 or scores.shape[0] != 2:
+            raise self._damaged(index, f"shape {tuple(scores.shape)} instead of [2, K, h, w]")
+        ids = scores[1]
+        if not (torch.isfinite(scores).all() and ids.min() >= 0 and ids.max() < self.classes):
+            raise self._damaged(index, f"class numbers must be 0 to {self.classes - 1}, scores finite")
+        return scores
+
+    def _damaged(self, index: int, reason: str) -> UserError:
+        return UserError(f"{self.files.folder}/{self._name(index)}: not a label map ({reason})")
+
+    def _name(self, index: int) -> str:
+        return self.files.names[self.rows[index]]
+
+
+def _map_name(stem: str, present: Container[str]) -> str | None:
+    """Return the name of an image's map: its full name, or that without the split's folder."""
+    return next((name for name in (stem, stem.partition("/")[2]) if name in present), None)
+
+
+class CropWithBox:
+    """PIL image -> [image [3, H, W], box [5]]: a random crop and flip, drawn here, then the rest of an augmentation.
+
+    The box is (left, top, right, bottom) of the crop as fractions of the image's sides, and 1 where it was flipped.
+
+    Args:
+        size: pixels of the crop's sides afterwards.
+        area, ratio: ranges of the crop's share of the area, and of width / height.
+        flip: probability of a horizontal flip.
+        interpolation: "bilinear", "bicubic" or "random", which draws one of them for each image.
+        rest: what follows, on an image of `size`.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        area: tuple[float, float],
+        ratio: tuple[float, float],
+        flip: float,
+        interpolation: str,
+        rest: Transform,
+    ):
+        self.size, self.area, self.ratio, self.flip, self.rest = size, area, ratio, flip, rest
+        self.modes = [*INTERPOLATIONS.values()] if interpolation == "random" else [INTERPOLATIONS[interpolation]]
+        self.crop = v2.RandomResizedCrop(size, area, ratio)
+
+    def __call__(self, image: Image.Image) -> list[Tensor]:
+        place = self.crop.make_params([image])
+        top, left, height, width = (place[key] for key in ("top", "left", "height", "width"))
+        mode, flipped = random.choice(self.modes), random.random() < self.flip
+        cropped = functional.resized_crop(image, top, left, height, width, [self.size, self.size], mode)
+        if flipped:
+            cropped = functional.horizontal_flip(cropped)
+        rows, columns = functional.get_size(image)
+        sides = torch.tensor([left / columns, top / rows])
+        extent = torch.tensor([width / columns, height / rows])
+        return [self.rest(cropped), torch.cat([sides, sides + extent, torch.tensor([float(flipped)])])]
+
+
+def crop_targets(maps: Tensor, boxes: Tensor, classes: int, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Return targets of the class token [B, C] and of the tokens [B, N, C]: softmax of the scores averaged over each
+    region.
+
+    RoIAlign (He et al. 2017, arXiv 1703.06870, section 3) over the crop, as one region and as `grid` of regions.
+
+    Args:
+        maps: [B, 2, K, h, w], see `LabelMaps`. boxes: [B, 5], see `CropWithBox`.
+        grid: (rows, columns) of tokens.
+    """
+    count, _, _, height, width = maps.shape
+    dense = maps.new_zeros(count, classes, height, width).scatter_(1, maps[:, 1].long(), maps[:, 0])
+    corners = boxes[:, :4] * boxes.new_tensor([width, height, width, height])
+    regions = torch.cat([torch.arange(count, device=boxes.device, dtype=boxes.dtype)[:, None], corners], 1)
+    whole = roi_align(dense, regions, (1, 1), aligned=True)
+    parts = roi_align(dense, regions, grid, aligned=True)
+    parts = torch.where(boxes[:, 4, None, None, None] > 0, parts.flip(3), parts)
+    return whole.flatten(1).softmax(1), parts.flatten(2).transpose(1, 2).softmax(2)

@@ -1,0 +1,138 @@
+"""What a task's training leaves in the run's folder `export`: the backbone in timm's format, and the head beside it.
+
+`model.safetensors` and `config.json` are the backbone, `head.safetensors` all else that was trained (neck, detector,
+classifier) under the names of the learner, and `export.json` says what they are.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from backbones.backbone import Backbone
+from backbones.spec import BackboneSpec
+from backbones.weights.locate import head_digest
+from transfer.core.errors import MissingInput, Replaced, UserError, shortened
+from transfer.core.exports import EXPORT_FACTS, HEAD, export_folder, pretraining_facts
+from transfer.engine.context import Context
+
+
+def export_trained(learner: nn.Module, backbone: Backbone, context: Context, **about: Any) -> None:
+    """Write backbone and head, complete or not at all, unless the run saves no weights (`--save-weights none`).
+
+    Args:
+        learner: holds the backbone at any depth.
+        about: what `export.json` says besides, as `classes`.
+
+    Raises:
+        UserError: the files cannot be written.
+    """
+    if not context.save_weights:
+        return
+    names = _exported_names(backbone.model)
+    model = {exported: value for name, value in backbone.model.state_dict().items() if (exported := names[name])}
+    context.export(backbone, EXPORT_FACTS, tensors=model, head=_head(learner, backbone), **about)
+
+
+def export_frozen(backbone: Backbone, head: Mapping[str, Tensor], context: Context, **about: Any) -> None:
+    """Write a head and the frozen backbone that it was trained on. As `export_trained` otherwise.
+
+    The record names no weights that the run made, since the backbone's are others'.
+    """
+    if context.save_weights:
+        context.export(backbone, EXPORT_FACTS, head=head, trained=False, **about)
+
+
+def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:
+    """Load what a run trained on top of the backbone into a learner of the same task, beside the backbone's weights.
+
+    Args:
+        learner: holds the backbone, which has its weights already.
+
+    Returns:
+        Whether there is a head beside the weights. A note says if there is none, and the learner stays as it is.
+
+    Raises:
+        UserError: the head is of another task, or of other options.
+    """
+    head = read_head(backbone.spec.weights, context.head_digest)
+    folder = export_folder(backbone.spec.weights)
+    if head and folder is not None and (trained_on := pretraining_facts(folder).get("dataset", {}).get("name")):
+        context.details["trained_on"] = trained_on
+    if not head:
+        context.note(f"nothing is trained, and the weights {backbone.spec.weights} have no saved task head")
+        return False
+    wanted = _head(learner, backbone)
+    other_names = sorted(wanted.keys() ^ head.keys())
+    if differing := other_names or [name for name in wanted if wanted[name].shape != head[name].shape]:
+        raise UserError(
+            f"{backbone.spec.weights}: the head beside the weights is of another task or of other options; "
+            f"{shortened(differing, 3)} differ"
+        )
+    learner.load_state_dict(dict(head), strict=False)
+    return True
+
+
+def check_head(spec: BackboneSpec, task: str) -> None:
+    """Raise MissingInput if the weights of a backbone have no saved task head, which evaluation needs."""
+    if not head_digest(spec.weights):
+        raise MissingInput(
+            f"--epochs 0: the weights {spec.weights} have no saved task head; set --weights to a run of {task} "
+            "(its id or its folder), or train"
+        )
+
+
+def read_head(weights: str, expected: str = "") -> dict[str, Tensor]:
+    """Return the head beside weights of an export, by the learner's names; empty if there is none.
+
+    Args:
+        weights: as a backbone names them.
+        expected: the sha256 (hex) that the file must have, where it is known.
+
+    Raises:
+        UserError: the file is damaged, or was replaced.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    folder = export_folder(weights)
+    if folder is None or not (folder / HEAD).is_file():
+        if expected:
+            raise Replaced(Path(weights) / HEAD)
+        return {}
+    try:
+        content = (folder / HEAD).read_bytes()
+        if expected and hashlib.sha256(content).hexdigest() != expected:
+            raise Replaced(folder / HEAD)
+        return dict(load(content))
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{folder / HEAD}: cannot be read ({error})") from None
+
+
+def _head(learner: nn.Module, backbone: Backbone) -> dict[str, Tensor]:
+    """Return the tensors of a learner that no export of its backbone holds, by name."""
+    prefix = next(f"{name}." for name, module in learner.named_modules() if module is backbone.model)
+    names = _exported_names(backbone.model)
+    return {
+        name: value
+        for name, value in learner.state_dict().items()
+        if isinstance(value, Tensor) and not (name.startswith(prefix) and names[name.removeprefix(prefix)])
+    }
+
+
+def _exported_names(model: nn.Module) -> dict[str, str | None]:
+    """Return the name under which each tensor of a backbone is exported; None for what a task has put into it.
+
+    A module with `wraps_inner` belongs to a task, all but the module `inner` whose place it took.
+    """
+    wrappers = [f"{name}." for name, module in model.named_modules() if getattr(module, "wraps_inner", False)]
+    names: dict[str, str | None] = {}
+    for name in model.state_dict():
+        wrapper = next((wrapper for wrapper in wrappers if name.startswith(wrapper)), None)
+        names[name] = name
+        if wrapper is not None:
+            rest = name.removeprefix(wrapper)
+            names[name] = wrapper + rest.removeprefix("inner.") if rest.startswith("inner.") else None
+    return names

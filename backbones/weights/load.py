@@ -1,0 +1,233 @@
+"""Reading weights in files: which networks a file holds, which of them is taken, and its tensors under timm's names."""
+
+import contextlib
+import hashlib
+import io
+import json
+import pickle
+import re
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from backbones.weights.layouts import HEADS, LAYOUTS, Layout, rename
+from transfer.core.errors import Replaced, UserError, first_line, shortened
+
+_WRAPPER = r"(^|(?<=\.))(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+_NOT_EVALUATED = {"student", "momentum", "key", "k", "gram", "current", "opt"}
+"""Words in the prefix of a network that its project trains or keeps beside the one it evaluates."""
+_NO_WEIGHTS = {
+    b"": "empty",
+    b"<": "a web page",
+    b"version https://git-lfs": "a pointer; `git lfs pull` fetches the file",
+}
+"""What a file is by its first bytes."""
+_SAVE = "save its tensors: torch.save(model.state_dict(), FILE)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """One network of a file of weights."""
+
+    state: dict[str, Tensor]
+    """Its tensors under timm's names, with the heads that were asked for."""
+    layout: str = ""
+    """What the file is recognised as, as "DINO"; empty for a plain state dict."""
+    name: str = ""
+    """Which network of the file it is, as "teacher" or "state_dict_ema"; empty where there is one."""
+    others: tuple[str, ...] = ()
+    """The names of the file's other networks, which `weights_key` takes."""
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Mean and std of the pixels that the layout's project publishes, for images in [0, 1]; None: not known."""
+    left_out: tuple[str, ...] = ()
+    """Names in the file of what belongs to no backbone: heads, decoders, mask tokens."""
+    heads: int | None = None
+    """Attention heads of each block, which no tensor's shape tells; None: not known."""
+
+
+def read_network(path: Path, sha256: str | None, known: Collection[str], *, weights_key: str | None = None) -> Network:
+    """Return the network of a file that is evaluated, or the one that `weights_key` names.
+
+    Of several, the teacher is taken, then an exponential moving average, then the network that is trained by gradients
+    beside a momentum copy.
+
+    Args:
+        path: the file.
+        sha256: its digest (hex), where it is known.
+        known: the model's own names, with those of the heads that are asked for.
+        weights_key: the name or prefix of another network of the file.
+
+    Raises:
+        UserError: the file cannot be read, or holds no such network, or several that no rule ranks.
+    """
+    read, layout = path.read_bytes(), LAYOUTS[-1]
+    if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) and hashlib.sha256(read).hexdigest() != sha256:
+        raise Replaced(path)
+    try:
+        content = _load(read)
+        tensors = rename(_flattened(content, ""))
+        if not any(re.search(_WRAPPER, name) for name in known):
+            tensors = rename(tensors, (_WRAPPER, ""))
+        layout, names = _find_networks(tensors, {*known})
+        passed_over = _NOT_EVALUATED | {"ema"} if "message_hub" in content else _NOT_EVALUATED  # mmengine swaps them
+        if any(name.endswith("momentum_head.last_layer.weight_v") for name in tensors):
+            passed_over = passed_over - {"momentum"}  # DINO's paper evaluates the teacher, solo-learn the student
+        chosen = _choose(names, weights_key, passed_over, tensors, shortened(list(content)))
+        layout = layout if chosen in names else LAYOUTS[-1]
+        nested = tuple(prefix for prefix in names if prefix != chosen and prefix.startswith(chosen))
+        inside = {
+            n.removeprefix(chosen): t for n, t in tensors.items() if n.startswith(chosen) and not n.startswith(nested)
+        }
+        if not any(tensor.numel() for tensor in inside.values()):
+            raise UserError("all tensors are empty; DeepSpeed's zero_to_fp32.py joins the shards of ZeRO-3")
+        state = layout.to_timm(inside, known)
+        if len({*known} & inside.keys()) > len({*known} & state.keys()):  # they are the model's own, as EVA's `gamma_1`
+            state, layout = inside, LAYOUTS[-1]
+        beside = _heads_beside(tensors, chosen, {*known} - state.keys())
+        state |= {own: tensors[name] for name, own in beside.items()}
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # what a damaged file raises depends on where the damage is
+        unsafe = isinstance(error, pickle.UnpicklingError)  # torch's advice is to run what it holds
+        reason = "damaged, or it holds Python objects, which are not run" if unsafe else first_line(error)
+        raise UserError(f"{path}: cannot be read as {layout.name or 'weights'}: {reason}") from error
+    aside = {name for name in state if name not in known and HEADS.match(name)}
+    aside |= {name for name in tensors if not name.startswith((*names, chosen, *beside, "optimizer"))}
+    facts = _facts_of_transformers(path.parent)
+    width = len(state["norm.weight"]) if "norm.weight" in state else 0
+    return Network(
+        state={name: tensor for name, tensor in state.items() if name not in aside},
+        layout=layout.name,
+        name=names.get(chosen, chosen.rstrip(".")) if len(names) > 1 else "",
+        others=tuple(name for prefix, name in names.items() if prefix != chosen)
+        + tuple(f"{name}, which has no names" for name in tensors if name.endswith("shadow_params")),
+        statistics=facts.get("statistics", layout.statistics),
+        left_out=tuple(sorted(aside)),
+        heads=facts.get("heads", layout.heads.get(width)),
+    )
+
+
+class _StandIn(list[Any]):
+    """What takes the place of a Python object in a checkpoint: options, numpy's scalars, whole modules."""
+
+    def __init__(self, *given: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+class _MappingStandIn:
+    """The same for a mapping of another class, which torch fills as an OrderedDict."""
+
+    def __new__(cls, *given: Any) -> Any:
+        return OrderedDict()
+
+
+def _load(read: bytes) -> Mapping[str, Any]:
+    """Return the contents of a safetensors, .npz or PyTorch file, told by its bytes; none of the code in it runs."""
+    if read[8:9] == b"{" and int.from_bytes(read[:8], "little") <= len(read):
+        return load(read)
+    for start, what in _NO_WEIGHTS.items():
+        if read[: len(start) or None] == start:
+            raise UserError(f"is {what}")
+    files = zipfile.ZipFile(io.BytesIO(read)).namelist() if zipfile.is_zipfile(io.BytesIO(read)) else []
+    if any("/code/" in name for name in files):
+        raise UserError(f"is a TorchScript program, which is not run; {_SAVE}, or give timm's or open_clip's file")
+    if files and files[0].endswith(".npy"):
+        with np.load(io.BytesIO(read)) as arrays:
+            return rename({name: torch.from_numpy(arrays[name]) for name in arrays.files}, ("/", "."))
+    names, mappings = set[str](), set[str]()
+    with contextlib.suppress(Exception):  # files older than torch 1.6 tell theirs one by one
+        names = {*torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(read))}
+    while True:
+        classes = [_MappingStandIn if name in mappings else type(name, (_StandIn,), {}) for name in names]
+        try:
+            with torch.serialization.safe_globals(list(zip(classes, names))):
+                content = torch.load(io.BytesIO(read), map_location="cpu", weights_only=True)
+            break
+        except pickle.UnpicklingError as error:
+            unknown = {*re.findall(r"Unsupported global: GLOBAL (\S+) was not", str(error))} - names
+            filled = {*re.findall(rf"got <class '{__name__}\.(\S+)'>", str(error))} - mappings
+            if not unknown and not filled:
+                raise
+            mappings |= filled
+            names |= unknown | {f"builtins.{name}" for name in unknown}  # torch names these without their module
+    if not isinstance(content, Mapping):
+        raise UserError(f"holds a whole object, not a mapping of tensors; {_SAVE}")
+    return content
+
+
+def _flattened(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Tensor]]:
+    for key, value in content.items():
+        if isinstance(value, Tensor):
+            yield f"{prefix}{key}", value
+        elif isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{key}.")
+        elif key == "shadow_params":  # an average whose tensors have no names, as of torch_ema and diffusers
+            yield f"{prefix}{key}", torch.zeros(0)
+
+
+def _find_networks(tensors: Mapping[str, Tensor], known: Collection[str]) -> tuple[Layout, dict[str, str]]:
+    """Return the layout of a file, and for each network its prefix and its name: what tells it from the others."""
+    found: Counter[str] = Counter()
+    for name in tensors:
+        found.update(name[:end] for end in (0, *(dot.end() for dot in re.finditer(r"\.", name))) if name[end:] in known)
+    own = [prefix for prefix, count in found.items() if 2 * count >= len(known)]
+    text = "\n".join(tensors)
+    for layout in (row for row in LAYOUTS if re.search(row.sign, text, re.MULTILINE)):
+        anchor = re.compile(rf"(|.*?\.){layout.anchor}")
+        prefixes = list(dict.fromkeys(match[1] for name in tensors if (match := anchor.match(name))))
+        # a user's model has a ViT within, and names of its own around it
+        if prefixes and not any(p != outer and p.startswith(outer) for p in prefixes for outer in own):
+            break
+    else:
+        prefixes = own
+    pieces = {prefix: [piece for piece in prefix.split(".") if piece not in ("", "module")] for prefix in prefixes}
+    common = set[str]().union(*pieces.values()).intersection(*pieces.values())
+    names = {prefix: ".".join(piece for piece in own if piece not in common) for prefix, own in pieces.items()}
+    return layout, {prefix: name or prefix.rstrip(".") or "top level" for prefix, name in names.items()}
+
+
+def _choose(
+    names: Mapping[str, str], key: str | None, passed_over: set[str], tensors: Collection[str], entries: str
+) -> str:
+    """Return the prefix of the network that is taken."""
+    part = f".{(key or '').strip('.')}."
+    below = {(f".{name}".partition(part)[0] + part)[1:] for name in tensors if part in f".{name}"}
+    told = [[p for p in names if key in (None, names[p])], [p for p in names if part in f".{p}"], [*below]]
+    prefixes = next(filter(None, told), [])
+    words = {prefix: {*re.split(r"[._]", prefix.lower())} for prefix in prefixes}
+    ranks = {p: (not words[p] & passed_over, "teacher" in words[p], "ema" in words[p]) for p in prefixes}
+    best = [prefix for prefix in prefixes if ranks[prefix] == max(ranks.values())]
+    if len(best) == 1:
+        return best[0]
+    some = f"tensors such as {', '.join([*tensors][:3])}" if tensors else f"no tensors; {_SAVE}"
+    held = f"its networks: {', '.join(names.values())}" if names else f"it holds {entries}; {some}"
+    wrong = "which network is meant?" if best else f"holds no network {key or 'that is recognised'}"
+    raise UserError(f"{wrong}; {held}; --weights-key NAME takes one by its name or the prefix of its tensors")
+
+
+def _heads_beside(tensors: Collection[str], chosen: str, wanted: Collection[str]) -> dict[str, str]:
+    """Return the names of a classifier that solo-learn or Lightning keeps beside a network, each with the model's."""
+    outer, heads = re.sub(r"[^.]+\.$", "", chosen), [name for name in wanted if name.startswith("head.")]
+    names = {outer + name.replace("head", title): name for title in ("head", "classifier") for name in heads}
+    return {name: names[name] for name in names if name in tensors}
+
+
+def _facts_of_transformers(folder: Path) -> dict[str, Any]:
+    """Return heads and pixel statistics from the configurations of transformers in a folder."""
+    facts: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        config = json.loads((folder / "config.json").read_bytes())
+        if "model_type" in config:
+            facts["heads"] = config["num_attention_heads"]
+            shown = json.loads((folder / "preprocessor_config.json").read_bytes())
+            facts["statistics"] = (tuple(shown["image_mean"]), tuple(shown["image_std"]))
+    return facts

@@ -1,0 +1,112 @@
+"""Accuracy of a trained classifier on a validation split. Nothing is trained.
+
+Shapes: C classes of the weights, S classes of the data.
+"""
+
+import time
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from backbones.backbone import Backbone, create
+from backbones.flops import flops
+from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
+from backbones.spec import BackboneSpec
+from backbones.weights.locate import find_weights
+from tasks.classify.task import ClassifyFacts, ClassifyOptions
+from transfer.core.errors import UserError, shortened
+from transfer.core.exports import pretraining_facts
+from transfer.data.classification import ClassificationData
+from transfer.data.formats.folders import in_short
+from transfer.data.loading.augment import eval_transform
+from transfer.engine.context import Context
+from transfer.task import Outcomes, Scores
+
+IMAGENET_1K = 1000
+
+
+class Classify(ClassifyFacts):
+    """Top-1 and top-5 accuracy of the weights' own classifier."""
+
+    def check(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
+    ) -> None:
+        """Check that the weights hold a classifier of the data's classes."""
+        super().check(spec, dataset, options, context)
+        try:
+            find_weights(spec)
+        except UserError:
+            return  # said already
+        choose_columns(create(spec, img_size=options.size, classes="trained"), dataset)
+
+    def run(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Classify the validation split."""
+        assert dataset.val is not None
+        start = time.monotonic()
+        backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+        columns, remark = choose_columns(backbone, dataset)
+        if remark:
+            context.note(remark)
+        transform = eval_transform(options.size, options.resize, view=options.resize_mode)
+        outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch_size, columns=columns)
+        context.cost.eval_seconds += time.monotonic() - start
+        return self.rescore(outcomes), outcomes
+
+
+def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Tensor | None, str]:
+    """Return the outputs that stand for the data's classes (see `top_k`), and notes about them for the record.
+
+    Raises:
+        UserError: the classifier was trained for other classes, or for the same in another order.
+    """
+    assert backbone.classes is not None
+    theirs, ours, count = trained_classes(backbone), dataset.classes, backbone.classes
+    if theirs is None and count == len(ours):
+        order = f"those of {dataset.name}, in order: {in_short(ours)}"
+        return None, f"the weights do not name their {count} classes; taken to be {order}"
+    theirs = theirs or imagenet_synsets(count)
+    if theirs is None:
+        raise _other_classes(backbone, dataset, f"{count} there, {len(ours)} here")
+    if theirs == ours:
+        return None, ""
+    if count > IMAGENET_1K and ours == imagenet_synsets(IMAGENET_1K):
+        columns, missing = class_columns(theirs, ours)
+        if len(missing) < len(ours):
+            best = f"each image gets the best of {len(ours) - len(missing)} classes of ImageNet-1k among {count}"
+            return columns, f"{best}; missing: {shortened(missing) if missing else 'none'}"
+    raise _other_classes(backbone, dataset, _difference(theirs, ours))
+
+
+def trained_classes(backbone: Backbone) -> tuple[str, ...] | None:
+    """Return the names of the classifier's outputs (from pretrain.json, or ImageNet's for timm); None if unknown.
+
+    Raises:
+        UserError: pretrain.json is damaged.
+    """
+    located = find_weights(backbone.spec)
+    if located.timm_name:
+        return imagenet_synsets(backbone.classes or 0)
+    classes = pretraining_facts(located.folder).get("classes") if located.folder else None
+    return None if classes is None else tuple(map(str, classes))
+
+
+def _difference(theirs: Sequence[str], ours: Sequence[str]) -> str:
+    if sorted(theirs) == sorted(ours):
+        place = next(place for place, names in enumerate(zip(theirs, ours)) if names[0] != names[1])
+        return f"the same, in another order: class {place} is {theirs[place]} there, {ours[place]} here"
+    only_there, only_here = sorted({*theirs} - {*ours}), sorted({*ours} - {*theirs})
+    sides = ((len(theirs), "there", only_there), (len(ours), "here", only_here))
+    return "; ".join(f"{count} {where}" + f" ({shortened(only)} only)" * bool(only) for count, where, only in sides)
+
+
+def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: str) -> UserError:
+    return UserError(
+        f"{backbone.spec.weights} was trained for other classes than those of {dataset.name}: {difference}. Name the "
+        "dataset that it was trained on, or train a new classifier on these features: linear or finetune"
+    )
+
+
+TASK = Classify()

@@ -1,0 +1,277 @@
+"""COCO's twelve numbers from matches kept per detection and object, for any number of weightings of the images.
+
+The protocol is that of pycocotools (Lin et al., arXiv 1405.0312, and cocodataset.org, "Detection evaluation"), stated
+again in vectorised numpy: `matching` pairs detections with objects, and their means are taken here. What does not
+depend on the weights is computed once; a weighting then costs some gathers and running sums.
+Shapes: I images, K categories, T = 10 IoU thresholds, R = 101 recalls; the group of threshold t and category k has the
+number t K + k.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.detect.coco.flat_arrays import detections_from, truth_from
+from tasks.detect.coco.matching import AREAS, MAX_DETECTIONS, PREFIX, THRESHOLDS, Kind, Matches, candidates, match
+
+RECALLS = np.linspace(0.0, 1.0, 101)
+EPSILON = np.spacing(1)
+"""Added to the denominator of a precision, as pycocotools does; without it the numbers differ in the last bits."""
+SIZES = ("", "s", "m", "l")
+NAMES = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
+
+
+class Averager:
+    """The chosen ones of COCO's twelve numbers, as a function of the weights of the images."""
+
+    def __init__(self, matches: Matches, names: Sequence[str] = NAMES, *, most: int = 1):
+        """Compute what all weightings share.
+
+        Args:
+            matches: pairs of detections and objects.
+            names: the numbers wanted, among `NAMES`; fewer take less time.
+            most: the largest weight of an image.
+
+        """
+        self.names, self.most, self.images = tuple(names), most, len(matches.sample)
+        rows, place = _rows(matches, most)
+        self.sizes = {
+            size: _lay_out(matches, rows, place, area)
+            for area, size in enumerate(SIZES)
+            if any(_size_of(name) == size for name in names)
+        }
+
+    def means(self, weights: NDArray[Any]) -> dict[str, float]:
+        """Return the numbers in [0, 1], without those of sizes that no object of a weighted image has.
+
+        They are those of a dataset that holds each image so often, its copies next to one another in the order of ids.
+
+        Args:
+            weights: integers [I] in 0 ... `most`, how often each image counts.
+
+        Raises:
+            ValueError: a weight is larger.
+        """
+        if weights.max(initial=0) > self.most:
+            raise ValueError(f"weights up to {weights.max()}, but the averager was made for {self.most} at most")
+        copies = [weights, *(weights >= copy for copy in range(1, self.most + 1))]
+        table = np.concatenate(copies).astype(np.float64)
+        averages: dict[str, NDArray[Any]] = {}
+        for size, layout in self.sizes.items():
+            objects = np.bincount(layout.truth_category, table[layout.truth_image], layout.categories)
+            wanted = [name for name in self.names if _size_of(name) == size]
+            averages |= layout.averages(table, objects.astype(np.int64), wanted, size)
+        return {name: float(averages[name].mean()) for name in self.names if averages[name].size}
+
+
+def _size_of(name: str) -> str:
+    return name[-1] if name[-1] in SIZES else ""
+
+
+def _rows(matches: Matches, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the detections in the order of precision, and the place of each one's weight in the table of `means`.
+
+    Copies of an image stand next to one another, so that its detections at one score follow each other within a copy:
+    first, second, first again, second again. Such detections stand here once for each copy that there can be, if one of
+    them can be right; all others stand once, with their whole weight: the best precision at a recall or beyond is the
+    same, since it only rises between copies that are right.
+    """
+    together = np.bincount(matches.runs)[matches.runs] > 1
+    paired = np.bincount(matches.runs, matches.matched.any(axis=1))[matches.runs] > 0
+    apart = together & paired
+    copies = np.where(apart, most, 1)
+    rows = np.repeat(np.arange(len(copies)), copies)
+    copy = np.arange(len(rows)) - np.repeat(np.cumsum(copies) - copies, copies)
+    order = np.argsort(matches.runs[rows] * (most + 1) + copy, kind="stable")
+    rows, copy = rows[order], copy[order]
+    return rows, np.where(apart[rows], copy + 1, 0) * len(matches.sample) + matches.image[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Detections and objects of one area range; right detections by group, within it in the order of precision."""
+
+    categories: int
+    truth_image: NDArray[Any]
+    """Image [G'] of each object of this range."""
+    truth_category: NDArray[Any]
+    """Category [G'] of each object of this range."""
+    wrong: NDArray[Any]
+    """Places in the table of weights of the detections that are wrong at every threshold."""
+    wrong_start: NDArray[Any]
+    """Index [K] into `wrong` of the first of each category."""
+    missed: NDArray[Any]
+    """Places of the detections that are wrong at one threshold and paired at another, by group."""
+    missed_start: NDArray[Any]
+    """Index [T K] into `missed` of the first of each group."""
+    right: NDArray[Any]
+    """Places [S] of the detections that are right, by group."""
+    right_start: NDArray[Any]
+    """Index [T K + 1] into `right` of the first of each group, and S."""
+    group: NDArray[Any]
+    """Group [S] of each right detection."""
+    rank: NDArray[Any]
+    """Rank [S] of each right detection within its image and category."""
+    wrong_before: NDArray[Any]
+    """Number [S] of entries of `wrong` before each right detection."""
+    missed_before: NDArray[Any]
+    """Number [S] of entries of `missed` before each right detection."""
+
+    def averages(
+        self, table: NDArray[Any], objects: NDArray[Any], names: Sequence[str], size: str
+    ) -> dict[str, NDArray[Any]]:
+        """Return what the numbers are means of: precisions [T, K', R], recalls [T, K'] of K' categories with objects.
+
+        Args:
+            table: weights of the images, and of each of their copies; see `_rows`.
+            objects: int64 [K], the weighted number of objects of each category.
+            names: the numbers wanted.
+            size: suffix of the numbers of this area range, "" for all sizes.
+        """
+        present, arrays = objects > 0, {}
+        counts = table[self.right]
+        if any(name.startswith("AP") for name in names):
+            precision = np.compress(present, self._precision(table, counts, objects), axis=1)
+            arrays = {f"AP{size}": precision} | ({} if size else {"AP50": precision[0], "AP75": precision[5]})
+        for most in (MAX_DETECTIONS[-1],) if size else MAX_DETECTIONS:
+            if (name := f"AR{size or most}") in names:
+                arrays[name] = self._recall(counts * (self.rank < most), objects)[:, present]
+        return arrays
+
+    def _precision(self, table: NDArray[Any], counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
+        """Return [T, K, R]: the best precision at each recall or beyond, 0 where that recall is not reached."""
+        running, missed, wrong = (_running(values) for values in (counts, table[self.missed], table[self.wrong]))
+        start = running[self.right_start]
+        # the wrong ones of the category before each right one are those before it less those before the group
+        lacking = np.tile(wrong[self.wrong_start], len(THRESHOLDS)) + missed[self.missed_start]
+        false = wrong[self.wrong_before] + missed[self.missed_before] - lacking[self.group]
+        number = running[1:] - start[self.group]
+        precision = np.append(number / (false + number + EPSILON), 0.0)
+        needed = np.tile(_needed(objects), (len(THRESHOLDS), 1))
+        reached = needed <= (start[1:] - start[:-1])[:, None]
+        first = np.searchsorted(running[1:], start[:-1, None] + needed)
+        first = np.where(reached, first, self.right_start[1:, None])
+        best = np.where(reached, np.maximum.reduceat(precision, first.ravel()).reshape(first.shape), 0.0)
+        best = np.maximum.accumulate(best[:, ::-1], axis=1)[:, ::-1]
+        return best.reshape(len(THRESHOLDS), self.categories, len(RECALLS))
+
+    def _recall(self, counts: NDArray[Any], objects: NDArray[Any]) -> NDArray[Any]:
+        """Return [T, K]: the share of objects that is detected; 0 without objects."""
+        detected = np.bincount(self.group, counts, len(THRESHOLDS) * self.categories)
+        return detected.reshape(len(THRESHOLDS), self.categories) / np.maximum(objects, 1)
+
+
+def _lay_out(matches: Matches, rows: NDArray[Any], place: NDArray[Any], area: int) -> Layout:
+    """Sort the detections (`rows`, their weights at `place`) and objects of one area range."""
+    categories = len(matches.categories)
+    matched, ignored, category = matches.matched[rows, area], matches.ignored[rows, area], matches.category[rows]
+    # an unpaired detection is ignored at every threshold or at none
+    wrong = np.flatnonzero((matched == 0) & (ignored == 0))
+    paired = np.flatnonzero(matched)
+    bits = 1 << np.arange(len(THRESHOLDS), dtype=np.uint16)[:, None]
+    hit, void = (matched[paired] & bits) > 0, (ignored[paired] & bits) > 0
+    right, missed = np.nonzero(hit & ~void), np.nonzero(~hit & ~void)
+    groups = [threshold * categories + category[paired[which]] for threshold, which in (right, missed)]
+    order = [threshold * len(paired) + which for threshold, which in (right, missed)]
+    counted = np.flatnonzero(matches.truth_counted >> area & 1)
+    every = np.arange(len(THRESHOLDS) * categories + 1)
+    return Layout(
+        categories=categories,
+        truth_image=matches.truth_image[counted],
+        truth_category=matches.truth_category[counted],
+        wrong=place[wrong],
+        wrong_start=np.searchsorted(category[wrong], np.arange(categories)),
+        missed=place[paired[missed[1]]],
+        missed_start=np.searchsorted(groups[1], every[:-1]),
+        right=place[paired[right[1]]],
+        right_start=np.searchsorted(groups[0], every),
+        group=groups[0],
+        rank=matches.rank[rows[paired[right[1]]]],
+        wrong_before=np.searchsorted(wrong, paired[right[1]]),
+        missed_before=np.searchsorted(order[1], order[0]),
+    )
+
+
+def _running(values: NDArray[Any]) -> NDArray[Any]:
+    """Return [S + 1]: the sum of values [S] before each place, and of all."""
+    sums = np.zeros(len(values) + 1)
+    np.cumsum(values, out=sums[1:])
+    return sums
+
+
+def _needed(objects: NDArray[Any]) -> NDArray[Any]:
+    """Return int64 [K, R]: the fewest right detections whose share of `objects` [K] reaches each recall; at least 1."""
+    total = np.maximum(objects, 1)[:, None]
+    fewest = np.ceil(RECALLS * total)
+    fewest -= (fewest - 1) / total >= RECALLS  # where the product was rounded up, or down:
+    fewest += fewest / total < RECALLS
+    return np.maximum(fewest, 1).astype(np.int64)
+
+
+RESAMPLES = 500
+
+
+def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -> Matches:
+    """Pair detections with the objects of a dataset.
+
+    With kind "segm" the size of a detection is its mask's, whether or not the results also name boxes (pycocotools
+    would take the box's, mmdetection drops the boxes beforehand). The arguments are not changed.
+
+    Args:
+        truth: in COCO's format, see `CocoData.as_coco`.
+        results: in COCO's format for results: `image_id`, `category_id`, `score`, and `bbox` or `segmentation` (RLE).
+        kind: by boxes or by masks.
+
+    Raises:
+        UserError: masks are asked for and faster-coco-eval is not installed.
+        ValueError: an unknown image or category, a score or a box that is not finite, an object or a result without
+            a mask.
+    """
+    objects = truth_from(truth, kind)
+    detections = detections_from(results, objects, kind, most=MAX_DETECTIONS[-1])
+    pairs = candidates(detections, objects)
+    matched, ignored = match(pairs, detections, objects)
+    # pycocotools sorts the detections of a category stably, and meets them by image
+    order = np.lexsort((detections.rank, detections.image, -detections.score, detections.category))
+    return Matches(
+        kind=kind,
+        sample=objects.names,
+        categories=objects.categories,
+        image=detections.image[order].astype(np.int32),
+        category=detections.category[order].astype(np.int32),
+        score=detections.score[order],
+        rank=detections.rank[order].astype(np.uint8),
+        matched=matched[order],
+        ignored=ignored[order],
+        truth_image=objects.image.astype(np.int32),
+        truth_category=objects.category.astype(np.int32),
+        truth_counted=np.packbits(~objects.ignored(AREAS), axis=0, bitorder="little")[0],
+    )
+
+
+def resampled(matches: Matches) -> dict[str, NDArray[Any]]:
+    """Return COCO's numbers [B = 500] on bootstrap resamples of the images, as "resampled_box_AP"; intervals use them.
+
+    Resample b has the same images for all detectors: each file name, in sorted order, as often as the generator of seed
+    0 draws it. nan where a resample has no object of the number's size.
+    """
+    images = len(matches.sample)
+    times = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=RESAMPLES)
+    weights = np.empty_like(times)
+    weights[:, np.argsort(matches.sample)] = times
+    averager = Averager(matches, most=int(times.max()))
+    drawn = [averager.means(row) for row in weights]
+    prefix = PREFIX[matches.kind]
+    return {f"resampled_{prefix}_{name}": np.array([row.get(name, np.nan) for row in drawn]) for name in NAMES}
+
+
+def scores(matches: Matches) -> dict[str, float]:
+    """Return COCO's numbers in [0, 1], "box_AP" to "box_ARl" or "mask_AP" to "mask_ARl", of matches by `evaluate`.
+
+    A number is left out where the dataset has no object of its size (pycocotools says -1).
+    """
+    means = Averager(matches).means(np.ones(len(matches.sample), dtype=np.int64))
+    return {f"{PREFIX[matches.kind]}_{name}": value for name, value in means.items()}

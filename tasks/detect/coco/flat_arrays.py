@@ -1,0 +1,172 @@
+"""Objects and detections in COCO's format -> flat arrays.
+
+Shapes: N detections, G objects, I images, K categories, A area ranges.
+Masks become run-length encodings by faster-coco-eval, which is imported only then.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transfer.core.errors import shortened
+from transfer.data.coco.split import encoded_mask, mask_library
+
+
+@dataclass(frozen=True, eq=False)
+class FlatArrays:
+    """Objects or detections, one in each of M rows."""
+
+    image: NDArray[Any]
+    """Place [M] of the image among the sorted ids, int64."""
+    category: NDArray[Any]
+    """Place [M] of the category among the sorted ids, int64."""
+    area: NDArray[Any]
+    """Area [M] in square pixels, float64."""
+    boxes: NDArray[Any]
+    """Boxes [M, 4] (x, y, width, height) in pixels, float64."""
+    masks: NDArray[Any] | None
+    """Run-length encodings [M] of the masks, object; None where boxes are compared."""
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    def _rows(self, keep: NDArray[Any]) -> dict[str, Any]:
+        columns = {name: getattr(self, name) for name in ("image", "category", "area", "boxes", "masks")}
+        return {name: None if column is None else column[keep] for name, column in columns.items()}
+
+    def out_of(self, areas: NDArray[Any]) -> NDArray[Any]:
+        """Return [A, M]: whether each row is outside each of the ranges `areas` [A, 2], whose ends count as inside."""
+        return (self.area < areas[:, :1]) | (self.area > areas[:, 1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Objects(FlatArrays):
+    """Objects of a dataset, by image and category; within these in the order of the file."""
+
+    crowd: NDArray[Any]
+    """Whether each object is a crowd, bool [M]."""
+    ids: NDArray[Any]
+    """Ids [I] of the images, int64, rising."""
+    names: NDArray[Any]
+    """File names [I] of the images."""
+    categories: NDArray[Any]
+    """Ids [K] of the categories, int64, rising."""
+    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Height and width in pixels of each image, by its id."""
+
+    def ignored(self, areas: NDArray[Any]) -> NDArray[Any]:
+        """Return [A, G]: whether each object does not count in a range, being a crowd or of another size."""
+        return self.crowd | self.out_of(areas)
+
+
+@dataclass(frozen=True, eq=False)
+class Detections(FlatArrays):
+    """Detections by image and category; within these by falling score."""
+
+    score: NDArray[Any]
+    """Score [M], float64."""
+    rank: NDArray[Any]
+    """Rank [M] within image and category, from 0, int64; equal scores in the order of the results."""
+
+
+def truth_from(truth: dict[str, Any], kind: str) -> Objects:
+    """Return the objects of a dataset in COCO's format. A crowd without a mask is taken to fill its box.
+
+    Raises:
+        UserError: faster-coco-eval is needed and missing.
+        ValueError: an object, not a crowd, has no mask.
+    """
+    images = sorted(truth["images"], key=lambda image: image["id"])
+    ids = np.array([image["id"] for image in images], dtype=np.int64)
+    categories = np.array(sorted(category["id"] for category in truth["categories"]), dtype=np.int64)
+    annotations = truth["annotations"]
+    sizes = {image["id"]: (image["height"], image["width"]) for image in images} if kind == "segm" else {}
+    objects = Objects(
+        image=_places([annotation["image_id"] for annotation in annotations], ids, "image"),
+        category=_places([annotation["category_id"] for annotation in annotations], categories, "category"),
+        area=np.array([annotation["area"] for annotation in annotations], dtype=np.float64),
+        boxes=_boxes(annotations),
+        masks=_encoded([_truth_mask(one, *sizes[one["image_id"]]) for one in annotations], annotations, sizes)
+        if kind == "segm"
+        else None,
+        crowd=np.array([bool(annotation.get("iscrowd", 0)) for annotation in annotations], dtype=bool),
+        ids=ids,
+        names=np.array([image["file_name"] for image in images], dtype=np.str_),
+        categories=categories,
+        sizes=sizes,
+    )
+    order = np.lexsort((objects.category, objects.image))
+    return replace(objects, **objects._rows(order), crowd=objects.crowd[order])
+
+
+def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: str, *, most: int) -> Detections:
+    """Return the detections with the `most` highest scores of each image and category.
+
+    Raises:
+        UserError: faster-coco-eval is needed and missing.
+        ValueError: an unknown image or category, a score or a box that is not finite, or a result without box or mask.
+    """
+    key = "bbox" if kind == "bbox" else "segmentation"
+    if lacking := [place for place, result in enumerate(results) if not result.get(key)]:
+        raise ValueError(f"{len(lacking)} results have no `{key}`: numbers {shortened(lacking)}")
+    image = _places([result["image_id"] for result in results], objects.ids, "image")
+    category = _places([result["category_id"] for result in results], objects.categories, "category")
+    score = np.array([result["score"] for result in results], dtype=np.float64)
+    corners = _boxes(results) if kind == "bbox" else np.zeros((len(results), 4))
+    odd = ~(np.isfinite(score) & np.isfinite(corners).all(axis=1))
+    if odd.any():
+        where = shortened(np.unique(objects.names[image[odd]]).tolist())
+        raise ValueError(f"{int(odd.sum())} of {len(score)} results have a score or a box that is not finite: {where}")
+    order = np.lexsort((-score, category, image))
+    starts = np.flatnonzero(np.diff(image[order], prepend=-1) | np.diff(category[order], prepend=-1))
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    order, rank = order[rank < most], rank[rank < most]
+    kept = [results[place] for place in order]
+    boxes = corners[order]
+    masks = _encoded([result["segmentation"] for result in kept], kept, objects.sizes) if kind == "segm" else None
+    area = boxes[:, 2] * boxes[:, 3] if masks is None else _areas(masks)
+    return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
+
+
+def _places(ids: list[int], known: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Return the place [M] of each id among the sorted `known`, int64. Raises ValueError."""
+    values = np.array(ids, dtype=np.int64)
+    places = np.searchsorted(known, values)
+    missing = np.setdiff1d(values, known)
+    if missing.size:
+        raise ValueError(f"the dataset has no {kind} {shortened(missing.tolist())}")
+    return places
+
+
+def _boxes(entries: Sequence[dict[str, Any]]) -> NDArray[Any]:
+    return np.array([entry["bbox"] for entry in entries], dtype=np.float64).reshape(-1, 4)
+
+
+def _truth_mask(annotation: dict[str, Any], height: int, width: int) -> Any:
+    """Return the segmentation of an object; that of a crowd without one is its box, as far as the image shows it."""
+    mask = annotation.get("segmentation")
+    if mask:
+        return mask
+    if not annotation.get("iscrowd", 0):
+        raise ValueError(f"object {annotation['id']} has no `segmentation`, so masks cannot be scored")
+    left, top, across, down = annotation["bbox"]
+    # a pixel beyond the border changes nothing inside, and boxes of any size need no memory
+    x, right = (min(max(one, -1), width + 1) for one in (left, left + across))
+    y, bottom = (min(max(one, -1), height + 1) for one in (top, top + down))
+    return [[x, y, x, bottom, right, bottom, right, y]]
+
+
+def _encoded(masks: list[Any], entries: Sequence[dict[str, Any]], sizes: dict[int, tuple[int, int]]) -> NDArray[Any]:
+    """Return the compressed run-length encodings [M] of polygons, count lists and encodings, object."""
+    encoded = np.empty(len(masks), dtype=object)
+    for place, (mask, entry) in enumerate(zip(masks, entries)):
+        encoded[place] = encoded_mask(mask, *sizes[entry["image_id"]])
+    return encoded
+
+
+def _areas(masks: NDArray[Any]) -> NDArray[Any]:
+    """Return the areas [M] of masks in square pixels, float64."""
+    return np.asarray(mask_library().area(masks.tolist()), dtype=np.float64).reshape(-1)

@@ -1,0 +1,199 @@
+"""COCO's rule of pairing detections with objects, the highest score first, for all images and categories at once.
+
+In each image and category, at each IoU threshold and for each range of object sizes, detections choose in the order of
+their scores. Each takes the object that it overlaps most and that is still free; objects that count come before those
+that do not (crowds, and sizes outside the range), and of equal overlaps the later object is taken. Crowds stay free.
+The steps of different images and categories do not depend on each other, so the k-th choices of all are made together.
+The pairs become flat arrays that a run keeps.
+Shapes: N detections, G objects, I images, K categories, P pairs, T = 10 IoU thresholds, A = 4 area ranges.
+"""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.detect.coco.flat_arrays import Detections, FlatArrays, Objects
+from transfer.data.coco.split import mask_library
+
+Kind = Literal["bbox", "segm"]
+PREFIX: dict[Kind, str] = {"bbox": "box", "segm": "mask"}
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Result of pairing detections with objects: everything that `scores` needs, as flat arrays.
+
+    Detections stand by category, falling score, image and rank: the order in which precision is added up. Those beyond
+    the first 100 of an image and category have no influence and are left out.
+    """
+
+    kind: Kind
+    sample: NDArray[Any]
+    """File names [I] of the images, in the order of their ids."""
+    categories: NDArray[Any]
+    """Ids [K] of the categories, int64, rising."""
+    image: NDArray[Any]
+    """Index [N] of each detection's image in `sample`, int32."""
+    category: NDArray[Any]
+    """Index [N] of each detection's category in `categories`, int32."""
+    score: NDArray[Any]
+    """Score [N] of each detection, float64."""
+    rank: NDArray[Any]
+    """Rank [N] of each detection within its image and category, from 0, uint8."""
+    matched: NDArray[Any]
+    """Flags [N, A], uint16; bit t: the detection is paired with an object at threshold t."""
+    ignored: NDArray[Any]
+    """Flags [N, A], uint16; bit t: the detection is neither right nor wrong at threshold t."""
+    truth_image: NDArray[Any]
+    """Index [G] of each object's image in `sample`, int32."""
+    truth_category: NDArray[Any]
+    """Index [G] of each object's category in `categories`, int32."""
+    truth_counted: NDArray[Any]
+    """Flags [G], uint8; bit a: the object counts in area range a. Crowds count in none."""
+
+    def outcomes(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name, prefixed with the kind ("box_score"); `sample` has no prefix."""
+        arrays = {f"{PREFIX[self.kind]}_{name}": getattr(self, name) for name in ARRAYS}
+        return {"sample": self.sample, **arrays}
+
+    @classmethod
+    def from_outcomes(cls, outcomes: dict[str, NDArray[Any]], kind: Kind) -> "Matches":
+        """Restore the matches from their `outcomes`; scores are bit-exact."""
+        names = {name: f"{PREFIX[kind]}_{name}" for name in ARRAYS} | {"sample": "sample"}
+        return cls(kind=kind, **{name: np.asarray(outcomes[saved]) for name, saved in names.items()})
+
+    @cached_property
+    def runs(self) -> NDArray[Any]:
+        """Number [N], int64, of the run of detections with equal image, category and score that each is in."""
+        ends = (np.diff(self.category) != 0) | (np.diff(self.score) != 0) | (np.diff(self.image) != 0)
+        return np.concatenate([[0], np.cumsum(ends)])[: len(self.score)]
+
+
+ARRAYS = tuple(entry.name for entry in fields(Matches) if entry.name not in ("kind", "sample"))
+
+
+THRESHOLDS = np.linspace(0.5, 0.95, 10)
+AREAS = np.array([(0, 1e10), (0, 32**2), (32**2, 96**2), (96**2, 1e10)])
+"""Square pixels: all, small, medium, large."""
+MAX_DETECTIONS = (1, 10, 100)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Detections and objects of one image and category that overlap enough for the lowest threshold.
+
+    Sorted by detection, then object.
+    """
+
+    detection: NDArray[Any]
+    """Row [P] of the detection, int64."""
+    object: NDArray[Any]
+    """Row [P] of the object, int64."""
+    iou: NDArray[Any]
+    """Intersection over union [P], float64; with a crowd, the share of the detection that lies in it."""
+
+
+def candidates(detections: Detections, objects: Objects) -> Pairs:
+    """Return all pairs that overlap enough for the lowest threshold."""
+    codes = [table.image * len(objects.categories) + table.category for table in (detections, objects)]
+    first, last = (np.searchsorted(codes[1], codes[0], side) for side in ("left", "right"))
+    counts = last - first
+    detection = np.repeat(np.arange(len(detections)), counts)
+    place = np.arange(len(detection)) - np.repeat(np.cumsum(counts) - counts, counts)
+    target = first[detection] + place
+    if detections.masks is None:
+        iou = box_iou(detections, objects, detection, target)
+    else:
+        iou = mask_iou(detections, objects, counts, first)
+    enough = iou >= THRESHOLDS[0]
+    return Pairs(detection[enough], target[enough], iou[enough])
+
+
+def box_iou(detections: FlatArrays, objects: Objects, detection: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
+    """Return the intersection over union [P] of pairs of boxes; for crowds, over the detection's area."""
+    box, other = detections.boxes[detection].T, objects.boxes[target].T
+    sides = [
+        np.minimum(box[axis] + box[axis + 2], other[axis] + other[axis + 2]) - np.maximum(box[axis], other[axis])
+        for axis in (0, 1)
+    ]
+    apart = (sides[0] <= 0) | (sides[1] <= 0)
+    common = np.where(apart, 0.0, sides[0] * sides[1])
+    area = box[2] * box[3]
+    union = np.where(objects.crowd[target], area, area + other[2] * other[3] - common)
+    return np.divide(common, union, out=np.zeros_like(common), where=~apart)
+
+
+def mask_iou(detections: Detections, objects: Objects, counts: NDArray[Any], first: NDArray[Any]) -> NDArray[Any]:
+    """Return the same [P] for masks, by faster-coco-eval, for one image and category after the other.
+
+    Args:
+        detections: detections with masks.
+        objects: objects with masks.
+        counts: int64 [N], the number of objects in the image and category of each detection.
+        first: int64 [N], the first of these objects.
+    """
+    assert detections.masks is not None
+    assert objects.masks is not None
+    iou, chunks = mask_library().iou, []
+    beside = np.flatnonzero(counts)
+    starts = np.flatnonzero(np.diff(first[beside], prepend=-1))
+    for rows in np.split(beside, starts[1:]) if len(beside) else ():
+        targets = slice(first[rows[0]], first[rows[0]] + counts[rows[0]])
+        crowds = objects.crowd[targets].astype(int).tolist()
+        chunks.append(
+            np.asarray(iou(detections.masks[rows].tolist(), objects.masks[targets].tolist(), crowds)).reshape(-1)
+        )
+    return np.concatenate([np.zeros(0), *chunks])
+
+
+def match(pairs: Pairs, detections: Detections, objects: Objects) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return which detections are paired and which are ignored, uint16 [N, A] each, with a bit for each threshold.
+
+    A detection is ignored when its object does not count, or when it has none and is itself of another size.
+    """
+    ignored = objects.ignored(AREAS)
+    shape = (len(AREAS), len(THRESHOLDS))
+    taken = np.zeros((*shape, len(objects)), dtype=bool)
+    matched = np.zeros((*shape, len(detections)), dtype=bool)
+    excused = np.repeat(detections.out_of(AREAS)[:, None], len(THRESHOLDS), axis=1)
+    area, threshold = np.ogrid[: shape[0], : shape[1]]
+    for turn in _turns(pairs, detections):
+        detection, target, iou = pairs.detection[turn], pairs.object[turn], pairs.iou[turn]
+        free = (iou >= THRESHOLDS[:, None]) & ~(taken[:, :, target] & ~objects.crowd[target])
+        starts = np.flatnonzero(np.diff(detection, prepend=-1))
+        order = np.stack([np.lexsort((target, iou, ~uncounted, detection)) for uncounted in ignored[:, target]])
+        preference = np.argsort(order, axis=1)[:, None]
+        best = np.maximum.reduceat(np.where(free, preference, -1), starts, axis=2)
+        paired, chooser = best >= 0, np.broadcast_to(detection[starts], best.shape)
+        chosen = target[np.take_along_axis(order[:, None], np.maximum(best, 0), axis=2)]
+        areas, thresholds = (np.broadcast_to(axis[:, :, None], best.shape)[paired] for axis in (area, threshold))
+        taken[areas, thresholds, chosen[paired]] = True
+        matched[areas, thresholds, chooser[paired]] = True
+        excused[areas, thresholds, chooser[paired]] = ignored[areas, chosen[paired]]
+    return _packed(matched), _packed(excused)
+
+
+def _turns(pairs: Pairs, detections: Detections) -> list[NDArray[Any]]:
+    """Return the places of the pairs whose detection is the first of its image and category, the second, and so on.
+
+    Only detections that can be paired are counted.
+    """
+    _, rows = np.unique(pairs.detection, return_inverse=True)
+    able = pairs.detection[np.flatnonzero(np.diff(pairs.detection, prepend=-1))]
+    changes = np.diff(detections.image[able], prepend=-1) | np.diff(detections.category[able], prepend=-1)
+    starts = np.flatnonzero(changes)
+    turn = (np.arange(len(able)) - np.repeat(starts, np.diff(starts, append=len(able))))[rows]
+    order = np.argsort(turn, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(turn[order])) + 1) if len(order) else []
+
+
+def _packed(flags: NDArray[Any]) -> NDArray[Any]:
+    """Pack flags [A, T, N] into uint16 [N, A], threshold t at bit t."""
+    weights = (1 << np.arange(len(THRESHOLDS), dtype=np.uint16)).astype(np.uint16)
+    packed = np.zeros((flags.shape[2], flags.shape[0]), dtype=np.uint16)
+    for threshold, weight in enumerate(weights):
+        packed |= flags[:, threshold].T * weight
+    return packed

@@ -1,0 +1,253 @@
+"""Feature maps of a backbone for detectors: plain ViTs with windowed and global blocks, and timm's other models.
+
+Shapes: B images, H x W pixels, h x w token grid, D channels, s side of a window in tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from backbones.attention import Attention, UserAttention, takes_scale
+from backbones.backbone import NEEDED_FOR_MAPS, Backbone
+from backbones.positions import Grid, patch_positions
+from backbones.token_shards import Shards
+from backbones.vit import attach_shards
+from tasks.detect.options import block_index
+from tasks.detect.relative_positions import RelativePositions
+from transfer.core.errors import UsageError
+
+Padding = Literal["keys", "masked"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """How a plain ViT computes its maps."""
+
+    out_indices: tuple[int, ...]
+    """Blocks whose maps are returned, rising; -1 is the last."""
+    window: int = 0
+    """Side of the windows in tokens (ViTDet: 14); with 0 every block sees the whole image."""
+    global_blocks: tuple[int, ...] | None = None
+    """Blocks without windows; None stands for the last of each quarter (ViTDet: 2, 5, 8, 11 of 12)."""
+    padding: Padding = "masked"
+    """Treatment of windows that end beyond the image: no keys there, or zeros before the projections, as in ViTDet."""
+    relative: bool = False
+    """Whether attention has relative positions, decomposed into rows and columns and initialised to zero."""
+    grid: tuple[int, int] = (64, 64)
+    """Token grid of the tables of relative positions of global blocks."""
+    grad_checkpointing: bool = False
+    """Whether a block's activations are recomputed in the backward pass instead of kept."""
+
+
+class VitMaps(nn.Module):
+    """Images [B, 3, H, W] in [0, 1] -> maps [B, D, H / patch, W / patch], one for each tap.
+
+    The class token and its position are left out, as in ViTDet (arXiv 2203.16527, section 3); positions are resampled
+    in every pass. Windows at the bottom and right are smaller, or padded; only a block's attention works
+    within windows.
+
+    Args:
+        backbone: a plain ViT, which is changed: blocks behind the last tap are removed.
+        options: windows, positions and returned maps.
+
+    Raises:
+        UsageError: taps or global blocks that do not exist, or a part that cannot be windowed.
+    """
+
+    def __init__(self, backbone: Backbone, options: MapOptions) -> None:
+        super().__init__()
+        model: Any = backbone.model
+        depth = len(model.blocks)
+        self.backbone, self.options = backbone, options
+        self.out_indices = [block_index(tap, depth, "--out-indices") for tap in options.out_indices]
+        chosen = quarters(backbone) if options.global_blocks is None else options.global_blocks
+        self.windowed = [
+            bool(options.window) and number not in {block_index(block, depth, "--global-blocks") for block in chosen}
+            for number in range(depth)
+        ]
+        del model.blocks[max(self.out_indices) + 1 :]
+        if (any(self.windowed) or options.relative) and not all(type(block) is Block for block in model.blocks):
+            raise UsageError(
+                f"{backbone.spec.name}: its blocks are not timm's plain blocks; use --window 0 --no-relative"
+            )
+        if options.relative:
+            self._add_relative(model)
+        self.channels, self.strides = [backbone.dim] * len(self.out_indices), [backbone.stride] * len(self.out_indices)
+        self.shards: Shards | None = None
+
+    def share_tokens(self, shards: Shards) -> None:
+        """Make the global blocks work on their rank's tokens while they train.
+
+        Raises:
+            UsageError: see `backbones.vit.share_tokens`; or there are relative positions.
+        """
+        if self.options.relative:
+            raise UsageError(
+                f"--sequence-parallel {shards.size}: not supported with relative positions; use --no-relative"
+            )
+        attach_shards(self.backbone.model, shards)
+        self.shards = shards
+
+    def _add_relative(self, model: Any) -> None:
+        for block, windowed in zip(model.blocks, self.windowed):
+            if not isinstance(block.attn, Attention) or not takes_scale(block.attn.core):
+                raise UsageError(
+                    f"{self.backbone.spec.name}: relative positions need an attention of this suite; use --no-relative"
+                )
+            size = (self.options.window,) * 2 if windowed else self.options.grid
+            block.attn.core = RelativePositions(block.attn.core, block.attn.head_dim, size)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Return the map of each tap; see the class."""
+        x, maps = self._embedded(images), []
+        for number in range(len(self.backbone.model.blocks)):
+            if self.options.grad_checkpointing and self.training:
+                x = checkpoint(self._block, number, x, use_reentrant=False)
+            else:
+                x = self._block(number, x)
+            if number in self.out_indices:
+                maps.append(x.permute(0, 3, 1, 2).contiguous())
+        return maps
+
+    def _embedded(self, images: Tensor) -> Tensor:
+        """Return the tokens with their positions, [B, h, w, D]."""
+        model, patch = self.backbone.model, self.backbone.stride
+        height, width = images.shape[2] // patch, images.shape[3] // patch
+        x = model.patch_embed(self.backbone.normalised(images))
+        x = x.reshape(len(images), height, width, -1)
+        if model.pos_embed is not None:
+            x = x + patch_positions(model, (height, width))
+        return model.norm_pre(model.pos_drop(x))
+
+    def _block(self, number: int, x: Tensor) -> Tensor:
+        """Apply one block to tokens [B, h, w, D]."""
+        block: Any = self.backbone.model.blocks[number]
+        if self.shards is not None and self.training and not self.windowed[number]:
+            return self._shared(block, x, self.shards)
+        if type(block) is not Block:
+            return block(x.flatten(1, 2)).view(x.shape)
+        size = self.options.window if self.windowed[number] else 0
+        x = x + block.drop_path1(block.ls1(self._attend(block.attn, block.norm1(x), size)))
+        rest = block.mlp(block.norm2(x).flatten(1, 2)).view(x.shape)
+        return x + block.drop_path2(block.ls2(rest))
+
+    def _shared(self, block: Any, x: Tensor, shards: Shards) -> Tensor:
+        """Apply a global block to this rank's share of tokens [B, h, w, D], and gather the tokens of all ranks."""
+        try:
+            return shards.join(block(shards.split(x.flatten(1, 2)))).view(x.shape)
+        finally:
+            shards.tokens = None  # checkpointing ends its second pass early, by an exception
+
+    def _attend(self, attention: Any, x: Tensor, size: int) -> Tensor:
+        """Apply attention to tokens [B, h, w, D] within windows of size x size tokens, or with size 0 over all."""
+        height, width = x.shape[1:3]
+        if not size:
+            return self._within(attention, x, (height, width), (height, width))
+        if self.options.padding == "keys":
+            x = F.pad(x, (0, 0, 0, -width % size, 0, -height % size))
+        rows = [
+            [self._within(attention, region, (size, size), (height, width)) for region in row]
+            for row in regions(x, size)
+        ]
+        return _side_by_side([_side_by_side(row, 2) for row in rows], 1)[:, :height, :width]
+
+    def _within(self, attention: Any, x: Tensor, size: Grid, image: Grid) -> Tensor:
+        """Apply attention to tokens [B, h, w, D] in windows of equal size, no larger than `size`.
+
+        Args:
+            attention: attention of a block.
+            x: tokens.
+            size: largest window, in tokens.
+            image: token grid of the whole image.
+        """
+        shape = min(size[0], x.shape[1]), min(size[1], x.shape[2])
+        if isinstance(getattr(attention, "core", None), RelativePositions):
+            attention.core.size, attention.core.grid = size, shape
+        ours = isinstance(attention, Attention | UserAttention)
+        tokens = windows(x, shape)
+        tokens = attention(tokens, image_tokens=image[0] * image[1]) if ours else attention(tokens)
+        return merge_windows(tokens, shape, (x.shape[1], x.shape[2]))
+
+
+class StageMaps(nn.Module):
+    """Images [B, 3, H, W] in [0, 1] -> maps of the stages of one of timm's other models.
+
+    Args:
+        backbone: any with maps. Its stages of strides 4, 8, 16 and 32 are taken, or, in a model without all of these
+            (VOLO, XCiT), the last.
+
+    Raises:
+        UsageError: the model gives no maps.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        info = getattr(backbone.model, "feature_info", None)
+        if not info or not hasattr(backbone.model, "forward_intermediates"):
+            raise UsageError(
+                f"{backbone.spec.name}: {backbone.spec.arch} gives pooled features only, no maps; {NEEDED_FOR_MAPS}"
+            )
+        strides = [int(entry["reduction"]) for entry in info]
+        last = {stride: number for number, stride in enumerate(strides)}
+        stages = [last[stride] for stride in (4, 8, 16, 32) if stride in last]
+        self.backbone, self.stages = backbone, stages if len(stages) == 4 else [-1]
+        self.channels = [int(info[stage]["num_chs"]) for stage in self.stages]
+        self.strides = [strides[stage] for stage in self.stages]
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Return the map of each stage; see the class."""
+        return self.backbone.maps(images, self.stages)
+
+
+def make_maps(backbone: Backbone, options: MapOptions) -> VitMaps | StageMaps:
+    """Return the module that computes a backbone's maps. Raises UsageError when it has none."""
+    if is_plain(backbone):
+        return VitMaps(backbone, options)
+    if options.window or options.relative or options.grad_checkpointing:
+        hint = "--window 0 --no-relative --no-grad-checkpointing"
+        raise UsageError(f"{backbone.spec.name}: {backbone.spec.arch} is not a plain ViT; use {hint}")
+    return StageMaps(backbone)
+
+
+def is_plain(backbone: Backbone) -> bool:
+    """Return whether a backbone is a ViT of one stride, made of blocks."""
+    return isinstance(backbone.model, VisionTransformer)
+
+
+def quarters(backbone: Backbone) -> tuple[int, ...]:
+    """Return the last block of each quarter of a plain ViT: 2, 5, 8, 11 of 12."""
+    depth = len(getattr(backbone.model, "blocks", ()))
+    return tuple(depth * quarter // 4 - 1 for quarter in range(1, 5))
+
+
+def regions(x: Tensor, size: int) -> list[list[Tensor]]:
+    """Split [B, h, w, D] into rows of regions: full windows of size x size, and the rest at the right and bottom.
+
+    In each region all windows hold equally many tokens, none of which is padding.
+    """
+    height, width = x.shape[1:3]
+    rows, columns = ([length for length in (side // size * size, side % size) if length] for side in (height, width))
+    return [list(band.split(columns, dim=2)) for band in x.split(rows, dim=1)]
+
+
+def windows(x: Tensor, size: Grid) -> Tensor:
+    """Split [B, h, w, D] into windows whose sides divide h and w, [B * windows, tokens of a window, D]."""
+    B, height, width, D = x.shape
+    x = x.reshape(B, height // size[0], size[0], width // size[1], size[1], D)
+    return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, size[0] * size[1], D)
+
+
+def merge_windows(x: Tensor, size: Grid, grid: Grid) -> Tensor:
+    """Return the tokens [B, h, w, D] of `windows`, for a token grid (h, w)."""
+    rows, columns = grid[0] // size[0], grid[1] // size[1]
+    x = x.view(-1, rows, columns, *size, x.shape[-1]).permute(0, 1, 3, 2, 4, 5)
+    return x.reshape(len(x), *grid, -1)
+
+
+def _side_by_side(tensors: list[Tensor], dim: int) -> Tensor:
+    return torch.cat(tensors, dim) if len(tensors) > 1 else tensors[0]

@@ -1,0 +1,257 @@
+"""Detections of the images of a split, in COCO's format for results.
+
+Also on a dataset whose classes agree only in part with those that a detector was trained for.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backbones.spec import BackboneSpec
+from tasks.detect.learner import collate
+from tasks.detect.mixed_precision import finite_outputs
+from tasks.detect.pipelines import GREY, DetectionImages, test_transforms
+from transfer.core.errors import UserError, shortened
+from transfer.core.exports import export_folder, pretraining_facts
+from transfer.core.process import part_of_rank
+from transfer.data.coco.dataset import CocoData
+from transfer.data.coco.split import CocoSplit
+from transfer.engine import dist
+from transfer.engine.context import Context
+from transfer.engine.extract import NotFinite, load_batches
+
+
+@dataclass(frozen=True)
+class SharedClasses:
+    """Classes of equal names in training and in a dataset."""
+
+    names: tuple[str, ...]
+    """Those that both have, in the order of the dataset."""
+    only_trained: tuple[str, ...]
+    """Those that the dataset lacks; detections of them are dropped."""
+    only_in_data: tuple[str, ...]
+    """Those that the detector does not know; their objects are left out of the truth."""
+    left_out: int
+    """Number of objects left out, crowds included."""
+    truth: CocoData
+    """The dataset with the shared classes alone, without a training split."""
+    predicted: CocoData
+    """The dataset with the classes of the detector; those that it lacks have the id `dropped`."""
+    dropped: int
+    """Category id of detections to drop."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the mapping for the record."""
+        return {
+            "shared": list(self.names),
+            "only_trained": list(self.only_trained),
+            "only_in_data": list(self.only_in_data),
+            "objects_left_out": self.left_out,
+        }
+
+    def __str__(self) -> str:
+        """Return one sentence for the user."""
+        text = f"scored are the {len(self.names)} classes that training and {self.truth.name} share by name "
+        text += f"({shortened(self.names)})"
+        if self.only_trained:
+            text += f"; only trained: {shortened(self.only_trained)}"
+        if self.only_in_data:
+            text += (
+                f"; only in {self.truth.name}, left out with {self.left_out} objects: {shortened(self.only_in_data)}"
+            )
+        return text
+
+
+def shared_classes(spec: BackboneSpec, data: CocoData) -> SharedClasses | None:
+    """Return the classes that the trained detector in `spec.weights` shares with a dataset; None if all are the same.
+
+    Raises:
+        UserError: they share none.
+    """
+    trained = pretraining_facts(export_folder(spec.weights) or Path(spec.weights)).get("classes")
+    if trained is None or list(trained) == list(data.classes):
+        return None
+    names = tuple(name for name in data.classes if name in trained)
+    if not names:
+        raise UserError(
+            f"{spec.weights}: the detector was trained for {len(trained)} classes ({shortened(trained, 3)}), of which "
+            f"{data.name} has none by name; its {len(data.classes)} are {shortened(data.classes, 3)}"
+        )
+    assert data.val is not None
+    truth = with_classes(data, names)
+    assert truth.val is not None
+    id_of, dropped = dict(zip(data.classes, data.category_ids)), min(data.category_ids) - 1
+    return SharedClasses(
+        names=names,
+        only_trained=tuple(name for name in trained if name not in names),
+        only_in_data=tuple(name for name in data.classes if name not in names),
+        left_out=len(data.val.ids) - len(truth.val.ids),
+        truth=truth,
+        predicted=replace(
+            data, classes=tuple(trained), category_ids=tuple(id_of.get(name, dropped) for name in trained)
+        ),
+        dropped=dropped,
+    )
+
+
+def with_classes(data: CocoData, names: Sequence[str]) -> CocoData:
+    """Return a dataset with the validation objects of some classes alone; images without any stay.
+
+    Args:
+        data: with a validation split.
+        names: classes of the dataset, in its order.
+    """
+    assert data.val is not None
+    places = [data.classes.index(name) for name in names]
+    new_label = np.full(len(data.classes), -1)
+    new_label[places] = np.arange(len(places))
+    val = data.val.select_objects(new_label[data.val.label] >= 0)
+    ids = tuple(data.category_ids[place] for place in places)
+    return replace(
+        data, classes=tuple(names), category_ids=ids, train=None, val=replace(val, label=new_label[val.label])
+    )
+
+
+Results = list[dict[str, Any]]
+
+
+@torch.inference_mode()
+def detect(
+    detector: Any,
+    data: CocoData,
+    split: CocoSplit,
+    size: tuple[int, int],
+    context: Context,
+    *,
+    batch_size: int,
+    padded: bool = False,
+) -> Results:
+    """Return [{image_id, category_id, bbox [x, y, width, height], score, segmentation}, ...], the same on every rank.
+
+    Boxes are in pixels of the stored image; masks, where the detector has them, are run lengths. Results are in the
+    order of the images. Only images that have the same padded size share a batch, so that neither the number of images
+    in a batch nor the number of ranks changes the results.
+
+    Args:
+        detector: mmdetection's detector. data: dataset, for its category ids. split: images.
+        size: (short, long), limits of an image's sides in pixels.
+        context: device, ranks and signals of the run. batch_size: images in a batch of one rank.
+        padded: whether images are padded to `size`, then (H, W), as crops are: resampled positions then mean the same.
+
+    Raises:
+        UserError: an image cannot be read. Stopped: a signal came.
+        NotFinite: the detector's output for an image is not finite; names the image.
+    """
+    detector.eval()
+    detector.data_preprocessor.to(context.device)  # nothing else tells it where to put images
+    images = DetectionImages(split, test_transforms(size))
+    step = detector.data_preprocessor.pad_size_divisor
+    batches = equal_sizes(sizes_in_network(split, size, step, padded=padded), batch_size)
+    mine = part_of_rank(batches, context.ranks)
+    results: dict[int, Results] = {}
+    broken: list[int] = []
+    read = load_batches(images, mine, context, collate=collate)
+    try:
+        for batch, places in zip(context.bar(read, "detection", total=len(mine)), mine):
+            context.check_stop()
+            if padded:
+                batch["inputs"] = [padded_to(image, size) for image in batch["inputs"]]
+            samples = _predicted(detector, batch, context)
+            if samples is None:
+                broken.append(places[_first_broken(detector, batch, context)])
+                break
+            results |= {place: results_of(sample, data.category_ids) for place, sample in zip(places, samples)}
+    except Exception:
+        context.check_stop()  # a signal to the whole process group also ends the loader's workers
+        raise
+    return _in_order(dist.gather_objects((results, broken)), split)
+
+
+def _in_order(gathered: list[tuple[dict[int, Results], list[int]]], split: CocoSplit) -> Results:
+    """Return the results of all ranks by image. Raises NotFinite for the first image without finite results."""
+    if broken := [place for _, places in gathered for place in places]:
+        raise NotFinite(f"boxes, scores or masks: not finite for {split.images[min(broken)].file_name}")
+    of_image = {place: results for of_rank, _ in gathered for place, results in of_rank.items()}
+    return [result for place in sorted(of_image) for result in of_image[place]]
+
+
+def sizes_in_network(split: CocoSplit, size: tuple[int, int], step: int, *, padded: bool) -> list[tuple[int, int]]:
+    """Return the (H, W) of every image after it is resized and padded to multiples of `step`; see `detect`."""
+    from mmcv.image.geometric import rescale_size
+
+    sizes = []
+    for image in split.images:
+        width, height = rescale_size((image.width, image.height), (size[1], size[0]))
+        height, width = (max(height, size[0]), max(width, size[1])) if padded else (height, width)
+        sizes.append((-(-height // step) * step, -(-width // step) * step))
+    return sizes
+
+
+def equal_sizes(sizes: Sequence[tuple[int, int]], batch_size: int) -> list[list[int]]:
+    """Return indices in batches of at most `batch_size` images of one size, in order as far as possible."""
+    batches: list[list[int]] = []
+    unfilled: dict[tuple[int, int], list[int]] = {}
+    for place, size in enumerate(sizes):
+        batch = unfilled.setdefault(size, [])
+        batch.append(place)
+        if len(batch) == batch_size:
+            batches.append(unfilled.pop(size))
+    return batches + list(unfilled.values())
+
+
+def _predicted(detector: Any, batch: dict[str, Any], context: Context) -> list[Any] | None:
+    """Return mmdetection's sample for each image; None when an output is not finite."""
+    prepared = detector.data_preprocessor(batch, False)
+    try:
+        with context.scoring(), finite_outputs(detector), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # mmdetection warns about its own use of torch
+            samples: list[Any] = detector.predict(prepared["inputs"], prepared["data_samples"])
+    except NotFinite:
+        return None
+    instances = [sample.pred_instances for sample in samples]
+    return samples if all(item.bboxes.isfinite().all() and item.scores.isfinite().all() for item in instances) else None
+
+
+def _first_broken(detector: Any, batch: dict[str, Any], context: Context) -> int:
+    """Return the first image of a batch whose outputs are not finite by itself; 0 when there is none."""
+    singles = ({name: [values[place]] for name, values in batch.items()} for place in range(len(batch["inputs"])))
+    return next((place for place, single in enumerate(singles) if _predicted(detector, single, context) is None), 0)
+
+
+def padded_to(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """Pad an image, uint8 [3, h, w], with grey at the bottom and right to `size` (H, W); larger sides stay."""
+    height, width = (max(target - side, 0) for target, side in zip(size, image.shape[1:]))
+    return F.pad(image, (0, width, 0, height), value=GREY)
+
+
+def results_of(sample: Any, category_ids: Sequence[int]) -> Results:
+    """Return the detections of one image in COCO's format."""
+    instances = sample.pred_instances
+    boxes = instances.bboxes.float().cpu().numpy().astype(np.float64)
+    boxes[:, 2:] -= boxes[:, :2]
+    masks = instances.masks.cpu().numpy() if "masks" in instances else None
+    results = []
+    scores, labels = instances.scores.float().cpu().tolist(), instances.labels.cpu().tolist()
+    for place, (score, label) in enumerate(zip(scores, labels, strict=True)):
+        result = {"image_id": int(sample.img_id), "category_id": int(category_ids[label]), "score": score}
+        result["bbox"] = boxes[place].tolist()
+        if masks is not None:
+            result["segmentation"] = run_lengths(masks[place])
+        results.append(result)
+    return results
+
+
+def run_lengths(mask: NDArray[Any]) -> dict[str, Any]:
+    """Encode a mask [H, W], bool, as COCO's compressed run lengths, in text that JSON can hold."""
+    from pycocotools.mask import encode
+
+    encoded = encode(np.asfortranarray(mask, dtype=np.uint8))
+    return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode()}

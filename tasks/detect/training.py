@@ -1,0 +1,232 @@
+"""Object detection: fine-tune a backbone within a detector of mmdetection, score boxes and masks as COCO does.
+
+The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.16527). Shapes: N images.
+"""
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from backbones.backbone import Backbone, create
+from backbones.flops import flops
+from backbones.spec import BackboneSpec
+from backbones.trained_weights import check_head, export_trained, load_head
+from tasks.detect import mmlab
+from tasks.detect.coco.averages import evaluate, resampled, scores
+from tasks.detect.coco.matching import PREFIX, Kind, Matches
+from tasks.detect.detectors import build_detector
+from tasks.detect.feature_maps import MapOptions, is_plain, make_maps, quarters
+from tasks.detect.learner import DetectionLearner, collate
+from tasks.detect.options import DetectOptions, DetectorSpec, resolve_detector
+from tasks.detect.pipelines import DetectionImages, train_transforms
+from tasks.detect.predict import Results, SharedClasses, detect, shared_classes
+from tasks.detect.task import RESULTS, DetectFacts, chosen_detector, lacking_masks
+from transfer.core.errors import UsageError
+from transfer.core.files import write_atomic
+from transfer.core.seeding import seed_torch
+from transfer.data.coco.dataset import CocoData
+from transfer.data.coco.split import mask_library
+from transfer.data.loading.loader import RunLoader, shuffled_batches
+from transfer.engine.context import Context
+from transfer.engine.dist import broadcast_object
+from transfer.engine.extract import NotFinite
+from transfer.engine.loop import fit
+from transfer.task import Outcomes, Scores
+
+
+class Detect(DetectFacts):
+    """COCO's 12 numbers for boxes, and for masks if the detector predicts them."""
+
+    def build(self, spec: BackboneSpec, options: DetectOptions) -> None:
+        """Build the detector for COCO's 80 categories and compute the feature maps of an image."""
+        detector = resolve_detector(options.detector or "mask_rcnn")
+        learner = _learner(spec, 80, detector, options, weights="random", load="strict")
+        learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
+
+    def untrained_learner(self, spec: BackboneSpec, options: DetectOptions) -> DetectionLearner:
+        """Return the detector for two classes, with masks unless the options name one without."""
+        mmlab.load()
+        detector = resolve_detector(options.detector or "mask_rcnn")
+        return _learner(spec, 2, detector, options, weights="random", load="strict")
+
+    def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
+        """Check that mmdetection is installed and that the detector can be built around this backbone."""
+        context.micro_batch(options.batch_size, options.grad_accum_steps)
+        if options.epochs:
+            assert dataset.train is not None
+            usable = int(dataset.train.with_objects().sum())
+            if usable < options.batch_size:
+                raise UsageError(
+                    f"--batch-size {options.batch_size}: {dataset.name} has {usable} training images with objects"
+                )
+        else:
+            check_head(spec, "detect")
+            shared_classes(spec, dataset)
+        detector = chosen_detector(options, dataset)
+        mmlab.load()
+        if detector.masks:
+            mask_library()
+        make_learner(spec, dataset, detector, options, weights="random", load="strict")
+
+    def run(
+        self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Train on the training split and score the validation split."""
+        assert dataset.val is not None
+        mmlab.load()
+        seed_torch(context.seed)
+        detector = chosen_detector(options, dataset)
+        if 0 < dataset.unmasked < dataset.objects and (detector.masks or options.detector is None):
+            effect = (
+                "these are background in training" if detector.masks else f"{detector.name}, and no scores of masks"
+            )
+            context.note(f"{lacking_masks(dataset)}: {effect}")
+        train = dataset.train if options.epochs else None
+        if train and (unused := int((~train.with_objects()).sum())):
+            context.details["without_objects"] = unused
+            context.note(f"{unused} of {len(train.images)} training images have no objects and are not trained on")
+        shared = None if options.epochs else shared_classes(spec, dataset)
+        if shared:
+            context.note(str(shared))
+            context.details["classes"] = shared.facts()
+        learner = make_learner(spec, shared.predicted if shared else dataset, detector, options)
+        images = context.micro_batch(options.batch_size, options.grad_accum_steps)
+        context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
+        context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
+        context.details["versions"] = mmlab.versions()
+
+        def validate(epoch: int) -> Scores:
+            if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
+                return {}
+            try:
+                return self.rescore(self._outcomes(learner, dataset, detector, options, context)[0])
+            except NotFinite as error:
+                context.note(f"epoch {epoch + 1} has no scores: {error}")
+                return {}
+
+        if options.epochs:
+            loader = train_loader(dataset, detector, options, context)
+            if fit(learner, loader, options, context, validate).training_failed:
+                return {}, {}
+        else:
+            load_head(learner, learner.backbone, context)
+            learner.to(context.device).eval()
+        start = time.monotonic()
+        outcomes, results = self._outcomes(learner, dataset, detector, options, context, shared)
+        if context.ranks.first:
+            for kind in kinds(detector, dataset):
+                outcomes |= resampled(Matches.from_outcomes(outcomes, kind))
+        context.cost.eval_seconds += time.monotonic() - start
+        if context.folder and context.ranks.first:
+            write_atomic(context.folder / RESULTS, json.dumps(results).encode())
+        if options.epochs:
+            export_trained(learner, learner.backbone, context, classes=list(dataset.classes))
+        return self.rescore(outcomes), outcomes
+
+    def _outcomes(
+        self,
+        learner: DetectionLearner,
+        data: CocoData,
+        detector: DetectorSpec,
+        options: DetectOptions,
+        context: Context,
+        shared: SharedClasses | None = None,
+    ) -> tuple[Outcomes, Results]:
+        """Return the matches of every image and the detections, the same on every rank."""
+        assert data.val is not None
+        results = detect(
+            learner.detector,
+            shared.predicted if shared else data,
+            data.val,
+            options.size,
+            context,
+            batch_size=options.eval_batch_size,
+            padded=options.resize_mode == "jitter",
+        )
+        if shared:
+            results = [result for result in results if result["category_id"] != shared.dropped]
+        outcomes: Outcomes = {}
+        if context.ranks.first:
+            for kind in kinds(detector, data):
+                outcomes |= evaluate(_truth(shared.truth if shared else data, kind), results, kind).outcomes()
+            outcomes["cluster"] = np.arange(len(data.val.images))
+        return broadcast_object(outcomes), results
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """Compute the 12 numbers of each kind from its matches."""
+        all_scores: Scores = {}
+        for kind, prefix in PREFIX.items():
+            if any(name.startswith(f"{prefix}_") for name in outcomes):
+                all_scores |= scores(Matches.from_outcomes(outcomes, kind))
+        return all_scores
+
+
+def kinds(detector: DetectorSpec, data: CocoData) -> list[Kind]:
+    """Return the kinds of results that are scored: boxes, and masks if the detector predicts and the data has them."""
+    return ["bbox", "segm"] if detector.masks and data.unmasked < data.objects else ["bbox"]
+
+
+def _truth(data: CocoData, kind: Kind) -> dict[str, Any]:
+    """Return the validation split; for masks, an object without one is ignored like a crowd."""
+    assert data.val is not None
+    truth = data.as_coco(data.val)
+    if kind == "segm":
+        truth["annotations"] = [
+            item if "segmentation" in item else item | {"iscrowd": 1} for item in truth["annotations"]
+        ]
+    return truth
+
+
+def make_learner(
+    spec: BackboneSpec, data: CocoData, detector: DetectorSpec, options: DetectOptions, **overrides: Any
+) -> DetectionLearner:
+    """Build the detector around the backbone for training. Raises UsageError if the parts do not fit."""
+    return _learner(spec, len(data.classes), detector, options, **overrides)
+
+
+def _learner(
+    spec: BackboneSpec, classes: int, detector: DetectorSpec, options: DetectOptions, **overrides: Any
+) -> DetectionLearner:
+    backbone = create(spec, drop_path=options.drop_path, **overrides)
+    maps = make_maps(
+        backbone,
+        MapOptions(
+            out_indices=_taps(backbone, options) if options.pyramid == "taps" else (-1,),
+            window=options.window,
+            padding=options.window_padding,
+            global_blocks=options.global_blocks,
+            relative=options.relative,
+            grid=(options.size[0] // backbone.stride, options.size[1] // backbone.stride),
+            grad_checkpointing=options.grad_checkpointing,
+        ),
+    )
+    built = build_detector(detector, maps, options.pyramid, classes)
+    return DetectionLearner(built, norm_eval=options.norm_eval)
+
+
+def _taps(backbone: Backbone, options: DetectOptions) -> tuple[int, ...]:
+    depth = len(getattr(backbone.model, "blocks", ()))
+    if options.out_indices and not is_plain(backbone):
+        raise UsageError(f"--out-indices: {backbone.spec.name} is not a plain ViT; remove it to use its stages")
+    if is_plain(backbone) and depth < 4:
+        raise UsageError(f"--pyramid taps takes four blocks, {backbone.spec.name} has {depth}: --pyramid simple")
+    return options.out_indices or quarters(backbone)
+
+
+def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions, context: Context) -> RunLoader:
+    """Return a loader of shuffled batches of the images that have objects to train on."""
+    assert data.train is not None
+    split = data.train.select(data.train.with_objects())
+    transforms = train_transforms(options.resize_mode, options.size, options.flip, detector.masks)
+    images = DetectionImages(split, transforms, seed=context.seed)
+
+    def batches(epoch: int) -> list[list[int]]:
+        return shuffled_batches(len(images), options.batch_size, seed=context.seed, epoch=epoch)
+
+    return context.loader(images, batches, parts=options.grad_accum_steps, collate=collate)
+
+
+TASK = Detect()

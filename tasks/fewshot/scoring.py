@@ -1,0 +1,236 @@
+"""Accuracy of a linear probe on frozen features, fitted to k images of each class; several draws of them.
+
+The protocol is that of big_vision (evaluators/fewshot_lsr.py and configs/common_fewshot.py of its repository), used by
+"Replacing softmax with ReLU in Vision Transformers" (arXiv 2309.08586): regularised least squares on the representation
+of the images, nested support sets. Shapes: S support images needed, M test images, F channels.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from backbones.backbone import create
+from backbones.flops import flops
+from backbones.pretrain.accuracy import image_outcomes
+from backbones.spec import BackboneSpec
+from tasks.fewshot.feature_store import FLAG
+from tasks.fewshot.features import Extractor, Features
+from tasks.fewshot.support_sets import SupportSets
+from tasks.fewshot.task import FewshotFacts, FewshotOptions
+from tasks.probes import Fitted, LeastSquares, Logistic, Neighbours, best_strength
+from transfer.core.errors import UsageError
+from transfer.core.files import check_writable, write_atomic
+from transfer.core.seeding import seed_torch
+from transfer.data.classification import ClassificationData
+from transfer.engine.context import Context
+from transfer.engine.dist import gather_objects
+from transfer.engine.extract import FLAT, check_finite, check_varied, constant_channels
+from transfer.task import Outcomes, Scores
+
+Fit = Callable[[Tensor, Tensor, int], Fitted]
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenFeatures:
+    """Features and labels of the images that the probes need."""
+
+    train: Tensor
+    """Features [S, F] of the training images, float32."""
+    train_labels: Tensor
+    """Labels [S] of the training images, int64."""
+    rows: NDArray[Any]
+    """Index [S] of each among all training images, sorted."""
+    test: Tensor
+    """Features [M, F] of the test images."""
+    test_labels: Tensor
+    """Labels [M] of the test images."""
+    classes: int
+    """Number of classes."""
+    train_names: Sequence[str]
+    """File names of the S training images."""
+    test_names: Sequence[str]
+    """File names of the M test images."""
+
+    def training(self, indices: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        """Return the features and labels of training images."""
+        places = np.searchsorted(self.rows, indices)
+        return self.train[places], self.train_labels[places]
+
+    def facts(self, context: Context) -> dict[str, int]:
+        """Return the number of channels, and of those that are constant over the test images."""
+        constant = constant_channels(self.test, FLAT[context.eval_precision])
+        return {"channels": self.test.shape[1], "constant_channels": int(constant.sum())}
+
+    def check(self, context: Context) -> None:
+        """Check that a probe can be fitted to the features. Raises NotFinite or NotVaried."""
+        for name, rows, names in (("train", self.train, self.train_names), ("test", self.test, self.test_names)):
+            check_finite(rows, names, f"features of the {name} images")
+        check_varied(self.test, context.eval_precision, "test")
+        check_varied(self.train, context.eval_precision, "training")
+
+
+class Probed(NamedTuple):
+    """Result of one support set's probe on the test images."""
+
+    correct: NDArray[Any]
+    """Whether each test image [M] is classified correctly, bool."""
+    strength: float
+    """Strength of the regularisation that was chosen."""
+    unconverged: int
+    """Number of fits that did not converge, including those for the choice of the strength."""
+
+
+def probe_all(
+    features: FrozenFeatures, sets: SupportSets, fit: Fit, strengths: tuple[float, ...], context: Context
+) -> tuple[dict[str, NDArray[Any]], dict[str, list[float]], int]:
+    """Probe every draw with every number of shots; ranks share the draws, and all return the same.
+
+    Args:
+        features: features of all images needed.
+        sets: support sets of every draw.
+        fit: function of support features, labels and number of classes that returns the probe.
+        strengths: strengths of the regularisation; each probe takes the best on the draw's selection images.
+        context: ranks and signals of the run.
+
+    Returns:
+        `correct_<k>shot` [M, draws], bool; for each of these names the strengths chosen, one per draw; and the number
+        of fits that did not converge.
+    """
+    mine = range(context.ranks.rank, len(sets.orders), context.ranks.world)
+    results: dict[int, dict[int, Probed]] = {}
+    for draw in context.bar(mine, "probes", total=len(mine)):
+        context.check_stop()
+        results[draw] = {shots: _probe(features, sets, draw, shots, fit, strengths) for shots in sets.shots}
+    for of_rank in gather_objects(results):
+        results |= of_rank
+    names = {shots: f"correct_{shots}shot" for shots in sets.shots}
+    draws = range(len(sets.orders))
+    correct = {
+        name: np.stack([results[draw][shots].correct for draw in draws], axis=1) for shots, name in names.items()
+    }
+    chosen = {name: [results[draw][shots].strength for draw in draws] for shots, name in names.items()}
+    return correct, chosen, sum(probed.unconverged for draw in draws for probed in results[draw].values())
+
+
+def spread(accuracies: Sequence[float]) -> dict[str, Any]:
+    """Return mean and spread of the accuracies of several draws, on the same test images, as plain values for a record.
+
+    The variance is unbiased; it and the standard error of the mean are None for a single draw.
+    """
+    n, variance = len(accuracies), None if len(accuracies) < 2 else float(np.var(accuracies, ddof=1))
+    error = None if variance is None else math.sqrt(variance / n)
+    return {"draws": [*accuracies], "mean": float(np.mean(accuracies)), "standard_error": error, "variance": variance}
+
+
+def _probe(
+    features: FrozenFeatures, sets: SupportSets, draw: int, shots: int, fit: Fit, strengths: tuple[float, ...]
+) -> Probed:
+    support, labels = features.training(sets.support(draw, shots))
+    probe = fit(support, labels, features.classes)
+    strength = strengths[0]
+    if len(strengths) > 1:
+        strength = best_strength(probe, *features.training(sets.selection(draw)), strengths)
+    correct = (probe.predict(features.test, strength) == features.test_labels).numpy()
+    return Probed(correct, strength, probe.unconverged)
+
+
+class Fewshot(FewshotFacts):
+    """Mean accuracy over the draws, as `accuracy_<k>shot`."""
+
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> None:
+        """Check the size and block of the backbone, the support sets, and that the store can be written."""
+        super().check(spec, dataset, options, context)
+        if options.block is not None:
+            backbone = create(spec, img_size=options.size, weights="random", load="strict")
+            if not -backbone.depth <= options.block < backbone.depth:
+                raise UsageError(f"--block {options.block}: {spec.name} has {backbone.depth} blocks, counted from 0")
+        options.support_sets(dataset)
+        if context.features:
+            check_writable(context.features, FLAG)
+
+    def run(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Extract the features of support and test images, fit a probe per draw, and score the validation split."""
+        assert dataset.train is not None
+        assert dataset.val is not None
+        start = time.monotonic()
+        if context.seed and spec.weights != "random":
+            context.note("the seed has no effect with pretrained weights: --draws sets the support sets")
+        seed_torch(context.seed)
+        backbone = create(spec, img_size=options.size).to(context.device).eval()
+        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+        sets = options.support_sets(dataset)
+        extractor = Extractor(backbone, feature_settings(options), context, options.eval_batch_size)
+        features = self._extract(extractor, dataset, sets)
+        self._describe(sets, dataset, context)
+        features.check(context)
+        correct, strengths, unconverged = probe_all(features, sets, probe_fit(options), options.strengths, context)
+        if unconverged:
+            fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
+            context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 helps")
+        outcomes = image_outcomes(dataset.val) | correct
+        for name, values in correct.items():
+            score = name.replace("correct", "accuracy")
+            context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
+        context.cost.eval_seconds += time.monotonic() - start
+        return self.rescore(outcomes), outcomes
+
+    def _describe(self, sets: SupportSets, data: ClassificationData, context: Context) -> None:
+        """Describe data and support sets for the record; the run's support.csv lists the images."""
+        assert data.train is not None
+        context.details["data"] = {"form": data.storage, "origin": data.origin}
+        context.details["support"] = sets.facts(data.train.labels)
+        twice = context.details["support"]["duplicates"]
+        if twice["test_also_in_train"]:
+            context.note(f"{data.name}: {twice['test_also_in_train']} test images are also training images")
+        if twice["train_of_several_classes"]:
+            context.note(f"{data.name}: {twice['train_of_several_classes']} training images have several classes")
+        if context.folder and context.ranks.first:
+            write_atomic(context.folder / "support.csv", sets.table(data).encode())
+
+    def _extract(self, extractor: Extractor, data: ClassificationData, sets: SupportSets) -> FrozenFeatures:
+        assert data.train is not None
+        assert data.val is not None
+        rows = sets.needed()
+        features = FrozenFeatures(
+            train=extractor.features(data.train, rows, sets.train, f"{data.name} train"),
+            train_labels=torch.from_numpy(data.train.labels[rows]),
+            rows=rows,
+            test=extractor.features(data.val, np.arange(len(data.val)), sets.test, f"{data.name} test"),
+            test_labels=torch.from_numpy(data.val.labels),
+            classes=len(data.classes),
+            train_names=[data.train.names[row] for row in rows.tolist()],
+            test_names=data.val.names,
+        )
+        extractor.context.details["features"] = extractor.facts() | features.facts(extractor.context)
+        return features
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """Compute `accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
+        correct = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
+        return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in correct.items()}
+
+
+def feature_settings(options: FewshotOptions) -> Features:
+    """Return the settings of the extracted features."""
+    assert options.resize is not None
+    return Features(size=options.size, resize=options.resize, view=options.resize_mode, block=options.block)
+
+
+def probe_fit(options: FewshotOptions) -> Fit:
+    """Return the function that fits a probe to support images."""
+    neighbours = partial(Neighbours, temperature=options.temperature)
+    fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
+    return fits[options.probe]
+
+
+TASK = Fewshot()

@@ -1,0 +1,44 @@
+"""k-nearest-neighbour classification: options, metrics, version; see `tasks.knn.scoring`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tasks.labelled_images import Classification, FrozenOptions
+from transfer.data.classification import ClassificationData
+from transfer.engine.options import check_ranges
+from transfer.task import Defaults, Metric, TaskFacts
+
+
+@dataclass(kw_only=True)
+class KnnOptions(FrozenOptions):
+    """Options of `transfer.run knn`."""
+
+    resize_mode: Literal["bicubic", "fast"]
+    """How the image is resized before the centre crop. Bicubic as in DINO, or likewise on bytes (`fast`)."""
+    k: int
+    """Neighbors for top1 and top5."""
+    other_k: tuple[int, ...]
+    """Further numbers of neighbors, as top1_k<number>."""
+    temperature: float
+    """Temperature of the votes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "k", "other_k")
+        check_ranges(self, 1e-9, None, "temperature")
+
+
+class KnnFacts(TaskFacts, Classification):
+    """Top-1 and top-5 accuracy of the neighbours' votes."""
+
+    name, version, options = "knn", 1, KnnOptions
+    metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
+
+    def defaults_for_data(self, dataset: ClassificationData, options: KnnOptions) -> Defaults:
+        """Return the numbers of neighbors that the training split has."""
+        images = len(dataset.train or ())
+        others, reason = tuple(k for k in options.other_k if k <= images), f"there are {images} training images"
+        return {"k": (min(options.k, images), reason), "other_k": (others, reason)}
+
+
+FACTS = KnnFacts()

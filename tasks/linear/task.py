@@ -1,0 +1,49 @@
+"""Linear classification on frozen features: options, metrics, version; see `tasks.linear.training`."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated
+
+from backbones.spec import BackboneSpec
+from tasks.labelled_images import Classification, ViewOptions
+from transfer.engine.options import TRAINING, FitOptions, check_ranges
+from transfer.task import Defaults, Metric, TaskFacts
+
+
+@dataclass(kw_only=True)
+class LinearOptions(ViewOptions, FitOptions):
+    """Options of `transfer.run linear` besides those of the training loop."""
+
+    batch_size: Annotated[int, TRAINING]
+    """Images per step, over all ranks and micro-batches."""
+    n_last_blocks: int
+    """Last blocks whose features are concatenated."""
+    avgpool: bool
+    """Concatenate the mean over the last block's patch tokens."""
+    crop_area: Annotated[tuple[float, float], TRAINING]
+    """Share of the image that the random resized crop covers."""
+    flip: Annotated[float, TRAINING]
+    """Probability of a horizontal flip."""
+    validate_every: Annotated[int, TRAINING]
+    """Epochs between two validations; the last epoch always has one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "batch_size", "n_last_blocks", "validate_every")
+        self.augmentation(crop_area=self.crop_area, flip=self.flip)
+
+
+class LinearFacts(TaskFacts, Classification):
+    """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
+
+    name, version, options = "linear", 1, LinearOptions
+    metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
+
+    def defaults_for_backbone(self, spec: BackboneSpec, options: LinearOptions, given: Collection[str]) -> Defaults:
+        """Return the size as well as the number of blocks if the backbone has fewer than the recipe's."""
+        blocks = min(options.n_last_blocks, spec.depth or options.n_last_blocks)
+        reason = f"backbone {spec.name} has {blocks} blocks"
+        return {**super().defaults_for_backbone(spec, options, given), "n_last_blocks": (blocks, reason)}
+
+
+FACTS = LinearFacts()

@@ -1,0 +1,107 @@
+"""Person re-identification: options, metrics, version, data; see `tasks.reid.training`."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from transfer.core.errors import reject
+from transfer.core.options import Needs
+from transfer.data.reid.dataset import FORMATS, ReidData, open_reid
+from transfer.data.spec import DatasetSpec
+from transfer.engine.options import TRAINING, FitOptions, check_pad, check_ranges
+from transfer.task import Defaults, Metric, TaskFacts
+
+
+@dataclass(kw_only=True)
+class ReidOptions(FitOptions):
+    """Options of `transfer.run reid` besides those of the training loop."""
+
+    size: tuple[int, int]
+    """Height and width of the images in pixels."""
+    num_identities: Annotated[int, TRAINING]
+    """Identities per batch (P), over all ranks."""
+    num_instances: Annotated[int, TRAINING]
+    """Images per identity in a batch (K)."""
+    flip: Annotated[float, TRAINING]
+    """Probability of a horizontal flip."""
+    pad: Annotated[int, TRAINING]
+    """Pixels of black border before the random crop."""
+    erase: Annotated[float, TRAINING]
+    """Probability of random erasing."""
+    drop_path: Annotated[float, TRAINING]
+    """Stochastic depth of the last block; earlier blocks grow to it linearly."""
+    identity_weight: Annotated[float, TRAINING]
+    """Weight of the identity loss (cross-entropy)."""
+    label_smoothing: Annotated[float, Needs(identity_weight=True)]
+    """Label smoothing of the identity loss."""
+    triplet_weight: Annotated[float, TRAINING]
+    """Weight of the batch-hard triplet loss (before the neck)."""
+    margin: Annotated[float | None, Needs(triplet_weight=True)]
+    """Margin of the triplet loss; None is the soft margin."""
+    feature: Literal["before", "after"]
+    """Rank the feature before or after the neck."""
+    flip_test: bool
+    """Rank the mean feature of an image and its mirror image."""
+    ap: Literal["rectangle", "trapezoid"]
+    """How the area under precision and recall is computed. `rectangle` is as in torchreid and TransReID, the other as
+    in Market-1501's own script."""
+    rerank: bool
+    """Re-rank distances by k-reciprocal neighbours."""
+    rerank_k1: Annotated[int, Needs(rerank=True)]
+    """Size of the reciprocal neighbourhoods."""
+    rerank_k2: Annotated[int, Needs(rerank=True)]
+    """Neighbours averaged in the local query expansion."""
+    rerank_lambda: Annotated[float, Needs(rerank=True)]
+    """Weight of the original distance."""
+    msmt17_val: Annotated[bool, TRAINING]
+    """Train on MSMT17's validation half as well."""
+    test_dataset: tuple[str, ...]
+    """Datasets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
+    eval_batch_size: int
+    """Images per batch when features are extracted, per rank."""
+    save_pictures: int
+    """Queries saved as pictures with ten gallery images. They are spaced evenly over the list of queries."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "rerank_lambda")
+        check_ranges(self, 0, 0.99, "drop_path")
+        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "save_pictures")
+        check_ranges(self, 1, None, "size", "eval_batch_size", "rerank_k1", "rerank_k2")
+        check_ranges(self, 2, None, "num_identities", "num_instances")  # triplets need both kinds of pairs
+        if self.identity_weight + self.triplet_weight == 0:
+            reject("one of --identity-weight and --triplet-weight must be above 0")
+        check_pad(self.pad, *self.size)
+
+
+class ReidFacts(TaskFacts):
+    """mAP and CMC of a fine-tuned backbone on a re-identification dataset."""
+
+    name, version, options, primary = "reid", 1, ReidOptions, "mAP"
+    metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
+    formats = tuple(FORMATS)
+
+    def open(
+        self, spec: DatasetSpec, options: ReidOptions, *, root: Path | None, subset: int | None, drop_corrupt: bool
+    ) -> ReidData:
+        """Read the lists of images, identities and cameras; see `transfer.data.reid.dataset.open_reid`."""
+        chosen = {"msmt17_val": options.msmt17_val, "trained": options.epochs > 0}
+        return open_reid(spec, root, subset=subset, drop_corrupt=drop_corrupt, **chosen)
+
+    def defaults_for_data(self, dataset: ReidData, options: ReidOptions) -> Defaults:
+        """Return the largest power of 2 as identities per batch where there are fewer than the recipe's."""
+        identities = len({sample.identity for sample in dataset.train})
+        if not options.epochs or not 2 <= identities < options.num_identities:
+            return {}
+        return {"num_identities": (2 ** int(math.log2(identities)), f"there are {identities} training identities")}
+
+    def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
+        """Save pictures of `save_pictures` queries with their first gallery images."""
+        if options.save_pictures:
+            from tasks.reid.pictures import save_pictures
+
+            save_pictures(folder, dataset.root, options.save_pictures)
+
+
+FACTS = ReidFacts()

@@ -1,0 +1,252 @@
+"""Person re-identification: fine-tune with identity and triplet loss, rank queries against the gallery.
+
+The recipe is TransReID's ViT baseline (He et al. 2021, arXiv 2102.04378); its values are in `configs/tasks/reid.yaml`.
+"""
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from backbones.backbone import Backbone, check_builds, create
+from backbones.flops import flops
+from backbones.spec import BackboneSpec
+from backbones.trained_weights import export_trained, load_head, read_head
+from tasks.ranking.metrics import Ranking, rank, rank_distances
+from tasks.ranking.reranking import rerank
+from tasks.reid.losses import BNNeck, batch_hard_triplet
+from tasks.reid.pictures import PLACES, RANKED, RankedLists
+from tasks.reid.task import ReidFacts, ReidOptions
+from transfer.core.errors import UsageError, UserError
+from transfer.core.seeding import seed_torch
+from transfer.data.loading.images import ReidTestTransform, ReidTrainTransform
+from transfer.data.loading.loader import RunLoader, pk_batches
+from transfer.data.reid.dataset import ReidData
+from transfer.data.reid.market1501 import Sample, matched
+from transfer.data.splits.dataset import SplitDataset
+from transfer.data.splits.split import FileSplit
+from transfer.engine.context import Context
+from transfer.engine.dist import broadcast_object, gather_rows
+from transfer.engine.extract import NotVaried, check_finite, extract
+from transfer.engine.learner import Batch, Learner, feature_spread
+from transfer.engine.loop import fit
+from transfer.engine.optim import parameter_groups
+from transfer.engine.options import FitOptions
+from transfer.engine.outcome import Signs
+from transfer.task import Outcomes, Scores
+
+
+class ReidLearner(Learner):
+    """Backbone and neck under identity and triplet loss; features are gathered, so mining sees all ranks' batch."""
+
+    def __init__(self, backbone: Backbone, classes: int, options: ReidOptions):
+        super().__init__()
+        self.backbone, self.neck = backbone, BNNeck(backbone.dim, classes)
+        self.classes, self.options = classes, options
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        """Map images [B, 3, H, W] and identities [B] of this rank to losses over the batch of all ranks."""
+        images, identities = batch
+        features = gather_rows(self.backbone.pooled(images).float())
+        identities = gather_rows(identities)
+        _, logits = self.neck(features)
+        options = self.options
+        with torch.autocast(features.device.type, enabled=False):
+            identity = nn.functional.cross_entropy(logits, identities, label_smoothing=options.label_smoothing)
+            triplet = batch_hard_triplet(features, identities, options.margin)
+        return {
+            "loss": options.identity_weight * identity + options.triplet_weight * triplet,
+            "identity_loss": identity,
+            "triplet_loss": triplet,
+            "accuracy": (logits.detach().argmax(1) == identities).float().mean(),
+            "spread": feature_spread(features),
+        }
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Map images [B, 3, H, W] to the features [B, D] that are ranked, not normalised."""
+        features = self.backbone.pooled(images)
+        return self.neck(features)[0] if self.options.feature == "after" else features
+
+    def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
+        """Return parameter groups with layer decay over the backbone and none for the neck."""
+        return parameter_groups(self, options, self.backbone)
+
+    def signs(self) -> Signs:
+        """Return the identity loss, or the triplet loss where it trains alone, with its level where all features are
+        equal.
+        """
+        if self.options.identity_weight:
+            return Signs(statistic="identity_loss", chance=math.log(self.classes), accuracy=1 / self.classes)
+        margin = self.options.margin
+        return Signs(statistic="triplet_loss", chance=math.log(2) if margin is None else margin)
+
+
+def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context) -> ReidLearner:
+    """Return the backbone with the neck that was trained on it, in evaluation mode, for scores without training."""
+    classifier = read_head(backbone.spec.weights, context.head_digest).get("neck.classifier.weight")
+    learner = ReidLearner(backbone, 1 if classifier is None else len(classifier), options)
+    load_head(learner, backbone, context)
+    learner.to(context.device).eval()
+    return learner
+
+
+class Reid(ReidFacts):
+    """mAP and CMC of a fine-tuned backbone on a re-identification dataset."""
+
+    def untrained_learner(self, spec: BackboneSpec, options: ReidOptions) -> ReidLearner:
+        """Return backbone and neck."""
+        backbone = create(spec, img_size=options.size, weights="random", load="strict")
+        return ReidLearner(backbone, 2, options)
+
+    def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
+        """Check that there are enough identities for a batch, and that the ranks can share it evenly."""
+        check_builds(spec, options.size, drop_path=options.drop_path)
+        if not options.epochs:
+            return
+        identities = len({sample.identity for sample in dataset.train})
+        if not identities:
+            lacks = "`split: all` has no training images" if dataset.rounds else "no training images"
+            raise UserError(f"{dataset.name}: {lacks}; use --epochs 0, or set it as --test-dataset")
+        if identities < options.num_identities:
+            raise UserError(
+                f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
+                f"{options.num_identities}"
+            )
+        of_micro_batch, rest = divmod(options.num_identities, options.grad_accum_steps)
+        if rest or of_micro_batch * options.num_instances % context.ranks.world:
+            raise UsageError(
+                f"a batch of {options.num_identities} identities with {options.num_instances} images each cannot be "
+                f"shared evenly by {options.grad_accum_steps} micro-batches and {context.ranks.world} ranks"
+            )
+
+    def run(
+        self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context
+    ) -> tuple[Scores, Outcomes]:
+        """Train on the training split and rank the query split against the gallery."""
+        seed_torch(context.seed)
+        backbone = create(spec, img_size=options.size, drop_path=options.drop_path if options.epochs else 0.0)
+        images = options.num_identities // options.grad_accum_steps * options.num_instances
+        context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
+        if options.epochs:
+            learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
+            loader = train_loader(dataset.files(dataset.train), backbone, options, context)
+            if fit(learner, loader, options, context).training_failed:
+                return {}, {}
+        else:
+            learner = _trained_learner(backbone, options, context)
+        start = time.monotonic()
+        rankings = self._rank(learner, dataset, options, context)
+        context.cost.eval_seconds += time.monotonic() - start
+        if options.epochs:
+            export_trained(learner, learner.backbone, context)
+        if all(ranking.degenerate for ranking in rankings):
+            raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
+        queries = [sample for query, _ in dataset.tests for sample in query]
+        if lacking := len(queries) - sum(len(matched(*lists)) for lists in dataset.tests):
+            context.note(f"{lacking} of {len(queries)} queries have no match in the gallery; the others are scored")
+        if len(rankings) > 1:
+            context.details["splits"] = [ranking.scores() for ranking in rankings]
+            deviation = 100 * np.std([ranking.mAP for ranking in rankings], ddof=1)
+            context.note(f"mean over {len(rankings)} test splits, whose mAP has standard deviation {deviation:.2f}")
+        if context.folder and context.ranks.first:
+            _ranked_lists(rankings[0], dataset).save(context.folder / RANKED)
+        outcomes = _outcomes(rankings, dataset)
+        return self.rescore(outcomes), outcomes
+
+    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> list[Ranking]:
+        """Return the ranking of each test split, the same on every rank.
+
+        Raises:
+            NotFinite: a feature is not finite; the image is named.
+        """
+        found = []
+        for split, samples in (("query", dataset.query), ("gallery", dataset.gallery)):
+            features = ranked_features(learner, dataset.files(samples), options, context, f"{split} features")
+            check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
+            found.append((features, {sample.path: row for row, sample in enumerate(samples)}))
+        rankings = [_rank_split(found, lists, options) for lists in dataset.tests] if context.ranks.first else None
+        return broadcast_object(rankings)
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """Compute mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""
+        return Ranking.from_outcomes(outcomes).scores()
+
+
+def _rank_split(
+    found: list[tuple[Tensor, dict[str, int]]], lists: tuple[list[Sample], list[Sample]], options: ReidOptions
+) -> Ranking:
+    """Rank the gallery for the queries; `found` are features of all queries, of the gallery, and their rows by path."""
+    vectors = [features[[rows[sample.path] for sample in part]] for (features, rows), part in zip(found, lists)]
+    labels = [
+        np.array([getattr(sample, kind) for sample in samples]) for kind in ("identity", "camera") for samples in lists
+    ]
+    if not options.rerank:
+        return rank(*vectors, *labels, ap=options.ap, keep=PLACES)
+    k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
+    distances = rerank(*vectors, k1=k1, k2=k2, lambda_value=weight)
+    return rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
+
+
+def _outcomes(rankings: list[Ranking], dataset: ReidData) -> Outcomes:
+    """Return the arrays of all queries of all test splits; a query of several splits has a name in each."""
+    several = len(rankings) > 1
+    queries = [(split, sample) for split, (query, _) in enumerate(dataset.tests) for sample in query]
+    names = [dataset.name_of(sample) + (f" (split {split})" if several else "") for split, sample in queries]
+    found = [ranking.outcomes() for ranking in rankings]
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]} | {
+        "sample": np.array(names),
+        "cluster": np.array([sample.identity for _, sample in queries]),
+    }
+
+
+def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
+    """Return the first places of the (first) test split, with camera -1 where there are none."""
+    assert ranking.nearest is not None
+    assert ranking.nearest_distances is not None
+    query, gallery = (
+        [(dataset.name_of(sample), sample.identity, sample.camera if dataset.cameras else -1) for sample in samples]
+        for samples in dataset.tests[0]
+    )
+    return RankedLists.from_ranking(ranking.nearest, query, gallery, ranking.nearest_distances)
+
+
+def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, context: Context) -> RunLoader:
+    """Return a loader of P x K batches of augmented images, each read by its path."""
+    mean, std = backbone.spec.mean, backbone.spec.std
+    assert mean, "a built backbone knows its pixel statistics"
+    assert std
+    transform = ReidTrainTransform(
+        options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=mean, std=std
+    )
+    files.read_channels(backbone.spec.in_chans)
+    images, identities = SplitDataset(files, transform, seed=context.seed, preload=False), files.labels.tolist()
+
+    def batches(epoch: int) -> list[list[int]]:
+        return pk_batches(identities, p=options.num_identities, k=options.num_instances, seed=context.seed, epoch=epoch)
+
+    return context.loader(images, batches, parts=options.grad_accum_steps, epochs=options.epochs)
+
+
+def ranked_features(
+    learner: ReidLearner,
+    files: FileSplit,
+    options: ReidOptions,
+    context: Context,
+    label: str,
+) -> Tensor:
+    """Return the L2-normalised features [M, D] of the files, as ranked."""
+
+    def encode(images: Tensor) -> Tensor:
+        features = learner.encode(images)
+        return features + learner.encode(images.flip(-1)) if options.flip_test else features
+
+    files.read_channels(learner.backbone.spec.in_chans)
+    images = SplitDataset(files, ReidTestTransform(options.size), preload=False)
+    features = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
+    return nn.functional.normalize(features, dim=1)
+
+
+TASK = Reid()

@@ -1,0 +1,45 @@
+"""Diagnostics of tokens: options, metrics, version; see `tasks.tokens.measuring`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tasks.labelled_images import Classification, FrozenOptions
+from transfer.engine.options import check_ranges
+from transfer.task import Defaults, Metric, TaskFacts
+
+if TYPE_CHECKING:
+    from transfer.data.classification import ClassificationData
+
+SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block": "similarity_last"}
+"""Score of each kind of place; the last place of a kind counts."""
+
+
+@dataclass(kw_only=True)
+class TokensOptions(FrozenOptions):
+    """Options of `transfer.run tokens`."""
+
+    images: int | None
+    """Validation images, evenly spaced; None takes all."""
+    class_token: bool
+    """Count the class token and registers as tokens. They count from the positions on; the paper does not say."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ranges(self, 1, None, "images")
+
+
+class TokensFacts(TaskFacts, Classification):
+    """Mean cosine similarity of an image's tokens at three places; other measures are in the record's details."""
+
+    name, version, options, primary, trains = "tokens", 1, TokensOptions, "similarity_stem", False
+    metrics = {  # noqa: RUF012
+        name: Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)) for name in SCORED.values()
+    }
+
+    def defaults_for_data(self, dataset: "ClassificationData", options: TokensOptions) -> Defaults:
+        """Return the number of validation images if it is below the recipe's."""
+        images = len(dataset.val or ())
+        return {"images": (options.images and min(options.images, images), f"there are {images} validation images")}
+
+
+FACTS = TokensFacts()

@@ -1,0 +1,131 @@
+"""Classifiers on backbones: fresh, trained, exported, dropped."""
+
+import json
+
+import pytest
+import timm
+import torch
+from safetensors.torch import load_file
+
+import backbones.vit  # noqa: F401
+from backbones.backbone import create
+from backbones.flops import flops
+from tests.backbones.test_weights import hub
+from transfer.core.errors import UserError
+from transfer.core.exports import export
+
+SIZE = (64, 32)
+IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def tiny(**options):
+    torch.manual_seed(0)
+    return create("tiny", **({"img_size": SIZE} | options)).eval()
+
+
+def test_logits_are_a_linear_function_of_the_features():
+    backbone = tiny(classes=7, stem="conv", pool="gap")
+    assert (backbone.classes, backbone.dim, backbone.untrained) == (7, 64, [])
+    head = backbone.model.head
+    head.bias.data.normal_()
+    torch.testing.assert_close(backbone.logits(IMAGES), backbone.pooled(IMAGES) @ head.weight.T + head.bias)
+    assert backbone.layer_of("model.head.weight") == backbone.depth + 1 == 3
+
+
+def test_a_fresh_classifier_changes_nothing_else():
+    plain, headed = tiny(), tiny(classes=1000)
+    assert plain.classes is None
+    torch.testing.assert_close(headed.pooled(IMAGES), plain.pooled(IMAGES), atol=0, rtol=0)
+    assert torch.equal(headed.tokens(IMAGES)[-1], plain.tokens(IMAGES)[-1])
+    assert torch.equal(headed.maps(IMAGES, [1])[0], plain.maps(IMAGES, [1])[0])
+    assert flops(headed, SIZE) == flops(plain, SIZE)
+    assert 0.019 < headed.model.head.weight.std() < 0.021
+    assert not headed.model.head.bias.any()
+    with pytest.raises(UserError, match="tiny has no classifier; create"):
+        plain.logits(IMAGES)
+
+
+def test_an_export_holds_it_for_us_and_for_timm(tmp_path):
+    backbone = tiny(classes=5, attention="relu", mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    export(backbone, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["num_classes"] == 5
+    theirs = timm.create_model(f"local-dir:{tmp_path}/out", pretrained=True).eval()
+    assert torch.equal(theirs((IMAGES - 0.5) / 0.5), backbone.logits(IMAGES))
+    again = create(str(tmp_path / "out"), img_size=SIZE, classes="trained").eval()
+    assert (again.classes, again.untrained, again.fingerprint) == (5, [], backbone.fingerprint)
+    assert torch.equal(again.logits(IMAGES), backbone.logits(IMAGES))
+    apart = {("" if n[:4] == "head" else "net.") + n: t for n, t in backbone.model.state_dict().items()}
+    torch.save({n.replace("head", "classifier"): t for n, t in apart.items()}, tmp_path / "beside.pth")
+    beside = tiny(attention="relu", weights=str(tmp_path / "beside.pth"), classes="trained")
+    assert torch.equal(beside.model.head.weight, backbone.model.head.weight)
+
+
+def test_loading_drops_it_or_makes_another(tmp_path):
+    backbone = tiny(classes=5)
+    export(backbone, tmp_path / "out")
+    without = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE).eval()
+    assert (without.classes, without.model.num_classes) == (None, 0)
+    assert torch.equal(without.pooled(IMAGES), backbone.pooled(IMAGES))
+    fresh = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, classes=5)
+    assert fresh.untrained == []
+    assert not torch.equal(fresh.model.head.weight, backbone.model.head.weight)
+    assert torch.equal(fresh.model.norm.weight, backbone.model.norm.weight)
+    with_more = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, classes=9, load="partial")
+    assert (with_more.classes, with_more.untrained) == (9, [])
+
+
+@pytest.mark.parametrize("load", ["strict", "partial"])
+def test_weights_without_one(load, tmp_path):
+    with pytest.raises(UserError, match="tiny: random weights hold no trained classifier"):
+        tiny(classes="trained")
+    export(tiny(), tmp_path / "out")
+    with pytest.raises(UserError, match=r"model\.safetensors holds no trained classifier; set --weights"):
+        tiny(classes="trained", weights=str(tmp_path / "out"), load=load)
+
+
+def test_the_classifier_of_timms_released_weights(tmp_path, monkeypatch):
+    theirs = timm.create_model("resnet18.a1_in1k").eval()
+    hub(tmp_path, monkeypatch, "timm/resnet18.a1_in1k", theirs.state_dict())
+    images = torch.rand(1, 3, 64, 64)
+    trained = create("resnet18.a1_in1k", classes="trained").eval()
+    assert (trained.classes, trained.weights_id) == (1000, "timm:resnet18.a1_in1k")
+    torch.testing.assert_close(trained.logits(images), theirs((images - trained.mean) / trained.std))
+    fresh = create("resnet18.a1_in1k", classes=1000).eval()
+    torch.testing.assert_close(fresh.pooled(images), trained.pooled(images))
+    assert not torch.equal(fresh.model.fc.weight, theirs.fc.weight)
+    export(trained, tmp_path / "out")
+    again = create(str(tmp_path / "out"), classes="trained").eval()
+    assert torch.equal(again.logits(images), trained.logits(images))
+    export(fresh, tmp_path / "fresh")
+    rebuilt = timm.create_model(f"local-dir:{tmp_path}/fresh", pretrained=True).eval()
+    torch.testing.assert_close(rebuilt((images - fresh.mean) / fresh.std), fresh.logits(images))
+
+
+@pytest.mark.parametrize("made", ["Sequence", "resnet"])
+def test_beside_a_users_whole_model(made, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import timm\n"
+        "from torch import nn\n"
+        "def Sequence():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 6, 8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
+        "def resnet():\n"
+        "    return timm.create_model('resnet18', num_classes=10)\n"
+    )
+    backbone = create(f"{file}:{made}", img_size=SIZE, classes=4, weights="random").eval()
+    expected = backbone.pooled(IMAGES) @ backbone.head.weight.T + backbone.head.bias
+    torch.testing.assert_close(backbone.logits(IMAGES), expected)
+    assert backbone.layer_of("head.weight") == backbone.depth + 1
+    assert "head.weight" in dict(backbone.named_parameters())
+    export(backbone, tmp_path / "out")
+    assert load_file(tmp_path / "out" / "model.safetensors")["_classifier.weight"].shape == (4, backbone.dim)
+    again = create(f"{file}:{made}", weights=str(tmp_path / "out"), img_size=SIZE, classes="trained").eval()
+    assert (again.classes, again.fingerprint) == (4, backbone.fingerprint)
+    assert torch.equal(again.logits(IMAGES), backbone.logits(IMAGES))
+    without = create(f"{file}:{made}", weights=str(tmp_path / "out"), img_size=SIZE).eval()
+    assert without.head is None
+    assert torch.equal(without.pooled(IMAGES), backbone.pooled(IMAGES))
+    fresh = create(f"{file}:{made}", weights=str(tmp_path / "out"), img_size=SIZE, classes=4)
+    assert not torch.equal(fresh.head.weight, backbone.head.weight)
+    with pytest.raises(UserError, match="hold no trained classifier"):
+        create(f"{file}:{made}", img_size=SIZE, classes="trained", weights="random")

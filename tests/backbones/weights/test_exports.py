@@ -1,0 +1,224 @@
+"""Exported folders: read by timm and by us, whole or absent."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+
+import backbones.vit  # noqa: F401
+from backbones.backbone import create
+from backbones.build import build
+from backbones.spec import resolve
+from backbones.weights.locate import changed_parts, find_weights
+from transfer.core.errors import UsageError, UserError
+from transfer.core.exports import HEAD, PRETRAIN, WEIGHTS, export, image_size, read_config
+
+
+def trained(model):
+    """Weights that differ from every initialisation."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.1 + 0.05)
+    return model.eval()
+
+
+FILES = ["README.md", "config.json", "model.safetensors", "pretrain.json"]
+PLAIN = ({}, {"pool": "gap"}, {"pool": "mean"}, {"cls_pos_embed": False}, {"pos": "sincos2d", "patch": 8, "depth": 3})
+"""Backbones that timm builds by itself."""
+OURS = ({"stem": "conv"}, {"attention": "relu"}, {"gate": "sigmoid"}, {"qk_norm": True}, {"pre_logits": True})
+"""Backbones that need our import, one for each part."""
+
+
+def in_plain_timm(folder):
+    """Whether timm alone builds each export, and the largest difference of the features from those of the backbone."""
+    images = torch.rand(2, 3, 64, 32)
+    for number, fields in enumerate([*PLAIN, *OURS]):
+        backbone = create("tiny", img_size=(64, 32), **fields).eval()
+        trained(backbone.model)
+        export(backbone, folder / str(number))
+        torch.save((backbone.normalised(images), backbone.pooled(images).detach()), folder / f"{number}.pt")
+    code = """
+import sys, timm, torch
+for number in range(int(sys.argv[2])):
+    images, features = torch.load(f"{sys.argv[1]}/{number}.pt")
+    try:
+        model = timm.create_model(f"local-dir:{sys.argv[1]}/{number}", pretrained=True).eval()
+    except RuntimeError as error:
+        print(error)
+        continue
+    assert "backbones" not in sys.modules
+    print((model.forward_head(model.forward_features(images), pre_logits=True) - features).abs().max().item())
+"""
+    arguments = [sys.executable, "-c", code, str(folder), str(len(PLAIN) + len(OURS))]
+    return subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=folder).stdout.splitlines()
+
+
+def test_timm_alone_rebuilds_what_it_has_and_refuses_the_rest(tmp_path):
+    found = in_plain_timm(tmp_path)
+    assert [float(difference) for difference in found[: len(PLAIN)]] == [0.0] * len(PLAIN)
+    assert all("Unknown model" in line for line in found[len(PLAIN) :])
+
+
+def test_a_backbone_is_its_own_export(tmp_path):
+    pixels = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
+    backbone = create("tiny", img_size=(64, 32), stem="conv", attention="relu", **pixels)
+    trained(backbone.model)
+    export(backbone, tmp_path / "out", {"pretrain.json": {"epochs": 3}})
+    again = create(str(tmp_path / "out"), img_size=(64, 32)).eval()
+    images = torch.rand(2, 3, 64, 32)
+    assert torch.equal(again.pooled(images), backbone.eval().pooled(images))
+    assert again.fingerprint == backbone.fingerprint
+    assert again.spec.mean == (0.5, 0.4, 0.3)
+    assert json.loads((tmp_path / "out" / "pretrain.json").read_text())["epochs"] == 3
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES
+    config = timm.create_model(f"local-dir:{tmp_path}/out").pretrained_cfg
+    assert config["mean"] == [0.5, 0.4, 0.3]
+    assert image_size(read_config(tmp_path / "out")) == (64, 32)
+
+
+def test_a_failed_export_leaves_the_one_before(tmp_path):
+    model = timm.create_model("vit_tiny")
+    export(model, tmp_path / "out")
+    with pytest.raises(TypeError):
+        export(model, tmp_path / "out", {"pretrain.json": {"not": object()}})
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES[:3]
+
+
+def test_a_damaged_configuration(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1  # a tensor's value: neither the header nor the shapes tell
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, HEAD])
+def test_a_flipped_bit_is_refused_by_name_unless_it_is_allowed(tmp_path: Path, name: str) -> None:
+    folder = export(create("tiny"), tmp_path / "out", {PRETRAIN: {"run": "a"}}, head={"bias": torch.ones(3)})
+    whole = create("tiny", weights=str(folder))
+    flip_a_bit(folder / name)
+    for weights in (folder, folder / WEIGHTS):
+        with pytest.raises(UserError, match=rf"{name}: not the file that was exported.*--allow-modified"):
+            create("tiny", weights=str(weights))
+    allowed = create(replace(resolve("tiny", weights=str(folder)), allow_modified=True))
+    assert (allowed.weights_id == whole.weights_id) == (name == HEAD)
+    assert "allow_modified" not in allowed.spec.as_dict()
+
+
+def test_weights_that_are_replaced_after_they_were_found(tmp_path: Path) -> None:
+    first, second = (export(create("tiny"), tmp_path / str(number)) for number in range(2))
+    spec = resolve("tiny", weights=str(first))
+    located = find_weights(spec)
+    (second / WEIGHTS).replace(first / WEIGHTS)
+    with pytest.raises(UserError, match=r"model\.safetensors: modified while the command was running"):
+        build(spec, located)
+
+
+STEM = """
+from torch import nn
+
+class Stem(nn.Conv2d):
+    def __init__(self, dim, patch):
+        super().__init__(3, dim, patch, patch)
+
+    def forward(self, x):
+        return super().forward(x){after}
+"""
+
+FFN = """
+from torch import nn
+
+class FFN(nn.Linear):
+    def __init__(self, dim, hidden):
+        super().__init__(dim, dim)
+"""
+
+
+def test_a_stem_that_is_edited_after_its_weights_were_trained(tmp_path: Path) -> None:
+    file = tmp_path / "my_stem.py"
+    file.write_text(STEM.format(after=".relu()"))
+    spec = resolve("tiny", stem=f"{file}:Stem")
+    folder = export(create(spec), tmp_path / "out", {PRETRAIN: {"run": "a"}})
+    create("tiny", stem=f"{file}:Stem", weights=str(folder))
+    file.write_text(STEM.format(after=".tanh()"))
+    with pytest.raises(UserError, match=r"my_stem\.py: the file of stem has changed since this command began"):
+        create(spec)
+    with pytest.raises(UserError, match=r"the file of stem has changed since they were trained"):
+        create("tiny", weights=str(folder), stem=f"{file}:Stem")
+    create("tiny", weights=str(folder))  # by the copy
+    loose = resolve("tiny", stem=f"{file}:Stem", weights=str(folder), load="partial")
+    (text,) = changed_parts(loose)
+    assert text.startswith("the file of stem has changed since they were trained (")
+
+
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 16, 16)
+
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+"""
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["parts", "model"])
+def test_an_export_names_its_copies_of_the_users_files(whole: bool, tmp_path: Path) -> None:
+    """It can be moved, and loads when the files are gone, in timm too."""
+    places = [tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"]  # of one name
+    for place, content in zip(places, (NET if whole else STEM.format(after=".relu()"), FFN), strict=True):
+        place.parent.mkdir()
+        place.write_text(content)
+    parts = {} if whole else {"stem": f"{places[0]}:Stem", "ffn": f"{places[1]}:FFN"}
+    spec = resolve(f"{places[0]}:Net" if whole else "tiny", weights="random", **parts)
+    trained = create(spec)
+    folder = export(trained, tmp_path / "out", {PRETRAIN: {"run": "a"}}).rename(tmp_path / "moved")
+    image = torch.rand(1, 3, 64, 64)
+    expected = trained.eval()(image)
+    for place in places:
+        place.unlink()
+    assert str(tmp_path) not in (folder / "config.json").read_text()
+    for name, weights in ((str(folder), {}), *([] if whole else [("tiny", {"weights": str(folder)})])):
+        model = create(name, **weights)
+        assert model.untrained == []
+        assert model.spec.files == spec.files
+        assert torch.equal(model.eval()(image), expected)
+    inside = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0).eval()
+    assert torch.equal(inside(trained.normalised(image)), expected)
+
+
+def test_an_export_cannot_have_code_run_that_the_user_has_not_named(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(STEM.format(after=".relu()"))
+    folder = export(create("tiny", stem=f"{mine}:Stem"), tmp_path / "out", {PRETRAIN: {"run": "a"}})
+    copy = folder / "mine.py"
+    copy.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + copy.read_text())
+    refused = pytest.raises(UsageError, match=rf"code runs only if you name it; read it, then use --stem {copy}:Stem")
+    for name, given in ((str(folder), {}), ("tiny", {"weights": str(folder)})):
+        with refused:
+            create(name, **given)
+    with refused:
+        timm.create_model(f"local-dir:{folder}", pretrained=True)
+    assert not (tmp_path / "ran").exists()
+    timm.create_model(f"local-dir:{folder}", pretrained=True, stem=f"{copy}:Stem")
+    assert (tmp_path / "ran").exists()
+
+
+def test_weights_trained_from_scratch_have_no_tag_of_a_release(tmp_path: Path) -> None:
+    folder = export(create("vit_tiny_patch16_224", weights="random"), tmp_path / "out")
+    assert timm.create_model(f"local-dir:{folder}").pretrained_cfg.get("tag") is None
+    assert "augreg" not in (folder / "config.json").read_text()

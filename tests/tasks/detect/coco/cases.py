@@ -1,0 +1,115 @@
+"""Drawn truths and results in COCO's format, and their numbers by published implementations."""
+
+import contextlib
+import copy
+import io
+
+import numpy as np
+
+from tasks.detect.coco.averages import NAMES
+from tasks.detect.coco.matching import PREFIX
+
+HEIGHT, WIDTH = 240, 320
+
+
+def rectangle(box):
+    """A polygon of four corners, one cut off so that mask and box differ."""
+    x, y, w, h = box
+    return [[x, y + h / 3, x, y + h, x + w, y + h, x + w, y, x + w / 3, y]]
+
+
+def encoded(polygons):
+    from pycocotools import mask
+
+    return mask.merge(mask.frPyObjects(polygons, HEIGHT, WIDTH))
+
+
+def counts_of(polygons):
+    from pycocotools import mask
+
+    pixels = np.concatenate([[0], mask.decode(encoded(polygons)).ravel(order="F"), [2]])
+    changes = np.flatnonzero(np.diff(pixels))
+    return {"size": [HEIGHT, WIDTH], "counts": np.diff(np.concatenate([[0], changes])).tolist()}
+
+
+def draw_box(rng, big=1.0):
+    w, h = rng.choice([12, 28, 33, 60, 97, 150], 2) * rng.uniform(0.6, 1.1, 2) * big
+    return [float(rng.uniform(0, WIDTH - w)), float(rng.uniform(0, max(HEIGHT - h, 1))), float(w), float(h)]
+
+
+def drawn(seed, *, images=12, categories=(1, 3, 7, 18), crowded=False):
+    """A dataset and results: near hits, doubles, misses, tied scores, crowds, empty images, an empty category."""
+    rng = np.random.default_rng(seed)
+    objects, results = [], []
+    for image in range(images):
+        here = 0 if image % 5 == 1 else int(rng.integers(1, 7))
+        for _ in range(here):
+            box, crowd = draw_box(rng), bool(rng.random() < 0.15)
+            mask = counts_of(rectangle(box)) if crowd else rectangle(box)
+            objects.append({
+                "id": len(objects) + 1, "image_id": 10 * (images - image),
+                "category_id": int(rng.choice(categories[:-1])), "bbox": box, "area": box[2] * box[3] * 0.9,
+                "iscrowd": int(crowd), "segmentation": mask,
+            })  # fmt: skip
+        own = [one for one in objects if one["image_id"] == 10 * (images - image)]
+        found = 0 if image % 4 == 2 else int(rng.integers(150, 180)) if crowded and image == 3 else len(own) * 3 + 2
+        for _ in range(found):
+            near = own[int(rng.integers(len(own)))] if own and rng.random() < 0.8 else None
+            box = [float(v) for v in near["bbox"] + rng.normal(0, 4, 4)] if near else draw_box(rng)
+            box[2], box[3] = max(box[2], 2.0), max(box[3], 2.0)
+            kind = near["category_id"] if near and rng.random() < 0.8 else int(rng.choice(categories[:2]))
+            results.append({
+                "image_id": 10 * (images - image), "category_id": kind, "score": round(float(rng.random()), 1),
+                "bbox": box, "segmentation": encoded(rectangle(box)),
+            })  # fmt: skip
+    listed = [
+        {"id": 10 * (images - number), "file_name": f"{number:03d}.jpg", "height": HEIGHT, "width": WIDTH}
+        for number in range(images)
+    ]
+    named = [{"id": number, "name": f"kind {number}"} for number in categories]
+    return {"images": listed, "annotations": objects, "categories": named}, results
+
+
+def official(truth, results, kind, library="pycocotools"):
+    """The twelve numbers by a published implementation, under our names, those it says -1 of left out."""
+    results = copy.deepcopy(results)
+    if kind == "segm":
+        for one in results:
+            del one["bbox"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        if library == "pycocotools":
+            from pycocotools.coco import COCO
+            from pycocotools.cocoeval import COCOeval
+
+            data = COCO()
+            data.dataset = copy.deepcopy(truth)
+            data.createIndex()
+        else:
+            from faster_coco_eval import COCO
+            from faster_coco_eval import COCOeval_faster as COCOeval
+
+            data = COCO(copy.deepcopy(truth))
+        scorer = COCOeval(data, data.loadRes(results), kind)
+        scorer.evaluate()
+        scorer.accumulate()
+        scorer.summarize()
+    stats = dict(zip(NAMES, list(scorer.stats)[:12]))
+    return {f"{PREFIX[kind]}_{name}": value for name, value in stats.items() if value > -1}
+
+
+def same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    assert max(abs(ours[name] - theirs[name]) for name in ours) < 1e-9
+
+
+def repeated(truth, results, weights):
+    """Each image as often as `weights` says, with ids of its own; copies follow each other."""
+    images, objects, found = [], [], []
+    for place, image in enumerate(sorted(truth["images"], key=lambda one: one["id"])):
+        for copy_ in range(weights[place]):
+            number = 1000 * image["id"] + copy_
+            images.append({**image, "id": number})
+            for source, target in ((truth["annotations"], objects), (results, found)):
+                target += [{**one, "image_id": number} for one in source if one["image_id"] == image["id"]]
+    objects = [{**one, "id": number} for number, one in enumerate(objects, start=1)]
+    return {**truth, "images": images, "annotations": objects}, found

@@ -1,0 +1,199 @@
+import numpy as np
+import pytest
+
+from tasks.detect.coco.averages import RECALLS, Averager, _needed, evaluate, scores
+from tasks.detect.coco.matching import AREAS, PREFIX, Matches
+from tests.tasks.detect.coco.cases import drawn, encoded, official, rectangle, repeated, same
+from transfer.core.errors import UserError
+from transfer.data.coco import split
+
+
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+@pytest.mark.parametrize("library", ["pycocotools", "faster"])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_equal_to_published_implementations(seed, library, kind):
+    truth, results = drawn(seed, crowded=seed == 3)
+    ours = scores(evaluate(truth, results, kind))
+    assert len(ours) == 12
+    assert 0.03 < ours[f"{PREFIX[kind]}_AP"] < 0.9
+    same(ours, official(truth, results, kind, library))
+
+
+def test_only_the_first_hundred_of_an_image_and_category_count():
+    truth, results = drawn(0)
+    object = next(one for one in truth["annotations"] if not one["iscrowd"])
+    shared = {"image_id": object["image_id"], "category_id": object["category_id"]}
+    results += [{**shared, "bbox": [1.0, 1.0, 3.0, 3.0], "score": 2.0} for _ in range(100)]
+    results.append({**shared, "bbox": object["bbox"], "score": 1.5})
+    matches = evaluate(truth, results, "bbox")
+    assert matches.rank.max() == 99
+    assert (matches.score != 1.5).all()
+    for one in results:
+        one.setdefault("segmentation", encoded(rectangle(one["bbox"])))
+    same(scores(matches), official(truth, results, "bbox"))
+
+
+@pytest.mark.parametrize("iscrowd", [0, 1])
+@pytest.mark.parametrize("area", [100.0, 32.0**2, 5000.0, 96.0**2])
+def test_one_object_one_detection(area, iscrowd):
+    """Sizes on the border between two ranges count in both; a crowd is never to be found."""
+    truth = {
+        "images": [{"id": 5, "file_name": "a.jpg", "height": 200, "width": 200}],
+        "categories": [{"id": 2, "name": "thing"}],
+        "annotations": [
+            {"id": 1, "image_id": 5, "category_id": 2, "bbox": [0, 0, 100, 80], "area": area, "iscrowd": iscrowd}
+        ],
+    }
+    results = [{"image_id": 5, "category_id": 2, "bbox": [0, 0, 100, 60], "score": 0.5}]  # IoU 0.75
+    found = scores(evaluate(truth, results, "bbox"))
+    sizes = [size for size, (low, high) in zip(("", "s", "m", "l"), AREAS) if low <= area <= high]
+    if iscrowd:
+        assert found == {}
+        return
+    assert {name for name in found if name.startswith("box_AR")} == {
+        "box_AR1", "box_AR10", "box_AR100", *(f"box_AR{size}" for size in sizes if size)
+    }  # fmt: skip
+    expected = dict.fromkeys(found, 0.6) | {"box_AP50": 1.0, "box_AP75": 1.0}  # 6 of 10 thresholds
+    assert found == pytest.approx(expected)
+
+
+def test_nothing_found_and_nothing_to_find():
+    truth, results = drawn(1)
+    same(scores(evaluate(truth, [], "bbox")), dict.fromkeys(official(truth, results, "bbox"), 0.0))
+    assert scores(evaluate({**truth, "annotations": []}, results, "bbox")) == {}
+    assert scores(evaluate({**truth, "images": [], "annotations": []}, [], "bbox")) == {}
+
+
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+@pytest.mark.parametrize("area", [0.0, -1.0])
+def test_objects_of_an_area_below_one_are_scored_as_by_published_implementations(kind, area):
+    """A stated area of zero is a small one; a negative one lies in no range, so that its object counts neither way."""
+    truth, results = drawn(1)
+    changed = truth["annotations"][::3]
+    for one in changed:
+        one["area"] = area
+    matches = evaluate(truth, results, kind)
+    same(scores(matches), official(truth, results, kind))
+    uncounted = sum(one["iscrowd"] or one["area"] < 0 for one in truth["annotations"])
+    assert uncounted >= len(changed) * (area < 0)
+    assert int((matches.truth_counted == 0).sum()) == uncounted
+
+
+def test_equal_overlaps_go_to_the_later_object():
+    """A detection between two equal objects takes the later one, so the one behind it finds the earlier only."""
+    base = {"image_id": 1, "category_id": 1, "iscrowd": 0, "area": 100.0}
+    boxes = [[0.0, 0.0, 10.0, 10.0], [2.0, 0.0, 10.0, 10.0]]
+    truth = {
+        "images": [{"id": 1, "file_name": "a.jpg", "height": 50, "width": 50}],
+        "categories": [{"id": 1, "name": "thing"}],
+        "annotations": [{**base, "id": number + 1, "bbox": box} for number, box in enumerate(boxes)],
+    }
+    results = [
+        {"image_id": 1, "category_id": 1, "bbox": [1.0, 0.0, 10.0, 10.0], "score": 0.9},
+        {"image_id": 1, "category_id": 1, "bbox": [2.0, 0.0, 10.0, 10.0], "score": 0.8},
+    ]
+    found = scores(evaluate(truth, results, "bbox"))
+    assert found == pytest.approx(official_boxes(truth, results))
+    assert found["box_AP75"] == pytest.approx(51 / 101)  # the second finds only an overlap of 2/3 free
+
+
+def official_boxes(truth, results):
+    return official(truth, [{**one, "segmentation": encoded(rectangle(one["bbox"]))} for one in results], "bbox")
+
+
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+def test_saved_and_loaded_to_the_bit(tmp_path, kind):
+    matches = evaluate(*drawn(2), kind)
+    np.savez(tmp_path / "outcomes.npz", **matches.outcomes())
+    with np.load(tmp_path / "outcomes.npz", allow_pickle=False) as loaded:
+        again = Matches.from_outcomes(dict(loaded), kind)
+    assert again.sample.tolist() == sorted(matches.sample, reverse=True)  # ids fall where names rise
+    assert scores(again) == scores(matches)
+
+
+def weighted(matches, weights):
+    means = Averager(matches, most=weights.max()).means(weights)
+    return {f"{PREFIX[matches.kind]}_{name}": value for name, value in means.items()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_are_repetitions(seed):
+    truth, results = drawn(seed)
+    weights = np.random.default_rng(seed).multinomial(12, np.full(12, 1 / 12))
+    assert weights.max() > 1
+    again = repeated(truth, results, weights)
+    found = weighted(evaluate(truth, results, "bbox"), weights)
+    assert found == scores(evaluate(*again, "bbox"))
+    same(found, official(*again, "bbox"))
+    assert found != scores(evaluate(truth, results, "bbox"))
+
+
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+def test_one_layout_serves_many_weights(kind):
+    matches = evaluate(*drawn(3, crowded=True), kind)
+    averager = Averager(matches, ("AP75", "AR10", "APm"), most=9)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        weights = rng.multinomial(12, np.full(12, 1 / 12))
+        every = {name.partition("_")[2]: value for name, value in weighted(matches, weights).items()}
+        assert averager.means(weights) == {name: every[name] for name in ("AP75", "AR10", "APm")}
+    with pytest.raises(ValueError, match="weights up to 10, but the averager was made for 9 at most"):
+        averager.means(np.full(12, 10))
+
+
+def test_objects_needed_for_each_recall():
+    """The first place at which a found share, as floating point has it, reaches the level."""
+    numbers = np.arange(1, 400)
+    for total, needed in zip(numbers, _needed(numbers)):
+        shares = np.arange(1, total + 1) / total
+        assert needed.tolist() == (np.searchsorted(shares, RECALLS) + 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image_id": 77}, "no image 77"),
+        ({"category_id": 2}, "no category 2"),
+        ({"score": float("nan")}, r"1 of .* a score or a box that is not finite: .*\.jpg"),
+        ({"score": float("inf")}, "1 of .* a score or a box that is not finite"),
+        ({"segmentation": None}, "1 results have no `segmentation`: numbers 4"),
+    ],
+)
+def test_results_that_do_not_fit(change, message):
+    truth, results = drawn(0)
+    results[4] |= change
+    with pytest.raises(ValueError, match=message):
+        evaluate(truth, results, "segm")
+
+
+def test_objects_without_masks():
+    truth, results = drawn(0)
+    crowd = next(one for one in truth["annotations"] if one["iscrowd"])
+    full = encoded([[v for x, y in ((0, 0), (0, 1), (1, 1), (1, 0)) for v in (
+        crowd["bbox"][0] + x * crowd["bbox"][2], crowd["bbox"][1] + y * crowd["bbox"][3])]])  # fmt: skip
+    crowd["segmentation"] = full
+    expected = scores(evaluate(truth, results, "segm"))
+    del crowd["segmentation"]
+    assert scores(evaluate(truth, results, "segm")) == expected
+    next(one for one in truth["annotations"] if not one["iscrowd"])["segmentation"] = []
+    with pytest.raises(ValueError, match="object 1 has no `segmentation`"):
+        evaluate(truth, results, "segm")
+    assert scores(evaluate(truth, results, "bbox"))
+
+
+def test_without_the_library(monkeypatch):
+    def missing(name):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(split.importlib, "import_module", missing)
+    truth, results = drawn(1)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[detection\]'"):
+        evaluate(truth, results, "segm")
+    assert scores(evaluate(truth, results, "bbox"))
+
+
+def test_boxes_without_area_are_never_found():
+    truth, results = drawn(2)
+    for one, change in zip(truth["annotations"], ([5, 5, 0, 20], [9, 9, 30, 0], [20, 20, -4, 8])):
+        one["bbox"] = [float(value) for value in change]
+    same(scores(evaluate(truth, results, "bbox")), official(truth, results, "bbox"))

@@ -1,0 +1,113 @@
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from backbones.backbone import create
+from backbones.flops import flops
+from tasks.detect.feature_maps import MapOptions, StageMaps, VitMaps, make_maps
+from transfer.core.errors import UsageError
+
+LAST = MapOptions(out_indices=(-1,))
+
+
+def backbone(**given):
+    torch.manual_seed(0)
+    return create("tiny", **{"weights": "random", "depth": 4, **given}).eval()
+
+
+@pytest.mark.parametrize("given", [{}, {"attention": "relu"}, {"stem": "conv"}])
+def test_without_windows_the_maps_are_the_backbones_own(given) -> None:
+    images = torch.rand(2, 3, 96, 64)
+    expected = backbone(pool="gap", **given).maps(images, [1, 3])
+    with torch.no_grad():
+        found = make_maps(backbone(pool="gap", **given), MapOptions(out_indices=(1, -1)))(images)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_a_windowed_block_sees_its_window_alone() -> None:
+    maps = VitMaps(backbone(depth=1), MapOptions(out_indices=(-1,), window=2, global_blocks=()))
+    images = torch.rand(1, 3, 64, 64)
+    changed = images.clone()
+    changed[..., 32:, 32:] = 0  # the window at the bottom right
+    with torch.no_grad():
+        before, after = maps(images)[0], maps(changed)[0]
+    same = torch.isclose(before, after, atol=1e-6).all(1)[0]
+    assert same[:2].all()
+    assert same[:, :2].all()
+    assert not same[2:, 2:].any()
+
+
+def test_the_last_block_of_each_quarter_is_global() -> None:
+    maps = VitMaps(backbone(depth=12), MapOptions(out_indices=(-1,), window=14))
+    assert [number for number, windowed in enumerate(maps.windowed) if not windowed] == [2, 5, 8, 11]
+    chosen = VitMaps(backbone(), MapOptions(out_indices=(-1,), window=2, global_blocks=(0, -1)))
+    assert chosen.windowed == [False, True, True, False]
+
+
+def test_the_length_is_the_windows_the_images_or_the_pretrainings() -> None:
+    """A point-wise attention scales by its length: the same weights, three policies."""
+    lengths = {}
+    for policy in ("tokens", "image", "train"):
+        windowed = MapOptions(out_indices=(-1,), window=2, global_blocks=())
+        maps = VitMaps(backbone(depth=1, attention="relu", length=policy), windowed)
+        attention = maps.backbone.model.blocks[0].attn
+        core = attention.core
+
+        def noting(*qkv, policy=policy, core=core, **given):
+            lengths[policy] = given["length"]
+            return core(*qkv, **given)
+
+        attention.core = noting
+        with torch.no_grad():
+            maps(torch.rand(1, 3, 64, 96))
+    assert lengths == {"tokens": 4, "image": 24, "train": 197}
+
+
+@pytest.mark.parametrize("given", [{}, {"attention": "relu"}, {"stem": "conv", "attention": "identity"}])
+@pytest.mark.parametrize(("window", "padding"), [(0, "masked"), (3, "masked"), (3, "keys")])
+def test_operations_equal_torchs_counter(given, window: int, padding) -> None:
+    """Padded windows and their products included, where there are such."""
+    options = MapOptions(out_indices=(0, -1), window=window, padding=padding, global_blocks=(1,) if window else None)
+    maps = VitMaps(backbone(depth=3, **given), options)
+    counts = flops(maps, (96, 64))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        maps(torch.rand(1, 3, 96, 64))
+    assert counts["method"] == "analytic"
+    assert counts["total"] == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+def test_checkpointing_changes_no_gradient() -> None:
+    images = torch.rand(1, 3, 64, 64)
+    gradients = []
+    for checkpoint in (False, True):
+        maps = make_maps(
+            backbone(), MapOptions(out_indices=(-1,), window=2, global_blocks=(1,), grad_checkpointing=checkpoint)
+        ).train()
+        maps(images)[0].square().sum().backward()
+        gradients.append([parameter.grad for parameter in maps.parameters() if parameter.requires_grad])
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_models_with_stages_give_four_maps() -> None:
+    maps = make_maps(create("test_resnet", weights="random").eval(), LAST)
+    assert isinstance(maps, StageMaps)
+    found = maps(torch.rand(1, 3, 64, 64))
+    assert maps.strides == [4, 8, 16, 32]
+    assert [level.shape[2] for level in found] == [16, 8, 4, 2]
+    assert [level.shape[1] for level in found] == maps.channels
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("tiny", MapOptions(out_indices=(7,)), "block 7 does not exist"),
+        ("tiny", MapOptions(out_indices=(-1,), window=2, global_blocks=(5,)), "--global-blocks: block 5 does not"),
+        ("test_resnet", MapOptions(out_indices=(-1,), window=2), "not a plain ViT"),
+    ],
+)
+def test_what_cannot_work_is_named(name: str, options: MapOptions, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        make_maps(create(name, weights="random"), options)

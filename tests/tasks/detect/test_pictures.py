@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+from PIL import Image, ImageColor
+
+from tasks.detect.pictures import ALWAYS, COLORS, OBJECT, SHOWN, draw_detections, save_pictures
+from tests.tasks.detect.scenes import scene
+from transfer.core.errors import UserError
+
+NAMES = {3: "cup", 7: "cow", 11: "牛"}
+BOX = [20.0, 30.0, 100.0, 60.0]
+
+
+def found(box, score=0.9, category=7):
+    return {"image_id": 1, "category_id": category, "bbox": box, "score": score}
+
+
+def canvas(tmp_path, name="a.png", color=(255, 255, 255)):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scene((200, 150), (0, 0, 200, 150), color=color).save(path)
+    return str(path)
+
+
+def of_color(image, color):
+    return (np.asarray(image) == ImageColor.getrgb(color)).all(2)
+
+
+@pytest.mark.parametrize("kind", ["object", "detection"])
+def test_a_box_is_outlined_where_it_is(tmp_path, kind):
+    given = ([], [found(BOX)]) if kind == "object" else ([found(BOX)], [])
+    drawn = of_color(draw_detections(canvas(tmp_path), *given, NAMES), OBJECT if kind == "object" else COLORS[7])
+    assert drawn[88:90, 20:120].all()
+    assert drawn[60:90, 118:120].all()
+    assert not drawn[60:88, 22:118].any()
+    assert not drawn[90:].any()
+
+
+def test_of_poor_detections_the_best_are_shown_and_the_best_lies_on_top(tmp_path):
+    path, others = canvas(tmp_path), [found([150.0, 100.0, 20.0, 20.0], 0.9 - place / 10) for place in range(ALWAYS)]
+
+    def drawn(*results):
+        return np.asarray(draw_detections(path, results, [], NAMES))
+
+    assert np.array_equal(drawn(*others, found(BOX, SHOWN - 1e-6)), drawn(*others))
+    assert not np.array_equal(drawn(*others, found(BOX, SHOWN)), drawn(*others))
+    assert not np.array_equal(drawn(found(BOX, 0.01)), drawn())
+    assert of_color(drawn(found(BOX, 0.5, category=3), found(BOX)), COLORS[7])[89].sum() == 100
+
+
+@pytest.mark.parametrize("box", [[190, 140, 10, 10], [-50.0, -50.0, 500.0, 500.0], [20.4, 30.4, 0.3, 0.3]])
+def test_odd_boxes_and_names_of_any_script(tmp_path, box):
+    assert draw_detections(canvas(tmp_path), [found(box, category=11)], [], NAMES).size == (200, 150)
+
+
+def test_every_image_has_a_picture_of_its_own(tmp_path):
+    paths = [canvas(tmp_path, name, (10 * n, 0, 0)) for n, name in enumerate(("one/a.png", "two/a.png", "b.png"))]
+    save_pictures(tmp_path / "pictures", [(path, [], []) for path in paths], NAMES)
+    reds = {path.name: Image.open(path).getpixel((0, 0))[0] for path in (tmp_path / "pictures").iterdir()}
+    assert reds == {"a.png": 0, "a-2.png": 10, "b.png": 20}
+    with pytest.raises(UserError, match=r"gone\.png: cannot be read"):
+        save_pictures(tmp_path / "pictures", [(str(tmp_path / "gone.png"), [], [])], NAMES)

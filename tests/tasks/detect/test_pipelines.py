@@ -1,0 +1,151 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from tasks.detect import pipelines
+from tasks.detect.pictures import draw_detections
+from tasks.detect.pipelines import DetectionImages, train_transforms
+from tests.tasks.detect.scenes import an_object, described_split, extent, polygon, scene, split_of
+from transfer.core.errors import UserError
+from transfer.core.seeding import seeded
+from transfer.data.coco.images import read_headers
+
+LAND, TALL = (120, 80), (80, 120)  # width, height
+SIZE = (64, 96)  # H, W, or short, long
+
+
+def training(split, view="resize", size=SIZE, flip=0.0, masks=True, seed=0):
+    return DetectionImages(split, train_transforms(view, size, flip, masks), seed=seed)
+
+
+def for_scoring(split, size):
+    return DetectionImages(split, pipelines.test_transforms(size))
+
+
+def lit(sample):
+    """bool [H, W] where the red of an image is on."""
+    return sample["inputs"][2].numpy() > 127
+
+
+@pytest.mark.parametrize("view", ["resize", "jitter"])
+@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.parametrize(
+    ("image", "box"), [(LAND, (70, 10, 40, 30)), (TALL, (8, 60, 30, 48)), (LAND, (100, 60, 20, 20))]
+)
+def test_boxes_and_masks_stay_on_what_can_be_seen(tmp_path, image, box, view, masks):
+    images = training(split_of(tmp_path, (image, [box])), view, flip=0.5, masks=masks)
+    seen, flipped, sizes = 0, set(), set()
+    for epoch in range(20):
+        sample = images[epoch, 0, 0]
+        visible, found = lit(sample), sample["data_samples"].gt_instances
+        flipped.add(sample["data_samples"].flip)
+        sizes.add(tuple(sample["data_samples"].img_shape))
+        if not len(found):
+            assert visible.sum() <= visible.shape[0], "at most a column of the object is left"
+            continue
+        seen += 1
+        corners = found.bboxes.tensor[0]
+        assert found.labels.tolist() == [0]
+        assert (corners[:2] >= 0).all()
+        assert (corners[2:] <= torch.tensor(visible.shape[::-1])).all()
+        if not visible.any():
+            assert (corners[2:] - corners[:2]).min() <= 1.5, "under half a pixel of it"
+            continue
+        np.testing.assert_allclose(corners.numpy(), extent(visible), atol=1.01)
+        if masks:
+            mask = found.masks.masks[0].astype(bool)
+            assert mask.shape == visible.shape
+            edge = 2 * sum(visible.any(axis).sum() for axis in (0, 1))
+            assert (mask ^ visible).sum() <= edge
+            np.testing.assert_allclose(corners.numpy(), extent(mask), atol=1.01)
+    assert flipped == {True, False}
+    assert seen == 20 if view == "resize" else seen > 7
+    assert sizes == ({(64, 96) if image == LAND else (96, 64)} if view == "resize" else {SIZE})
+
+
+def same(one, other):
+    left, right = (sample["data_samples"].gt_instances for sample in (one, other))
+    return (
+        torch.equal(one["inputs"], other["inputs"])
+        and torch.equal(left.bboxes.tensor, right.bboxes.tensor)
+        and torch.equal(left.labels, right.labels)
+    )
+
+
+def test_a_sample_is_a_function_of_seed_epoch_index_and_repeat(tmp_path):
+    split = split_of(tmp_path, (LAND, [(20, 10, 60, 50)]), (TALL, [(8, 60, 30, 48)]))
+    keys = [(epoch, index, repeat) for epoch in (0, 1) for index in (0, 1) for repeat in (0, 1)]
+    first = {key: training(split, "jitter", flip=0.5)[key] for key in keys}
+    again = training(split, "jitter", flip=0.5)
+    with seeded(99):
+        shuffled = {key: again[key] for key in reversed(keys)}
+    assert all(same(first[key], shuffled[key]) for key in keys)
+    inputs = [sample["inputs"].numpy().tobytes() for sample in first.values()]
+    assert len(set(inputs)) == len(keys)
+    assert not same(first[0, 0, 0], training(split, "jitter", flip=0.5, seed=1)[0, 0, 0])
+
+
+def test_objects_are_clipped_and_those_that_cannot_be_trained_on_left_out(tmp_path):
+    scene(LAND).save(tmp_path / "a.png")
+    objects = [
+        an_object((-10, -5, 30, 25), segmentation=polygon((0, 0, 20, 20)), category=3),
+        an_object((10, 10, 0, 5), category=7),
+        an_object((200, 10, 20, 5), category=7),
+        an_object((100, 60, 50, 50), category=20),
+    ]
+    found = training(described_split(tmp_path, [("a.png", LAND, objects)]), size=(80, 120))[0, 0, 0]["data_samples"]
+    assert found.gt_instances.bboxes.tensor.tolist() == [[0, 0, 20, 20], [100, 60, 120, 80]]
+    assert found.gt_instances.labels.tolist() == [0, 2]
+    assert len(found.ignored_instances) == 0
+
+
+@pytest.mark.parametrize(("upright", "size", "box"), [(False, LAND, (70, 10, 40, 30)), (True, TALL, (40, 70, 30, 40))])
+def test_an_image_is_trained_on_and_drawn_as_stored_or_upright(tmp_path, monkeypatch, upright, size, box):
+    """A CMYK file that is to be shown turned by 90 degrees, as PIL's `exif_transpose` does, in colors of PIL."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path, exif = tmp_path / "turned.jpg", Image.Exif()
+    exif[0x0112] = 6
+    scene(LAND, (70, 10, 40, 30)).convert("CMYK").save(path, exif=exif, quality=95)
+    split = replace(described_split(tmp_path, [("turned.jpg", size, [an_object(box)])]), upright=upright)
+    with Image.open(path) as image:
+        expected = (ImageOps.exif_transpose(image) if upright else image).convert("RGB")
+    sample = training(split, size=(80, 120))[0, 0, 0]
+    np.testing.assert_array_equal(sample["inputs"].numpy()[::-1].transpose(1, 2, 0), np.asarray(expected))
+    boxes = sample["data_samples"].gt_instances.bboxes.tensor
+    np.testing.assert_allclose(boxes[0], extent(lit(sample)), atol=0.01)
+    assert read_headers(split, name="one") == [[*LAND, 6]]
+    assert draw_detections(str(path), [], [], {}, upright=upright).tobytes() == expected.tobytes()
+
+
+def test_damaged_and_changed_images_are_named(tmp_path):
+    split = split_of(tmp_path, (LAND, [(20, 10, 60, 50)]))
+    path = tmp_path / "0.png"
+    images = training(split)
+    Image.effect_noise(LAND, 90).convert("RGB").save(path, "JPEG", quality=95)
+    for content in (path.read_bytes()[:-2000], b"no image"):
+        path.write_bytes(content)
+        for key in ((0, 0, 0), 0):
+            with pytest.raises(UserError, match=r"0\.png: cannot be read"):
+                images[key]
+    scene(TALL).save(path)
+    with pytest.raises(UserError, match=r"0\.png: \(80, 120\) pixels, but .*instances\.json states \(120, 80\)"):
+        images[0, 0, 0]
+
+
+@pytest.mark.parametrize("size", [(64, 96), (50, 200)])
+@pytest.mark.parametrize("image", [LAND, TALL, (30, 200)])
+def test_the_size_bounds_the_shorter_and_the_longer_side_however_the_image_lies(tmp_path, image, size):
+    split = split_of(tmp_path, (image, [(0, 0, 20, 20)]))
+    factor = min(size[0] / min(image), size[1] / max(image))
+    expected = tuple(int(side * factor + 0.5) for side in image[::-1])
+    for sample in (training(split, size=size)[0, 0, 0], for_scoring(split, size)[0]):
+        assert tuple(sample["inputs"].shape[1:]) == expected
+        assert tuple(sample["data_samples"].img_shape) == expected
+
+
+def test_scales_draw_the_shorter_side(tmp_path):
+    images = training(split_of(tmp_path, ((40, 40), [(5, 5, 20, 20)])), "scales", (160, 240))
+    assert {images[epoch, 0, 0]["inputs"].shape[1:] for epoch in range(40)} == {(n, n) for n in (96, 128, 160)}

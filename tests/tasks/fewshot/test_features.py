@@ -1,0 +1,108 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from backbones.backbone import create
+from tasks.fewshot import features as module
+from tasks.fewshot.features import Extractor, Features, encoder
+from tests.support import context
+from tests.tasks.support import digits
+from transfer.data.splits.integrity import content_digests
+from transfer.engine.context import Context
+
+KIND = Features(size=32, resize=32, view="squash", block=None)
+
+
+def extractor(here: Context, kind: Features = KIND, name: str = "tiny", **overrides) -> Extractor:
+    torch.manual_seed(0)
+    return Extractor(create(name, img_size=kind.size, **overrides).eval(), kind, here, 8)
+
+
+def extracted(tmp_path: Path, indices, **given):
+    split = digits(4).val
+    here = context(features=tmp_path / "features")
+    taker = extractor(here, **given)
+    contents = content_digests(split, np.arange(len(split)))
+    return taker.features(split, np.asarray(indices), contents, "digits test"), taker, split
+
+
+def plain(split, indices, name: str = "tiny") -> torch.Tensor:
+    """One image at a time, without store, batches or threads."""
+    torch.manual_seed(0)
+    backbone = create(name, img_size=32).eval()
+    rows = []
+    with torch.no_grad():
+        for index in indices:
+            pixels = np.asarray(split.read(index), dtype=np.float32) / 255
+            rows.append(backbone.pooled(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0])
+    return torch.stack(rows)
+
+
+def test_features_are_those_of_each_image_in_the_order_asked(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "SHARD_ROWS", 7)
+    indices = [5, 0, 39, 5, 17, *range(20, 36)]
+    found, taker, split = extracted(tmp_path, indices)
+    torch.testing.assert_close(found, plain(split, indices), atol=1e-5, rtol=1e-5)
+    assert taker.computed == taker.images == len({*indices})
+
+
+def test_the_second_time_nothing_is_computed_and_the_rest_is_added(tmp_path) -> None:
+    first, _, _ = extracted(tmp_path, range(20))
+    again, taker, _ = extracted(tmp_path, range(20))
+    assert taker.computed == 0
+    assert torch.equal(first, again)
+    more, taker, _ = extracted(tmp_path, range(40))
+    assert taker.computed == 20
+    assert torch.equal(more[:20], first)
+
+
+def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "SHARD_ROWS", 10)
+    _, first, _ = extracted(tmp_path, range(20))
+    spent = first.context.cost.extraction
+    assert spent["extraction_seconds"] > 0
+    assert spent["found_hours"] == 0
+    _, taker, _ = extracted(tmp_path, range(20))
+    found = taker.context.cost.extraction
+    assert found["extraction_seconds"] == spent["extraction_seconds"]
+    cores = torch.get_num_threads() + taker.context.workers
+    assert found["found_hours"] == pytest.approx(cores * spent["extraction_seconds"] / 3600)
+
+
+def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_path) -> None:
+    extracted(tmp_path, range(8))
+    kinds = [replace(KIND, **change) for change in ({"view": "bicubic"}, {"resize": 40}, {"block": 0})]
+    for given in (*({"kind": kind} for kind in kinds), {"stem": "conv"}):
+        assert extracted(tmp_path, range(8), **given)[1].computed == 8
+    split, here = digits(4).val, context(features=tmp_path / "features", eval_precision="bf16")
+    taker = extractor(here)
+    contents = content_digests(split, np.arange(len(split)))
+    taker.features(split, np.arange(8), contents, "digits test")
+    assert taker.computed == 8
+    one_weight = extractor(context(features=tmp_path / "features"))
+    with torch.no_grad():
+        next(one_weight.backbone.parameters()).view(-1)[0] += 1e-3
+    one_weight.features(split, np.arange(8), contents, "digits test")
+    assert one_weight.computed == 8
+
+
+def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:
+    pixels = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)
+    images = pixels.permute(0, 3, 1, 2).float() / 255
+    for pool in ("cls", "gap"):
+        backbone = create("tiny", img_size=32, pool=pool).eval()
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(backbone, -1)(pixels), backbone.pooled(images))
+            tokens = backbone.tokens(images, norm=True)[2]
+            expected = tokens[:, 0] if pool == "cls" else tokens.mean(1)
+            torch.testing.assert_close(encoder(backbone, 0)(pixels), expected)
+
+
+def test_what_decides_a_feature_is_hashed_wherever_it_lies() -> None:
+    sources = module.feature_sources()
+    needed = ["backbones/attention.py", "backbones/kernels/blocked.py", "backbones/weights/load.py"]
+    needed += ["transfer/data/loading/images.py", "transfer/data/loading/augment.py", "tasks/fewshot/features.py"]
+    assert set(needed) <= set(sources)

@@ -1,0 +1,187 @@
+"""Two real gloo processes against one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from tests.processes import spawn_ranks, start_rank
+from tests.support import Classifier, context, fit_options, loader
+from tests.transfer.engine.test_sam import climbed, gradients, parameters, points
+from transfer.core.errors import UserError
+from transfer.core.process import Ranks, part_of_rank
+from transfer.engine import dist
+from transfer.engine.learner import Batch, Learner
+from transfer.engine.loop import fit
+from transfer.engine.step import Stepper
+
+ROWS = torch.randn(8, 3, 4, 5, generator=torch.Generator().manual_seed(1))
+WEIGHTS = torch.randn(8, 3, 4, 5, generator=torch.Generator().manual_seed(2))
+ADAMW: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-2, "grad_accum_steps": 2}
+SHARP_OPTIONS: dict[str, Any] = {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0, "sam_rho": 0.5}
+SHARP: dict[str, dict[str, Any]] = {
+    "own of two parts": {"sam": "asam", "grad_accum_steps": 2},
+    "of all and two parts": {"sam": "sam", "sam_sync": True, "grad_accum_steps": 2},
+}
+
+
+class GatheredClassifier(Classifier):
+    """Features of all ranks meet before the loss, as in re-identification."""
+
+    def __init__(self) -> None:
+        super().__init__(dropout=0.0)
+        # Before a batch norm a bias has no gradient but rounding, which AdamW would blow up.
+        self.body[0].bias = None
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        points, labels = batch
+        features = dist.gather_rows(self.body(points))
+        loss = nn.functional.cross_entropy(self.head(features), dist.gather_rows(labels))
+        return {"loss": loss + features.square().mean().sqrt()}
+
+
+def batch_norm_step(norm: nn.Module, rows: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """Output, gradients and running statistics after one training step on `rows`."""
+    rows = rows.clone().requires_grad_()
+    out = norm(rows)
+    (out * weights).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in norm.named_parameters()}
+    return {"out": out.detach(), "rows": rows.grad, **gradients, **dict(norm.named_buffers())}
+
+
+class HalfBroken(Learner):
+    """The first pass of its second step overflows on rank 1 alone; the second pass of it does not."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.weight, self.rank, self.calls = nn.Parameter(torch.ones(2)), rank, 0
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        self.calls += 1
+        factor = float("inf") if (self.rank, self.calls) == (1, 3) else 1.0
+        return {"loss": (self.weight * batch * factor).nan_to_num().sum()}
+
+
+def sharp_steps(ranks: Ranks) -> dict[str, Any]:
+    """What one step of SAM leaves, for perturbations of each rank and of all; and a step that one rank cannot take."""
+    found: dict[str, Any] = {}
+    for kind in SHARP:
+        model = Classifier()
+        stepper = Stepper(model.train(), fit_options(**SHARP_OPTIONS, **SHARP[kind]), context(ranks=ranks))
+        mine = tuple(part[8 * ranks.rank : 8 * ranks.rank + 8] for part in points(16))
+        stats, _, _ = stepper.step(7, 0.0, mine)
+        found[kind] = {"weights": dict(model.named_parameters()), "norm": stats["sam_norm"]}
+    broken = HalfBroken(ranks.rank)
+    options = fit_options(precision="fp16", sam="sam", weight_decay=0.0)
+    stepper = Stepper(broken, options, context(ranks=ranks, precision="fp16"))
+    found["skipped"] = [stepper.step(step, 0.0, torch.ones(2))[1] for step in (1, 2)]
+    found["weight"], found["scale"] = broken.weight, stepper.scaler.get_scale()
+    return found
+
+
+def work(rank: int, port: int, folder: str) -> None:
+    ranks, cpu = start_rank(rank, port), torch.device("cpu")
+    results: dict[str, Any] = {}
+    module = dist.synchronise_batch_norm(nn.Sequential(nn.BatchNorm2d(3)), cpu)
+    mine = slice(4 * rank, 4 * rank + 4)
+    results["norm"] = batch_norm_step(module[0], ROWS[mine], WEIGHTS[mine])
+    results["share"] = part_of_rank(list(range(7)), ranks)
+    results["gathered"] = dist.gather_objects(rank)
+    results["broadcast"] = dist.broadcast_object(f"from {rank}")
+    model, here = GatheredClassifier(), context(ranks=ranks)
+    fit(model, loader(ranks=ranks, parts=2), fit_options(sync_bn=True, **ADAMW), here)
+    results["trained"], results["images"] = model.state_dict(), here.cost.images
+    results["sharp"] = sharp_steps(ranks)
+    torch.save(results, Path(folder) / f"{rank}.pt")
+    dist.stop()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    spawn_ranks(work, str(folder))
+    return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+
+
+def test_synchronised_batch_norm_is_that_of_the_whole_batch(results: list[dict[str, Any]]) -> None:
+    whole = batch_norm_step(nn.BatchNorm2d(3), ROWS, WEIGHTS)
+    for name in ("out", "rows"):
+        assert torch.allclose(torch.cat([result["norm"][name] for result in results]), whole[name], atol=1e-6)
+    for name in ("weight", "bias"):
+        assert torch.allclose(sum(result["norm"][name] for result in results), whole[name], atol=1e-5)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        assert all(torch.allclose(result["norm"][name], whole[name], atol=1e-6) for result in results)
+
+
+def test_two_ranks_train_as_one_process(results: list[dict[str, Any]]) -> None:
+    alone, here = GatheredClassifier(), context()
+    fit(alone, loader(), fit_options(**ADAMW), here)
+    for rank in (0, 1):
+        for name, value in alone.state_dict().items():
+            assert torch.allclose(value, results[rank]["trained"][name], atol=2e-5), name
+        assert results[rank]["images"] == here.cost.images
+
+
+@pytest.mark.parametrize("kind", [*SHARP])
+def test_the_perturbation_is_each_ranks_own_or_that_of_all(results: list[dict[str, Any]], kind: str) -> None:
+    options = {"grad_accum_steps": 1, "sam_sync": False, **SHARP[kind]}
+    model, rho = Classifier().train(), SHARP_OPTIONS["sam_rho"]
+    start, inputs = parameters(model), points(16)
+    shares = [[(x, y) for x, y in zip(*(part[rows].chunk(options["grad_accum_steps"]) for part in inputs))]
+              for rows in (slice(0, 8), slice(8, 16))]  # fmt: skip
+    slopes = [gradients(model, start, share, rank=rank) for rank, share in enumerate(shares)]
+    if options["sam_sync"]:
+        slopes = [{name: (slopes[0][name] + slopes[1][name]) / 2 for name in start}] * 2
+    tops, norms = zip(*(climbed(start, slope, rho, options["sam"]) for slope in slopes))
+    seconds = [gradients(model, top, share, rank=rank) for rank, (top, share) in enumerate(zip(tops, shares))]
+    for rank in (0, 1):
+        found = results[rank]["sharp"][kind]
+        assert found["norm"] == pytest.approx(sum(norms) / 2, rel=1e-5)
+        for name, weight in start.items():
+            expected = weight - (seconds[0][name] + seconds[1][name]) / 2
+            assert torch.allclose(found["weights"][name], expected, atol=1e-5), name
+            assert torch.equal(found["weights"][name], results[0]["sharp"][kind]["weights"][name])
+
+
+def test_an_overflow_on_one_rank_leaves_the_step_out_on_all(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        assert result["sharp"]["skipped"] == [False, True]
+        assert torch.allclose(result["sharp"]["weight"], torch.full((2,), 0.9))
+        assert result["sharp"]["scale"] == 2.0**15
+
+
+def test_objects_and_shares_keep_their_order(results: list[dict[str, Any]]) -> None:
+    assert results[0]["share"] + results[1]["share"] == list(range(7))
+    assert [result["gathered"] for result in results] == [[0, 1], [0, 1]]
+    assert [result["broadcast"] for result in results] == ["from 0", "from 0"]
+
+
+def test_activations_within_a_norm_stay() -> None:
+    """timm's BatchNormAct2d ends in an activation and a drop layer."""
+    model = timm.create_model("mobilenetv3_small_050", num_classes=3).eval()
+    names, images = [*model.state_dict()], torch.randn(2, 3, 64, 64)
+    expected = model(images)
+    dist.synchronise_batch_norm(model, torch.device("cpu"))
+    assert isinstance(model.bn1, dist.SyncBatchNorm)
+    assert [*model.state_dict()] == names
+    assert torch.equal(model(images), expected)
+
+
+def test_a_norm_with_a_computation_of_its_own_is_refused() -> None:
+    class Shifted(nn.BatchNorm2d):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) + 1
+
+    with pytest.raises(UserError, match=r"--sync-bn: .*Shifted"):
+        dist.synchronise_batch_norm(nn.Sequential(Shifted(3)), torch.device("cpu"))
+
+
+def test_a_norm_that_sees_all_ranks_already_stays() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm2d(3))
+    model[0].sees_all_ranks = True
+    dist.synchronise_batch_norm(model, torch.device("cpu"))
+    assert type(model[0]) is nn.BatchNorm1d
+    assert isinstance(model[1], dist.SyncBatchNorm)

@@ -1,0 +1,87 @@
+"""Any error as one line: those of the machine, by the texts of torch 2.15, with advice; others with their place."""
+
+import errno
+
+import pytest
+import torch
+
+from transfer.core import user_code
+from transfer.core.errors import MachineError, UsageError
+from transfer.core.machine_errors import in_one_line, machine_error
+from transfer.core.process import ALONE
+from transfer.engine.device import choose_device
+
+GPU_FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8 GiB")
+TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver"
+
+
+@pytest.mark.parametrize(
+    ("error", "start"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory on this machine: "),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory on this machine: "),
+        (ImportError("libtorch_cuda.so: failed to map segment from shared object"), "out of memory on this machine: "),
+        (GPU_FULL, "out of memory on the GPU: set more --grad-accum-steps"),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."), "out of memory on the GPU: "),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "a loader process was killed"),
+        (RuntimeError("unable to write to file </torch_7_8_0>: No space left on device (28)"), "/dev/shm is full"),
+        (ImportError("libGL.so.1: cannot open shared object file: No such file"), "a system library is missing"),
+        (RuntimeError(TOO_OLD), "the NVIDIA driver is too old for this build of torch: update it"),
+        (RuntimeError("CUDA error: no kernel image is available for execution"), "this build of torch has no code"),
+    ],
+)  # fmt: skip
+def test_each_fault_of_the_machine_is_one_line_with_advice(error: Exception, start: str) -> None:
+    wrapped = ValueError("the backend failed")
+    wrapped.__cause__ = error
+    for each in (error, wrapped):
+        reported = machine_error(each, saved=True)
+        assert type(reported) is MachineError
+        assert str(reported).startswith(start)
+        assert str(reported).endswith("; the last checkpoint is kept; rerun the command to resume")
+        assert "\n" not in str(reported)
+        assert reported.exit_status == 1
+
+
+def failed(name: str) -> Exception:
+    """The error of code that looks up a name."""
+    try:
+        {}[name]
+    except KeyError as error:
+        return error
+    raise AssertionError
+
+
+def test_an_unexpected_error_has_its_reason_and_place() -> None:
+    assert machine_error(failed("a")) is None
+    reported = in_one_line(failed("a\nb"), more="see error.txt")
+    assert str(reported).startswith("KeyError: 'a\\nb' (tests/transfer/core/test_machine_errors.py:")
+    assert str(reported).endswith("; see error.txt)")
+    assert str(in_one_line(OSError(28, "No space left on device", "/x"))).startswith("/x: cannot be written (No space")
+    usage = UsageError("wrong")
+    assert in_one_line(usage) is usage
+    noted = failed("c")
+    noted.add_note("in image a.jpg")
+    assert "KeyError: 'c' in image a.jpg (" in str(in_one_line(noted))
+
+
+def test_an_error_of_a_users_code_has_its_line(tmp_path) -> None:
+    (tmp_path / "mine.py").write_text("import torch\n\n\ndef f():\n    return torch.zeros(2) @ torch.zeros(3)\n")
+    part = user_code.load(f"{tmp_path}/mine.py:f")
+    with pytest.raises(RuntimeError) as caught:
+        part()
+    assert str(in_one_line(caught.value)).startswith(f"{tmp_path}/mine.py at line 5: RuntimeError: ")
+    sent = f"Caught KeyError in DataLoader worker process 0.\n  File \"{tmp_path}/mine.py\", line 2\nKeyError: 'a'"
+    assert str(in_one_line(KeyError(sent))).startswith(f"{tmp_path}/mine.py at line 2: KeyError: ")
+
+
+def test_a_driver_too_old_is_no_reason_to_train_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init() -> None:
+        raise RuntimeError(TOO_OLD)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(MachineError, match=r"found version 11040.*") as raised:
+        choose_device("auto", ALONE)
+    assert "--device cpu" in str(raised.value)
+    assert choose_device("cpu", ALONE).type == "cpu"

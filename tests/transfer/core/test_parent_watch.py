@@ -1,0 +1,66 @@
+"""A process ends with the one it is told to end with."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes import SERVER, wait_for
+from transfer.core import process
+from transfer.core.process import PARENT, _is_alive, end_with_parent, exit_with
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_is_alive_until_it_ends(other: subprocess.Popen[bytes]) -> None:
+    assert _is_alive(os.getpid())
+    assert _is_alive(other.pid)
+    other.kill()
+    wait_for(lambda: not _is_alive(other.pid))  # before its status is asked for
+    other.wait()
+    assert not _is_alive(other.pid)
+
+
+def test_sigterm_comes_when_the_process_has_ended(other: subprocess.Popen, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
+    monkeypatch.setattr(process, "SECONDS", 0.01)
+    monkeypatch.setenv(PARENT, str(other.pid))
+    try:
+        end_with_parent()
+        assert PARENT not in os.environ, "what this process starts has its own to end with"
+        with pytest.raises(AssertionError):
+            wait_for(lambda: got, seconds=0.3)
+        other.kill()
+        other.wait()
+        wait_for(lambda: got, seconds=20)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert got == [signal.SIGTERM]
+
+
+def wait_with(process: int) -> None:
+    exit_with(process)
+    time.sleep(60)
+
+
+@pytest.mark.nightly
+def test_a_process_ends_with_another_that_is_not_its_parent() -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = SERVER.Process(target=wait_with, args=(other.pid,))
+    child.start()
+    child.join(2)
+    assert child.exitcode is None
+    other.kill()
+    other.wait()
+    child.join(30)
+    assert child.exitcode == 1

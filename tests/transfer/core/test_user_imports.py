@@ -1,0 +1,67 @@
+"""Files that a user's file imports belong to it: to its digest, to the copies in an export, and to what has changed."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from backbones.backbone import create
+from transfer.core.errors import UserError
+from transfer.core.exports import PRETRAIN, export
+from transfer.core.user_code import file_digest
+from transfer.core.user_modules import imported_files
+
+STEM = """
+import torch
+from helper import act
+from torch import nn
+
+
+class Stem(nn.Module):
+    def __init__(self, dim, patch):
+        super().__init__()
+        self.proj = nn.Conv2d(3, dim, patch, patch)
+
+    def forward(self, x):
+        return act(self.proj(x))
+"""
+
+
+@pytest.fixture
+def stem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "helper", raising=False)
+    (tmp_path / "helper.py").write_text("from torch.nn.functional import relu as act\n")
+    (tmp_path / "my_stem.py").write_text(STEM)
+    return tmp_path / "my_stem.py"
+
+
+def test_those_beside_it_and_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "mine/stem.py": "import os, numpy, backbones.stems\nfrom parts.inner import act\nimport one",
+        "mine/parts/__init__.py": "from .other import x",
+        "mine/parts/inner.py": "",
+        "mine/parts/other.py": "",
+        "work/one.py": "import mine_too, stem",
+        "work/mine_too.py": "import one",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path / "work")
+    found = [str(path.relative_to(tmp_path.resolve())) for path in imported_files(tmp_path / "mine" / "stem.py")]
+    inside = ["mine/parts/__init__.py", "mine/parts/inner.py", "mine/parts/other.py"]
+    assert found == [*inside, "work/mine_too.py", "work/one.py"]
+
+
+def test_an_export_has_their_copies_and_prefers_them(stem: Path, tmp_path: Path) -> None:
+    model = create("tiny", stem=f"{stem}:Stem", weights="random").eval()
+    (tmp_path / "helper.py").write_text("from torch.nn.functional import gelu as act\n")
+    folder = export(model, tmp_path / "weights", {PRETRAIN: {"run": "a"}})  # as they were imported
+    assert file_digest(folder / "my_stem.py") == model.spec.files["stem"] != file_digest(stem)
+    create("tiny", stem=f"{stem}:Stem", weights="random")  # another module `helper` is imported now
+    images = torch.rand(1, 3, 32, 32)
+    assert torch.equal(create(str(folder)).eval()(images), model(images))
+    with pytest.raises(UserError, match="the file of stem has changed since they were trained"):
+        create("tiny", stem=f"{stem}:Stem", weights=str(folder))

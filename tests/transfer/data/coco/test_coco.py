@@ -1,0 +1,238 @@
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageOps
+
+from tests.transfer.data.coco.coco_tree import CROWD, SQUARE, changed, content, objects, opened, spec, written
+from tests.transfer.data.reid.layouts import replaced
+from transfer.core.errors import UsageError, UserError
+from transfer.data.coco.dataset import open_coco
+from transfer.data.spec import resolve_dataset
+
+
+def test_a_whole_set(tmp_path):
+    data = opened(written(tmp_path))
+    assert (data.classes, data.category_ids) == (("ant", "bee", "cow"), (2, 7, 9))
+    train = data.train
+    assert [image.id for image in train.images] == [101, 102, 103, 104]
+    assert train.path(3).endswith("train4.jpg")
+    assert train.ids.tolist() == [2, 1, 3, 4]
+    assert train.image.tolist() == [0, 1, 1, 2]
+    assert train.label.tolist() == [0, 2, 1, 1]
+    assert train.boxes.tolist() == [[1.5, 2.5, 10, 10], [4, 4, 10, 10], [3, 5, 2, 10], [0, 0, 40, 30]]
+    assert train.areas.tolist() == [50.5] * 4
+    assert train.crowd.tolist() == [False, False, True, False]
+    assert train.trained.tolist() == [True, True, False, True]
+    assert list(train.segmentations) == [SQUARE, SQUARE, CROWD, SQUARE]
+    assert [train.ids[train.rows(index)].tolist() for index in range(4)] == [[2], [1, 3], [4], []]
+    assert data.masks
+    assert data.counts == {split: {"images": 4, "objects": 3, "crowds": 1} for split in ("train", "val")} | {
+        "classes": 3
+    }
+    assert {name: count for name, count in data.dropped["train"].items() if count} == {"crowds": 1}
+
+
+def test_as_coco_gives_back_what_was_written(tmp_path):
+    data = opened(written(tmp_path))
+    given, back = content("val"), data.as_coco(data.val)
+    by_id = {one["id"]: one for one in given["annotations"]}
+    assert {one["id"]: one for one in back["annotations"]} == by_id
+    assert back["images"] == sorted(given["images"], key=lambda image: image["id"])
+    assert back["categories"] == sorted(given["categories"], key=lambda one: one["id"])
+    assert json.loads(json.dumps(back)) == back  # no numpy numbers are left in it
+
+
+def test_annotations_in_the_root_and_names_of_ones_own(tmp_path):
+    assert len(opened(written(tmp_path / "flat", layout="instances_{}2017.json")).train.images) == 4
+    root = written(tmp_path / "own", layout="labels/{}.json")
+    shutil.move(root / "train2017", root / "pictures")
+    options = {
+        "train_annotations": "labels/train.json",
+        "train_images": "pictures",
+        "val_annotations": "labels/val.json",
+    }
+    data = open_coco(spec(root, options=options), None)
+    assert data.train.path(0) == f"{root}/pictures/train1.jpg"
+    assert data.val.file == root / "labels" / "val.json"
+
+
+def test_an_export_of_roboflow(tmp_path):
+    plain, root = opened(written(tmp_path / "plain")), written(tmp_path / "x", layout="{}2017/_annotations.coco.json")
+    (root / "train2017").rename(root / "train")
+    (root / "val2017").rename(root / "valid")
+    shutil.copytree(root / "valid", root / "test")
+    for name, scored in (("valid", "valid/, not test/"), ("test", "test/")):
+        for described in (resolve_dataset(str(root)), spec(root)):
+            data = open_coco(described, None)
+            assert data.as_coco(data.train) == plain.as_coco(plain.train)
+            assert (data.val.folder, data.as_coco(data.val)) == (root / name, plain.as_coco(plain.val))
+            assert data.notes == (f"evaluated on {scored}",)
+        shutil.rmtree(root / "valid", ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "odd"), [({"name": "crow"}, "(9, 'cow'), (9, 'crow')"), ({"id": 8}, "(8, 'cow'), (9")]
+)
+def test_categories_that_contradict(tmp_path, change, odd):
+    other = content("val") | {"annotations": content("val")["annotations"][1:]}
+    other["categories"][0] |= change
+    with pytest.raises(UserError, match=rf"train2017\.json and .*val2017\.json.*{re.escape(odd)}"):
+        opened(written(tmp_path, val=other))
+
+
+def test_categories_of_one_split_alone_are_classes(tmp_path):
+    other = content("val") | {"annotations": content("val")["annotations"][1:]}
+    other["categories"][0] = {"id": 4, "name": "fly"}
+    data, whole = opened(written(tmp_path / "some", val=other)), opened(written(tmp_path / "whole"))
+    assert (data.classes, data.category_ids) == (("ant", "fly", "bee", "cow"), (2, 4, 7, 9))
+    assert data.as_coco(data.train)["annotations"] == whole.as_coco(whole.train)["annotations"]
+    assert [data.category_ids[label] for label in data.val.label] == [2, 7, 7]
+    assert data.notes == ("categories in only one split (id, name): (4, 'fly'), (9, 'cow')",)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("val", lambda given: {"annotations": []}, "no annotations of the validation"),
+        ("train", lambda given: {"annotations": crowds(given)}, "no object to train on"),
+        ("val", lambda given: {"annotations": crowds(given)}, "no object to score: all are crowd annotations"),
+        ("val", lambda given: {"annotations": [], "images": []}, "no validation images"),
+    ],
+)
+def test_nothing_to_score_by_and_nothing_to_train_on(tmp_path, name, change, said):
+    with pytest.raises(UserError, match=rf"{name}2017\.json: {said}"):
+        opened(written(tmp_path, **{name: content(name) | change(content(name))}))
+
+
+def crowds(given):
+    return [{**one, "iscrowd": 1} for one in given["annotations"]]
+
+
+def test_odd_boxes_are_counted_and_scored_as_they_are(tmp_path):
+    boxes = [
+        [5, 5, 0, 9],
+        [5, 5, -3, 9],
+        [40, 3, 5, 5],
+        [-9, -9, 4, 4],
+        [-5, 20, 10, 30],
+        [38, 1, 2.001, 3],
+        [1, 1, 5, 5],
+        [9, 9, 5, 0.75],
+    ]
+    given = content("train") | {"annotations": objects(*((101, 2, box) for box in boxes))}
+    data = opened(written(tmp_path, train=given))
+    assert data.dropped["train"] == {
+        "crowds": 0, "ignored": 0, "no_area": 2, "outside": 2, "below_pixel": 1, "clipped": 1, "short_polygons": 0,
+        "left_without_polygon": 0, "computed_area": 0,
+    }  # fmt: skip
+    assert data.train.trained.tolist() == [False] * 4 + [True] * 3 + [False]
+    assert data.train.clipped_boxes[4:7].tolist() == [[0, 20, 5, 10], [38, 1, 2, 3], [1, 1, 5, 5]]
+    assert [one["bbox"] for one in data.as_coco(data.train)["annotations"]] == boxes
+
+
+def test_short_polygons(tmp_path):
+    line, square = [1, 1, 9, 9], SQUARE[0]
+    masks = [[line, square], [line], [], None]
+    given = objects(*((101, 2, [1, 1, 8, 8], {"segmentation": mask}) for mask in masks))
+    given[3].pop("segmentation")
+    given[3].pop("iscrowd")
+    data = opened(written(tmp_path, train=content("train") | {"annotations": given}))
+    assert list(data.train.segmentations) == [[square], None, None, None]
+    assert data.train.trained.all()
+    assert (data.dropped["train"]["short_polygons"], data.dropped["train"]["left_without_polygon"]) == (2, 1)
+    assert not data.masks
+
+
+def turned_tree(root, orientation, size):
+    """The tiny set, whose first training image has an EXIF orientation and is stored in a size (W, H)."""
+    root = written(root)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.effect_noise(size, 80).convert("RGB").save(root / "train2017" / "train1.jpg", exif=exif, quality=95)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("orientation", "stored", "fitting"),
+    [(6, (30, 40), ["apply"]), (5, (40, 30), ["ignore"]), (3, (40, 30), ["apply", "ignore"])],
+)
+@pytest.mark.parametrize("exif", ["apply", "ignore", None])
+def test_exif_orientation_is_applied_or_ignored_by_the_set(tmp_path, orientation, stored, fitting, exif):
+    """A set is read as its annotations describe it: as PIL's `exif_transpose` turns its images, or as stored."""
+    root = turned_tree(tmp_path, orientation, stored)
+    described = spec(root, options={"exif": exif} if exif else {})
+    if (exif or "ignore") not in fitting:
+        with pytest.raises(UserError, match=rf"train1\.jpg: .*stated 40 x 30\n[^`]*`exif: {fitting[0]}`") as caught:
+            open_coco(described, None)
+        assert "correct" not in str(caught.value)
+        return
+    data = open_coco(described, None)
+    with Image.open(root / "train2017" / "train1.jpg") as image:
+        expected = ImageOps.exif_transpose(image) if exif == "apply" else image
+        assert data.train.read(0).tobytes() == expected.tobytes()
+    (note,) = data.notes
+    assert note.endswith("opened upright" if exif == "apply" else "read as stored (`exif: ignore`)")
+
+
+def test_the_rule_of_exif_is_part_of_the_digest_and_is_checked(tmp_path):
+    root = turned_tree(tmp_path, 3, (40, 30))
+    digests = {exif: open_coco(spec(root, options={"exif": exif}), None).digest for exif in ("apply", "ignore")}
+    assert digests["apply"] != digests["ignore"] == opened(root).digest
+    with pytest.raises(UsageError, match="`exif` is 'yes'; it must be apply or ignore"):
+        open_coco(spec(root, options={"exif": "yes"}), None)
+
+
+def test_damaged_images(tmp_path):
+    root = written(tmp_path)
+    whole = opened(root)
+    first, second = root / "train2017" / "train2.jpg", root / "val2017" / "val4.jpg"
+    first.write_bytes(first.read_bytes()[:-40])  # the header is whole
+    second.write_bytes(b"")
+    with pytest.raises(UserError, match=r"2 of 8 images cannot be read[\s\S]*--drop-corrupt"):
+        opened(root)
+    data = opened(root, drop_corrupt=True)
+    assert data.skipped == 2
+    assert [image.id for image in data.train.images] == [101, 103, 104]
+    assert data.train.image.tolist() == [0, 1]
+    assert data.train.ids.tolist() == [2, 4]
+    assert list(data.train.segmentations) == [SQUARE, SQUARE]
+    assert data.counts["train"] == {"images": 3, "objects": 2, "crowds": 0}
+    assert data.digest != whole.digest
+
+
+def test_the_digest_knows_content_and_not_the_place(tmp_path):
+    one, two = opened(written(tmp_path / "one")), opened(written(tmp_path / "two"))
+    assert one.digest == two.digest
+    moved = opened(written(tmp_path / "three", train=changed("annotations", 0, bbox=[5, 4, 10, 10])))
+    assert moved.digest != one.digest
+    image = tmp_path / "two" / "val2017" / "val1.jpg"
+    replaced(image)
+    assert opened(tmp_path / "two").digest != one.digest
+    replaced(image)
+    assert opened(tmp_path / "two").digest == one.digest
+
+
+def test_an_image_replaced_by_one_of_equal_size_and_time_is_named(tmp_path):
+    data = opened(written(tmp_path))
+    for split in (data.train, data.val):
+        replaced(Path(split.path(0)))
+        with pytest.raises(UserError, match=rf"{split.name}1\.jpg: modified while the command was running"):
+            data.check_unchanged()
+        replaced(Path(split.path(0)))
+        data.check_unchanged()  # the bytes are those that were known
+
+
+def test_subsets_take_images_with_objects_first_and_are_nested(tmp_path):
+    root = written(tmp_path)
+    chosen = [opened(root, subset=count) for count in (1, 2, 3, 4)]
+    for split in ("train", "val"):
+        ids = [{image.id % 100 for image in getattr(data, split).images} for data in chosen]
+        assert ids[0] < ids[1] < ids[2] == {1, 2, 3} < ids[3]
+    assert len({data.digest for data in chosen}) == 4
+    assert chosen[3].digest == opened(root).digest
+    for count in (0, 5):
+        with pytest.raises(UserError, match="4 training and 4 validation images"):
+            opened(root, subset=count)

@@ -1,0 +1,143 @@
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.transfer.data.coco.coco_tree import CROWD, changed, opened, written
+from transfer.core.cache import cache_folder
+from transfer.core.errors import UserError
+from transfer.data.coco import annotations
+from transfer.data.coco.annotations import read_split
+from transfer.data.coco.checks import rle_fault
+from transfer.data.coco.split import Segmentations
+
+
+@pytest.fixture(autouse=True)
+def small_files_are_indexed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(annotations, "INDEXED", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def settled(file: Path, seconds: float = 100) -> Path:
+    """Give a file a time at which its content is certain to be that of its stamp."""
+    stat = file.stat()
+    os.utime(file, (stat.st_atime, stat.st_mtime - seconds))
+    return file
+
+
+def plain(file: Path) -> dict[str, Any]:
+    """Everything that is read of a file."""
+    split, classes, dropped = read_split("train", file, file.parent)
+    columns = {name: getattr(split, name) for name in vars(split) if isinstance(getattr(split, name), np.ndarray)}
+    return {
+        "columns": {name: (column.dtype, column.tolist()) for name, column in columns.items()},
+        "images": list(split.images),
+        "segmentations": list(split.segmentations),
+        "rest": (split.content, classes, dropped),
+    }
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return settled(written(tmp_path / "coco") / "annotations" / "instances_train2017.json")
+
+
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are parsed from now on."""
+    parsed, parse = [], annotations._parse
+    monkeypatch.setattr(
+        coco_annotations, "_parse", lambda file, content: (parsed.append(file), parse(file, content))[1]
+    )
+    return parsed
+
+
+def test_the_index_gives_what_the_file_does(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = parses(monkeypatch)
+    read, indexed = plain(file), plain(file)
+    assert parsed == [file]
+    assert read == indexed
+    assert len(read["images"]) == 4
+
+
+def test_an_incomplete_index_is_ignored(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = plain(file)
+    parsed = parses(monkeypatch)
+    next((cache_folder() / "indexes").glob("*/label.npy")).unlink()
+    assert plain(file) == whole
+    assert parsed == [file]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "the list `annotations`, `categories`, `images` is missing"),
+        ('{"images": [], "categories": []}', "the list `annotations` is missing (files without"),
+        ('{"images": [3], "categories": [], "annotations": []}', "entry 0 of `images` (id None): `id` is missing"),
+        (changed("images", 1, id="a1"), "`id` is 'a1'"),
+        (changed("images", 1, width=40.5), "entry 1 of `images` (id 101): `width` is 40.5; it must be a whole"),
+        (changed("annotations", 0, bbox=[1, 2, 3]), "`bbox` is [1, 2, 3]; it must be a list of four numbers"),
+        (changed("annotations", 0, bbox=[1, 2, 3, float("nan")]), "`bbox` is [1, 2, 3, nan]"),
+        (changed("annotations", 0, area=float("inf")), "`area` is inf"),
+        (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, float("inf")]]), "`segmentation` is [[1, 2, 3"),
+        (changed("annotations", 0, segmentation=CROWD | {"counts": 5}), "`segmentation` is {"),
+        (changed("annotations", 0, area="large"), "`area` is 'large'; it must be a number"),
+        (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, 6, 7]]), "`segmentation` is [[1, 2, 3"),
+        (changed("images", 0, id=101), "`images` has 1 duplicate values of `id`: 101"),
+        (changed("images", 0, file_name="train1.jpg"), "duplicate values of `file_name`: train1.jpg"),
+        (changed("annotations", 0, id=4), "`annotations` has 1 duplicate values of `id`: 4"),
+        (changed("annotations", 0, image_id=999), "1 annotations have an `image_id` that `images` does not list: 999"),
+        (changed("annotations", 0, category_id=3), "`category_id` that `categories` does not list: 3"),
+        (changed("annotations", 2, segmentation=CROWD | {"size": [40, 30]}), "annotation 3: its `size` is [40, 30]"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3: its `counts` add up to 5"),
+    ],
+)  # fmt: skip
+def test_files_that_are_not_cocos(tmp_path, given, message):
+    with pytest.raises(UserError, match=rf"instances_train2017\.json: .*{re.escape(message)}"):
+        opened(written(tmp_path, train=given))
+
+
+def test_compressed_encodings():
+    from pycocotools import mask
+
+    rng = np.random.default_rng(0)
+    for fill in (0.0, 0.02, 0.5, 1.0):
+        rle = mask.encode(np.asfortranarray(rng.random((30, 40)) < fill).astype(np.uint8))
+        text = rle["counts"].decode()
+        assert rle_fault({"size": [30, 40], "counts": text}, 30, 40) is None
+        assert rle_fault({"size": [30, 40], "counts": text + "1"}, 30, 40) is not None
+        assert rle_fault({"size": [30, 40], "counts": text[:-1]}, 30, 40) is not None
+
+
+VALUES = [
+    None,
+    [[1.5, 2, 3.25, 4, 0.1, 7]],
+    {"size": [3, 4], "counts": [12]},
+    [[1, 2, 3, 4, 5, 6], [9, 8, 7, 6, 5, 4, 3, 2]],
+    None,
+    {"size": [3, 4], "counts": "<0"},
+    [[0.1, 1e-9, 1e300, 2**52 + 1, 5, 6]],
+]
+
+
+def test_values_come_back_as_they_were() -> None:
+    segmentations = Segmentations.collect(VALUES)
+    assert list(segmentations) == VALUES
+    assert segmentations.present.tolist() == [value is not None for value in VALUES]
+    assert list(Segmentations.collect([])) == []
+    assert list(Segmentations.collect([[], None])) == [None, None]
+
+
+def test_parts_share_the_coordinates() -> None:
+    segmentations = Segmentations.collect(VALUES)
+    chosen = segmentations.select(np.array([6, 0, 2, 3]))
+    assert list(chosen) == [VALUES[row] for row in (6, 0, 2, 3)]
+    assert list(chosen.select(np.array([3]))) == [VALUES[3]]
+    assert np.shares_memory(chosen.coordinates, segmentations.coordinates)
+
+
+def test_arrays_hold_everything() -> None:
+    assert list(Segmentations.from_arrays(Segmentations.collect(VALUES).arrays())) == VALUES

@@ -1,0 +1,182 @@
+"""Files in COCO's format as people have them, against the same objects in COCO's own form and pycocotools."""
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tasks.detect.coco.averages import evaluate, scores
+from tasks.detect.predict import with_classes
+from tests.tasks.detect.coco.cases import official, same
+from tests.transfer.data.coco.coco_tree import CROWD, SQUARE, content, objects, opened, written
+from transfer.core.errors import UserError
+from transfer.data.coco import annotations
+from transfer.data.coco.dataset import CocoData
+
+
+def each(key: str, **change: Any) -> Callable[[dict[str, Any]], None]:
+    """Change a field of all entries of a list: by a function, to a value, or take it out (...)."""
+
+    def made(given: dict[str, Any]) -> None:
+        for entry in given[key]:
+            for name, value in change.items():
+                entry[name] = value(entry[name]) if callable(value) else value
+            for name in [name for name, value in entry.items() if value is ...]:
+                del entry[name]
+
+    return made
+
+
+def form(root: Path, *changes: Callable[[dict[str, Any]], None]) -> CocoData:
+    splits = {split: content(split) for split in ("train", "val")}
+    for change in changes:
+        for given in splits.values():
+            change(given)
+    return opened(written(root, **splits))
+
+
+def plain(data: CocoData) -> list[Any]:
+    return [data.classes, data.category_ids, data.as_coco(data.train), data.as_coco(data.val)]
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        each("images", id=float, width=float, height=str),
+        each("images", id=lambda number: f"{number:06d}", width="40.0"),
+        each("annotations", id=str, image_id=float, category_id=str, area=str),
+        each("annotations", bbox=lambda box: [str(side) for side in box]),
+        each("annotations", iscrowd=str, ignore=None),
+        each("annotations", iscrowd=float, ignore=False),
+        each("annotations", iscrowd=bool, ignore="0"),
+        each("categories", id=str),
+        each("images", file_name=lambda name: f"{name[:-5]}2017\\{name}"),
+        each("images", file_name=lambda name: f"{name[:-5]}2017/{name}"),
+        each("images", file_name=lambda name: f"~/form/{name[:-5]}2017/{name}"),
+        each("images", file_name=lambda name: str(Path.home() / "form" / f"{name[:-5]}2017" / name)),
+        each("annotations", segmentation=lambda one: one if one is CROWD else [list(map(str, one[0]))]),
+    ],
+)
+def test_numbers_as_text_or_with_a_point_are_the_numbers(
+    change: Callable[[dict[str, Any]], None], fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(annotations, "INDEXED", 0 if fast else 2**40)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected, found = plain(form(tmp_path / "plain")), plain(form(tmp_path / "form", change))
+    for images in (expected[2]["images"], expected[3]["images"], found[2]["images"], found[3]["images"]):
+        for image in images:
+            image["file_name"] = image["file_name"].rpartition("/")[2]
+    assert found == expected
+
+
+@pytest.mark.parametrize("value", [..., None, float("nan")])
+def test_a_missing_area_is_that_of_the_mask_or_box(value: Any, tmp_path: Path) -> None:
+    from pycocotools import mask as masks
+    from pycocotools.coco import COCO
+
+    given = content("train") | {
+        "annotations": objects(
+            (101, 2, [1.5, 2.5, 10, 11], {"segmentation": []}),
+            (101, 2, [4, 4, 10, 10], {"segmentation": [[4, 4, 14, 5.5, 11, 14], [20, 20, 25.5, 20, 25, 29]]}),
+            (102, 2, [3, 5, 2, 10], {"segmentation": CROWD}),
+            (103, 7, [3, 5, 2, 10], {"area": 7.25}),
+        )
+    }
+    truth = COCO()
+    truth.dataset = given
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.createIndex()
+    expected = [110.0, *(float(masks.area(truth.annToRLE(truth.anns[number]))) for number in (2, 3)), 7.25]
+    each("annotations", area=lambda area: area if area == 7.25 else value)(given)
+    data = opened(written(tmp_path, train=given))
+    assert data.train is not None
+    assert data.train.areas.tolist() == expected
+    assert data.notes == ("3 training objects have no `area`: it is that of the mask, or of the box without one",)
+
+
+def test_ignored_objects_are_not_trained_on_and_scored_as_by_pycocotools(tmp_path: Path) -> None:
+    boxes = [(101, [1, 1, 9, 9]), (101, [12, 1, 9, 9]), (101, [24, 1, 9, 9]), (101, [1, 15, 9, 9]), (102, [5, 5, 9, 9])]
+    extra = [{"ignore": 1}, {}, {"ignore": 1, "iscrowd": 1, "segmentation": CROWD}, {"ignore": True}, {"ignore": 0}]
+    given = objects(*((image, 2, box, more | {"area": 81}) for (image, box), more in zip(boxes, extra)))
+    data = opened(written(tmp_path, train=content("train") | {"annotations": given}))
+    assert data.train is not None
+    assert data.train.trained.tolist() == [False, True, False, False, True]
+    assert data.dropped["train"] | {"crowds": 1, "ignored": 2} == data.dropped["train"]
+    results = [
+        {"image_id": image, "category_id": 2, "bbox": box, "score": 1 - place / 9}
+        for place, (image, box) in enumerate(boxes[1:])
+    ]
+    truth = json.loads(data.train.file.read_bytes())
+    same(scores(evaluate(data.as_coco(data.train), results, "bbox")), official(truth, results, "bbox"))
+    assert data.notes == (
+        "2 training objects have `ignore: 1`: not trained on, as in mmdetection, and scored as any other, as by "
+        "pycocotools",
+    )
+
+
+def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
+    """A root category without objects, as Roboflow writes it, and two that both have objects."""
+
+    def rooted(given: dict[str, Any]) -> None:
+        given["categories"] += [{"id": 0, "name": "ant"}, {"id": 12, "name": "bee"}]
+        given["annotations"][3]["category_id"] = 12
+
+    data, alone = form(tmp_path / "rooted", rooted), form(tmp_path / "plain")
+    assert plain(data) == plain(alone)
+    assert data.counts == alone.counts
+    assert data.notes == ("categories with the same name were merged: 0 is 2 (ant), 12 is 7 (bee)",)
+    few = with_classes(data, ("ant", "bee")).val
+    assert few is not None
+    assert few.label.tolist() == [0, 1, 1]
+
+
+def test_objects_that_nobody_trains_on_and_images_that_nobody_lists_are_noted(tmp_path: Path) -> None:
+    shares = objects((201, 2, [0.1, 0.2, 0.5, 0.4]), (202, 2, [0.5, 0.5, 0.1, 0.2]), (202, 2, [1, 1, 9, 9]))
+    flat = objects(*((101, 2, [1, 1, 9, 9], {"area": area}) for area in (0, 81, 0)))
+    given = {"train": content("train") | {"annotations": flat}, "val": content("val") | {"annotations": shares}}
+    root = written(tmp_path, **given)
+    for name in ("b.PNG", "a.webp", ".c.jpg", "d.txt", "more/e.tif", "more/f.jpg"):
+        (root / "val2017" / name).parent.mkdir(exist_ok=True)
+        (root / "val2017" / name).touch()
+    assert opened(root).notes == (
+        "2 training objects have area 0 or a side of 0: not trained on, scored as small; without `area` it is computed",
+        "2 validation objects have a side below a pixel, as if divided by the image's size; COCO's boxes are in pixels",
+        "4 images are not listed in any annotation file: val2017/a.webp, val2017/b.PNG, val2017/more/e.tif and 1 more",
+    )
+
+
+def one_beyond(given: dict[str, Any]) -> None:
+    given["annotations"][0]["bbox"] = [30, 5, 12.5, 9]
+    each("annotations", area=...)(given)
+
+
+SHARES = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        each("annotations", segmentation=SQUARE),
+        each("annotations", segmentation=[], area=lambda area: area * SHARES.random()),
+        one_beyond,
+    ],
+)
+def test_boxes_given_by_their_corners_are_an_error(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sides = rng.integers(10, 20, (12, 2))
+    boxes = np.concatenate([rng.integers(8, [20, 10], (12, 2)), sides], axis=1)
+    right = objects(*((101, 2, box, {"area": float(box[2] * box[3])}) for box in boxes.tolist()))
+    change({"annotations": right})
+    wrong = [one | {"bbox": [*one["bbox"][:2], *np.add(one["bbox"][:2], one["bbox"][2:]).tolist()]} for one in right]
+    data = opened(written(tmp_path / "right", train=content("train") | {"annotations": right}))
+    assert data.train is not None
+    assert data.train.trained.all()
+    message = r"instances_train2017\.json: \d+ of 12 boxes are corners \(x1, y1, x2, y2\).*write width x2 - x1"
+    with pytest.raises(UserError, match=message):
+        opened(written(tmp_path / "wrong", train=content("train") | {"annotations": wrong}))

@@ -1,0 +1,117 @@
+import shutil
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from tests.transfer.data.layouts import encoded, spec, write_images
+from transfer.core.errors import UserError
+from transfer.data.classification import open_classification
+from transfer.data.formats.imagenet import SOLUTION, wnids
+
+WNIDS = ("n01440764", "n01443537", "n02123045")
+TRUTH = [2, 0, 1, 2]
+
+
+def write_train(root):
+    for label, wnid in enumerate(WNIDS):
+        write_images(root / "train" / wnid, 2, label)
+    return root
+
+
+def write_flat(folder):
+    folder.mkdir(parents=True)
+    for number in range(1, 5):
+        (folder / f"ILSVRC2012_val_{number:08d}.JPEG").write_bytes(encoded(100, number))
+
+
+def write_solution(path, second=WNIDS[1]):
+    listed = (WNIDS[0], second, WNIDS[2])
+    lines = [f"ILSVRC2012_val_{number:08d},{listed[TRUTH[number - 1]]} 1 2 3 4 \n" for number in (3, 1, 4, 2)]
+    path.write_text("ImageId,PredictionString\n" + "".join(lines), encoding="utf-8-sig")
+
+
+def write_devkit(folder):
+    """The devkit numbers its classes in an order of its own and has more synsets than classes."""
+    folder.mkdir(parents=True)
+    numbered = [WNIDS[1], WNIDS[2], WNIDS[0], "n00001740"]
+    kind = [("ILSVRC2012_ID", object), ("WNID", object), ("num_children", object)]
+    synsets = np.array([(number, wnid, 0) for number, wnid in enumerate(numbered, start=1)], dtype=kind)
+    savemat(folder / "meta.mat", {"synsets": synsets.reshape(-1, 1)})
+    lines = [str(numbered.index(WNIDS[label]) + 1) for label in TRUTH]
+    (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("\n".join(lines) + "\n")
+
+
+def opened(root, kind="imagenet", classes=3):
+    return open_classification(spec(kind, root, **({"classes": classes} if classes else {})), None)
+
+
+@pytest.mark.parametrize("layout", ["csv", "devkit", "kaggle", "kaggle, named below"])
+def test_flat_validation(tmp_path, layout):
+    images = tmp_path / "ILSVRC/Data/CLS-LOC" if layout.startswith("kaggle") else tmp_path
+    write_flat(write_train(images) / "val")
+    if layout == "devkit":
+        write_devkit(tmp_path / "ILSVRC2012_devkit_t12" / "data")
+    else:
+        write_solution(tmp_path / SOLUTION)
+    data = opened(images if layout == "kaggle, named below" else tmp_path)
+    assert data.val.labels.tolist() == TRUTH
+    assert data.val.names[0] == "ILSVRC2012_val_00000001.JPEG"
+    assert data.val.encoded(2) == encoded(100, 3)
+
+
+def test_validation_alone(tmp_path):
+    write_flat(tmp_path / "val")
+    write_solution(tmp_path / SOLUTION)
+    data = opened(tmp_path, classes=None)
+    assert data.train is None
+    assert [data.classes[label] for label in data.val.labels] == [WNIDS[label] for label in TRUTH]
+
+
+def other_class(root):
+    shutil.rmtree(root / "train" / WNIDS[1])
+    write_images(root / "train" / "n02084071", 1)
+    shutil.rmtree(root / "val")
+    for wnid in WNIDS:
+        write_images(root / "val" / wnid, 1)
+
+
+def devkit(root):
+    write_devkit(root / "ILSVRC2012_devkit_t12" / "data")
+    (root / "ILSVRC2012_devkit_t12" / "data" / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n77\n")
+    (root / SOLUTION).unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda root: (root / SOLUTION).unlink(), f"neither {SOLUTION} .* nor ILSVRC2012_devkit_t12"),
+        (lambda root: (root / "val" / "x.JPEG").write_bytes(encoded(3)), f"{SOLUTION}: it gives .*x.JPEG no class"),
+        (lambda root: write_solution(root / SOLUTION, "n09999999"), "n09999999, which is not one of the 3"),
+        (devkit, "ground_truth.txt: not the list .*77"),
+        (lambda root: write_images(root / "train" / "cats", 1), "4 class folders in .* but `classes` is 3"),
+        (other_class, r"1 folder\(s\) are not among the classes: n01443537"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, spoil, said):
+    write_flat(write_train(tmp_path) / "val")
+    write_solution(tmp_path / SOLUTION)
+    spoil(tmp_path)
+    with pytest.raises(UserError, match=said):
+        opened(tmp_path)
+
+
+def test_the_full_list_of_21k_keeps_its_labels(tmp_path):
+    root = tmp_path / "set"
+    for wnid in ("n02123045", "n01440764"):
+        write_images(root / wnid, 2)
+    data = opened(root, "imagenet21k", classes=None)
+    google = wnids("imagenet21k_goog")
+    assert data.classes == google
+    assert data.val is None
+    assert data.train.labels.tolist() == [google.index("n01440764")] * 2 + [google.index("n02123045")] * 2
+    assert data.counts["train"] == {"images": 4, "classes": 2}
+    write_images(root / "n04399382", 1)
+    with pytest.raises(UserError, match=r"1 folder.s. are not among the classes: n04399382[\s\S]*`classes: N`"):
+        opened(root, "imagenet21k", classes=None)
+    assert opened(root, "imagenet21k", classes=3).train.labels.tolist() == [0, 0, 1, 1, 2]

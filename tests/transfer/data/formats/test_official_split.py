@@ -1,0 +1,172 @@
+"""The published layouts, read from the files of the toy sets, which bear the real names."""
+
+import hashlib
+import re
+import shutil
+
+import numpy as np
+import pytest
+from scipy.io import loadmat
+
+from tests.transfer.data.layouts import spec, write_toy
+from transfer.core.errors import UserError
+from transfer.data.classification import open_classification
+from transfer.data.toy.digits import NAMES, toy_images
+
+FORMATS = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets", "cifar100": "cifar"}
+OPTIONS = {"colorectal": {"train_images": 112}, "uc_merced": {"train_images": 140}}
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("TRANSFER_DATA", raising=False)
+
+
+def opened(name, root, counts=None, **options):
+    options = {**OPTIONS.get(name, {}), **options}
+    return open_classification(spec(FORMATS.get(name, name), root, counts=counts, **options), None)
+
+
+def pairs(split, classes):
+    """[(name, class name)]."""
+    return [(name, classes[label]) for name, label in zip(split.names, split.labels.tolist(), strict=True)]
+
+
+def test_cub200(tmp_path):
+    data = opened("cub200", write_toy("cub200", tmp_path))
+    assert data.classes == tuple(f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES))
+    listed = {True: [], False: []}
+    for number, one in enumerate(toy_images("cub200"), start=1):
+        folder = f"{one.digit + 1:03d}.{NAMES[one.digit].capitalize()}"
+        listed[one.for_training].append((f"{folder}/{folder[4:]}_{one.number + 1:04d}_{number}.jpg", folder))
+    assert pairs(data.train, data.classes) == listed[True]
+    assert pairs(data.val, data.classes) == listed[False]
+
+
+def test_the_order_is_that_of_the_lists(tmp_path):
+    root = write_toy("cub200", tmp_path)
+    plain = opened("cub200", root)
+    lines = (root / "images.txt").read_text().splitlines()
+    (root / "images.txt").write_text("\n".join(lines[::-1]) + "\n\n")
+    turned = opened("cub200", root)
+    assert pairs(turned.train, turned.classes) == pairs(plain.train, plain.classes)[::-1]
+    assert turned.digest == plain.digest
+
+
+@pytest.mark.parametrize("layout", ["published", "labels in the devkit, Kaggle"])
+def test_stanford_cars(tmp_path, layout):
+    root = write_toy("cars", tmp_path)
+    labelled = root / "cars_test_annos_withlabels.mat"
+    if layout != "published":
+        labelled = labelled.rename(root / "devkit" / labelled.name)
+        for folder in ("cars_train", "cars_test"):
+            (root / folder).rename(root / "images")
+            (root / folder).mkdir()
+            (root / "images").rename(root / folder / folder)
+    data = opened("cars", root)
+    assert data.classes == NAMES
+    for split, path in ((data.train, root / "devkit" / "cars_train_annos.mat"), (data.val, labelled)):
+        entries = loadmat(path)["annotations"][0]
+        assert list(split.names) == [str(entry["fname"][0]) for entry in entries]
+        assert split.labels.tolist() == [int(entry["class"][0, 0]) - 1 for entry in entries]
+    assert data.train.names[:2] == ["00001.jpg", "00002.jpg"]
+
+
+def test_dtd(tmp_path):
+    root = write_toy("dtd", tmp_path)
+    data = opened("dtd", root)
+    assert data.classes == tuple(sorted(NAMES))
+    assert list(data.train.names) == (root / "labels" / "train1.txt").read_text().split()
+    assert list(data.val.names) == (root / "labels" / "test1.txt").read_text().split()
+    assert all(name.startswith(f"{kind}/") for name, kind in pairs(data.val, data.classes))
+    third = opened("dtd", root, partition=3)
+    assert list(third.train.names) == (root / "labels" / "train3.txt").read_text().split()
+    assert set(third.train.names) != set(data.train.names)
+
+
+def test_oxford_pets(tmp_path):
+    root = write_toy("pets", tmp_path)
+    lists = root / "annotations" / "trainval.txt"
+    lists.write_text("#Image CLASS-ID SPECIES BREED ID\n" + lists.read_text())
+    data = opened("pets", root)
+    assert data.classes == tuple(name if digit % 2 else name.capitalize() for digit, name in enumerate(NAMES))
+    listed = {True: [], False: []}
+    for one in toy_images("pets"):
+        kind = data.classes[one.digit]
+        listed[one.for_training].append((f"{kind}_{one.number + 1}.jpg", kind))
+    assert pairs(data.train, data.classes) == listed[True]
+    assert pairs(data.val, data.classes) == listed[False]
+
+
+@pytest.mark.parametrize("below", ["", "101_ObjectCategories"])
+def test_caltech101(tmp_path, below):
+    root = write_toy("caltech101", tmp_path)
+    data = opened("caltech101", root / below)
+    assert data.classes == tuple(sorted(["BACKGROUND_Google", *NAMES[1:]]))
+    stream = np.random.RandomState(1234)
+    for kind in data.classes:
+        names = [f"{kind}/image_{number + 1:04d}.jpg" for number in range(38)]
+        train = stream.choice(names, 30, replace=False)
+        assert [name for name, own in pairs(data.train, data.classes) if own == kind] == sorted(train)
+        assert [name for name, own in pairs(data.val, data.classes) if own == kind] == sorted({*names} - {*train})
+
+
+@pytest.mark.parametrize(("name", "count"), [("colorectal", 112), ("uc_merced", 140)])
+def test_sets_divided_by_md5(tmp_path, name, count):
+    root = write_toy(name, tmp_path)
+    data = opened(name, root)
+    keys = {}
+    for path in root.rglob("*.tif"):
+        folder = path.parent.name
+        key = f"{folder[3:].lower()}/{path.name}" if name == "colorectal" else path.name
+        keys[hashlib.md5(f"train{key}".encode()).hexdigest()] = (f"{folder}/{path.name}", folder)
+    ordered = [keys[digest] for digest in sorted(keys)]
+    if name == "colorectal":
+        assert data.classes == ("tumor", "stroma", "complex", "lympho", "debris", "mucosa", "adipose", "empty")
+        ordered = [(path, folder[3:].lower()) for path, folder in ordered]
+    assert pairs(data.train, data.classes) == ordered[:count]
+    assert pairs(data.val, data.classes) == ordered[count:]
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "said"),
+    [
+        (
+            "cars",
+            lambda root: (root / "devkit" / "cars_train_annos.mat").write_bytes(b"MATLAB"),
+            "cars_train_annos.mat: cannot be read as a MATLAB file",
+        ),
+        (
+            "cars",
+            lambda root: (root / "cars_test_annos_withlabels.mat").unlink(),
+            "cars_test_annos_withlabels.mat: file not found",
+        ),
+        ("cub200", lambda root: shutil.rmtree(root / "images" / "003.Two"), r"14 file\(s\)[\s\S]*images.txt names"),
+        ("colorectal", lambda root: shutil.rmtree(root / "08_EMPTY"), "missing, empty or unreadable: 08_EMPTY/"),
+    ],
+)
+def test_files_that_are_missing_or_damaged(tmp_path, name, spoil, said):
+    root = write_toy(name, tmp_path / "set")
+    spoil(root)
+    with pytest.raises(UserError, match=said):
+        opened(name, root)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "line", "complaint"),
+    [
+        ("cub200", "images.txt", "3", "images.txt:3: '3' is not of the form `N VALUE`"),
+        ("cub200", "image_class_labels.txt", "2 1", "do not list the same images, each once"),
+        ("cub200", "image_class_labels.txt", "3 11", "label 10 is outside 0..9 (1 images like this)"),
+        ("cub200", "images.txt", "3 001.Zero/Zero_0001_1.jpg", "images.txt: 1 image(s) listed more than once"),
+        ("dtd", "labels/train1.txt", "one/one_0099.jpg", "images/one/one_0099.jpg: No such file"),
+        ("pets", "annotations/test.txt", "Zero_20 1 1", "test.txt:3: 'Zero_20 1 1' is not of the form"),
+        ("pets", "annotations/test.txt", "Zero_17 2 1 1", "test.txt: Zero_17 is of class 2, as one is"),
+    ],
+)
+def test_what_is_wrong_with_a_line(tmp_path, name, file, line, complaint):
+    root = write_toy(name, tmp_path)
+    lines = (root / file).read_text().splitlines()
+    (root / file).write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
+    with pytest.raises(UserError, match=re.escape(complaint)):
+        opened(name, root)

@@ -1,0 +1,248 @@
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.transfer.data.layouts import encoded, rows, spec, write_images, write_parquet
+from transfer.core.errors import UsageError, UserError
+from transfer.data.classification import open_classification
+from transfer.data.spec import resolve_dataset
+
+pytestmark = pytest.mark.usefixtures("arrow_cache")
+REVISION = "0123456789abcdef" * 2 + "01234567"
+
+
+def opened(root, kind="parquet", **options):
+    return open_classification(spec(kind, root, **options), None)
+
+
+@pytest.fixture
+def root(tmp_path):
+    write_parquet(tmp_path / "set" / "train.parquet", rows())
+    write_parquet(tmp_path / "set" / "test.parquet", rows(2, key=100))
+    return tmp_path / "set"
+
+
+def test_rows_keep_their_order(root, arrow_cache):
+    data = opened(root)
+    assert data.classes == ("bird", "cat", "dog")
+    assert data.train.labels.tolist() == [label for _, label in rows()]
+    assert data.train.labels.dtype == np.int64
+    assert data.train.names[:2] == ["train/000000", "train/000001"]
+    assert data.val.names[5] == "val/000005"
+    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()]
+    assert data.train.sizes.tolist() == [len(content) for content, _ in rows()]
+    assert data.train.read(3).mode == "RGB"
+    assert arrow_cache.is_dir()
+
+
+@pytest.mark.parametrize("form", ["data/train-0000{}", "default/train/000{}", "default/partial-train/000{}"])
+def test_a_users_file_and_patterns(tmp_path, form):
+    listed = rows()
+    for part in range(3):
+        write_parquet(tmp_path / "set" / f"{form.format(part)}.parquet", listed[5 * part : 5 * part + 5])
+    (tmp_path / "mine.yaml").write_text("format: parquet\nroot: set\nlabel: label\n")
+    data = open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
+    assert data.train.labels.tolist() == [label for _, label in listed]
+    assert data.train.place(6).endswith(form.format(1) + ".parquet, row 1")
+    assert data.notes == ("train: partial-train/ is not all of it",) * ("partial" in form)
+    pattern = str(tmp_path / "set" / f"{form.format('[01]')}.parquet")
+    assert len(opened(tmp_path, train=pattern).train) == 10
+
+
+def test_plain_columns_are_named(tmp_path):
+    listed = rows()
+    table = pd.DataFrame(
+        {"jpeg": [content for content, _ in listed], "class_id": [label for _, label in listed], "n": 1}
+    )
+    table.to_parquet(tmp_path / "train.parquet")
+    data = opened(tmp_path, image="jpeg", label="class_id")
+    assert data.classes == ("0", "1", "2")
+    assert data.train.encoded(4) == listed[4][0]
+    with pytest.raises(UserError, match=r"train\.parquet: no columns of type Image.*key `image`.*class_id \(int64\)"):
+        opened(tmp_path, label="class_id")
+    with pytest.raises(UserError, match=r"train has no labels .*no columns of type ClassLabel.*key `label`"):
+        opened(tmp_path, image="jpeg")
+    with pytest.raises(UserError, match=r"no column 'picture': set the key `image` to one of the columns: jpeg"):
+        opened(tmp_path, image="picture", label="class_id")
+    with pytest.raises(UserError, match="'n' holds no images"):
+        opened(tmp_path, image="n", label="class_id")
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "first", "note"),
+    [
+        (
+            ["birch", "oak", "ash"],
+            ["oak"],
+            ("ash", "birch", "oak"),
+            [1, 2, 0],
+            "labels ash, birch, oak are numbered 0 to 2",
+        ),
+        (["2", "10", "0"], ["10"], ("0", "2", "10"), [1, 2, 0], "labels 0, 2, 10 are numbered 0 to 2"),
+        (
+            pd.Categorical(["b", "a", "c"], categories=["c", "b", "a"]),
+            ["b"],
+            ("a", "b", "c"),
+            [1, 0, 2],
+            "labels a, b, c are",
+        ),
+        ([1, 3, 2], [2], ("1", "2", "3"), [0, 2, 1], "labels 1, 2, 3 are numbered 0 to 2"),
+        ([1.0, 0.0, 2.0], [1.0], ("0", "1", "2"), [1, 0, 2], ""),
+        ([True, False, True], [True], ("0", "1"), [1, 0, 1], ""),
+        (np.array([2, 0, 1], np.uint8), [1], ("0", "1", "2"), [2, 0, 1], ""),
+        ([0, 1, 2], [-1], ("0", "1", "2"), None, "test has no labels (-1)"),
+        ([0, 1, 2], [None], ("0", "1", "2"), None, "test has no labels (no value)"),
+        (["a", "b", "c"], [""], ("a", "b", "c"), None, "test has no labels (empty texts)"),
+        (["0", "1", "2"], ["-1"], ("0", "1", "2"), None, "test has no labels (-1)"),
+    ],
+)
+def test_labels_in_other_forms(tmp_path, train, test, classes, first, note):
+    for name, labels in (("train", train), ("test", test)):
+        images = [encoded(len(name), place) for place in range(len(labels))]
+        pd.DataFrame({"image": images, "label": labels}).to_parquet(tmp_path / f"{name}.parquet")
+    data = opened(tmp_path)
+    assert data.classes == classes
+    assert note in "; ".join(data.notes)
+    assert (data.val is None) == (first is None)
+    if first:
+        assert data.train.labels.tolist() == first
+        assert [data.classes[label] for label in data.val.labels] == [str(test[0]) if test[0] != True else "1"]  # noqa: E712
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([0.5, 1.0], "row 0: label 0.5 in column 'label' is not an integer"),
+        ([[0], [1]], r"column 'label' holds list<.*>, not classes"),
+        ([-1, -1], r"train has no labels \(-1\)"),
+        ([0, 2], r"1 class\(es\) without training images: 1"),
+        ([-1, 0], r"1 label\(s\) are not classes of train: -1"),
+    ],
+)
+def test_labels_that_are_none(tmp_path, labels, said):
+    pd.DataFrame({"image": [encoded(1), encoded(2)], "label": labels}).to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(UserError, match=said):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["beside", "backslashes", "absolute", "home", "struct", "in data"])
+def test_rows_name_files(tmp_path, monkeypatch, form):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root = tmp_path / "set"
+    write_images(root / "im", 3, 5)
+    prefix = {"backslashes": ".\\im\\", "absolute": f"{root}/im/", "home": "~/set/im/"}.get(form, "im/")
+    paths = [f"{prefix}{number}.jpg" for number in (2, 0, 1)]
+    images = [{"bytes": None, "path": path} for path in paths] if form == "struct" else paths
+    file = root / ("data/train-0.parquet" if form == "in data" else "train.parquet")
+    file.parent.mkdir(exist_ok=True)
+    pd.DataFrame({"image": images, "label": ["b", "a", "b"]}).to_parquet(file)
+    data = opened(root)
+    assert [data.train.encoded(index) for index in range(3)] == [encoded(5, number) for number in (2, 0, 1)]
+    assert data.train.labels.tolist() == [1, 0, 1]
+    (root / "im" / "0.jpg").unlink()
+    with pytest.raises(UserError, match=r"1 file\(s\) of the dataset cannot be opened:\s+.*0\.jpg"):
+        opened(root)
+
+
+@pytest.mark.parametrize("form", ["dict", "one"])
+def test_folders_that_datasets_saved(tmp_path, form):
+    from datasets import Dataset, DatasetDict
+
+    write_parquet(tmp_path / "a.parquet", rows() + rows(2, key=100)[:2])
+    table = Dataset.from_parquet(str(tmp_path / "a.parquet"), cache_dir=str(tmp_path / "c"))
+    whole = table.select(range(14, -1, -1))
+    saved = DatasetDict(train=whole, valid=table.select([15, 16])) if form == "dict" else whole
+    saved.save_to_disk(tmp_path / "set")
+    data = open_classification(resolve_dataset(str(tmp_path / "set")), None)
+    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()[::-1]]
+    assert [data.classes[label] for label in data.train.labels] == [
+        ("bird", "cat", "dog")[label] for _, label in rows()[::-1]
+    ]
+    assert data.notes == (
+        ("evaluated on valid", "val: no image of 2 of 3 classes: bird, dog") if form == "dict" else ()
+    )
+    assert data.val is None or data.val.labels.tolist() == [label for _, label in rows(2)[:2]]
+
+
+def test_files_replaced_by_others_of_the_same_times_are_seen(root):
+    """`datasets` would give the rows that it converted before."""
+    file = root / "train.parquet"
+    os.utime(file, ns=(10**18, 10**18))
+    before = opened(root)
+    write_parquet(file, rows(5)[::-1])
+    os.utime(file, ns=(10**18, 10**18))
+    after = opened(root)
+    assert len(before.train) == len(after.train)
+    assert before.digest != after.digest
+    assert [*before.train.labels] != [*after.train.labels]
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (
+            [(content, label or None) for content, label in rows()],
+            r"train.parquet, row \d+: no value in column 'label' .5 rows",
+        ),
+        ([(None, label) for _, label in rows()], "train.parquet, row 0: no value in column 'image'"),
+        ([(content[:200], label) for content, label in rows()], r"15 of 15 images cannot be rea[\s\S]*parquet, row 0"),
+        ([], "train.parquet: there are no rows"),
+    ],
+)
+def test_what_is_wrong_is_named(root, listed, said):
+    write_parquet(root / "train.parquet", listed)
+    with pytest.raises(UserError, match=said):
+        opened(root)
+
+
+def test_what_is_wrong_with_files_is_named(root, tmp_path):
+    write_parquet(root / "test.parquet", rows(2), names=("bird", "cow", "dog"))
+    with pytest.raises(UserError, match="only in training: cat; only in validation: cow"):
+        opened(root)
+    (root / "train.parquet").write_text("image,label\n")
+    with pytest.raises(UserError, match=r"train\.parquet: cannot be read as Parquet"):
+        opened(root)
+    with pytest.raises(UserError, match=r"absent\.parquet not found \(key `train`\)"):
+        opened(root, train="absent.parquet")
+    with pytest.raises(UserError, match=r"\(Parquet files\) has none of train, val, validation"):
+        opened(tmp_path)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub cache that holds one revision of one dataset."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    snapshot = tmp_path / "hub" / "datasets--lab--animals" / "snapshots" / REVISION
+    write_parquet(snapshot / "data" / "train-00000-of-00001.parquet", rows())
+    write_parquet(snapshot / "data" / "validation-00000-of-00001.parquet", rows(2, key=100))
+    return snapshot
+
+
+def hub_opened(**keys):
+    return opened("", "hf", **{"hub": "lab/animals", "revision": REVISION, **keys})
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_cached_revision_of_the_hub(capfd):
+    data = hub_opened()
+    assert data.classes == ("bird", "cat", "dog")
+    assert [data.train.encoded(index) for index in range(15)] == [content for content, _ in rows()]
+    assert len(data.val) == 6
+    assert len(hub_opened(train="validation", val="train").train) == 6
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_the_hub_lacks_is_named():
+    other = "f" * 40
+    with pytest.raises(UserError, match=f"hf download --repo-type dataset lab/animals --revision {other}"):
+        hub_opened(revision=other)
+    with pytest.raises(UserError, match=r"dev not found \(key `val`\)"):
+        hub_opened(val="dev")
+    for keys, part in (({"revision": "main"}, "`revision` 'main'"), ({"hub": None}, "`hub` is None")):
+        with pytest.raises(UsageError, match=part):
+            hub_opened(**keys)

@@ -1,0 +1,181 @@
+"""A set as published, as Parquet files and in the cache of the Hugging Face hub holds the same images."""
+
+import io
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.transfer.data.layouts import write_toy
+from transfer.core.errors import UsageError, UserError
+from transfer.core.settings import CONFIGS
+from transfer.data.classification import open_classification
+from transfer.data.spec import resolve_dataset
+
+pytestmark = pytest.mark.usefixtures("arrow_cache")
+REVISION, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
+SHIPPED = (
+    *("cub200", "caltech101", "stanford_cars", "cifar100", "dtd"),
+    *("colorectal_histology", "oxford_pets", "uc_merced"),
+)
+TOYS = {"stanford_cars": "cars", "colorectal_histology": "colorectal", "oxford_pets": "pets"}
+QUICK = ("dtd", "uc_merced", "cifar100")
+ONE_SPLIT = ("colorectal_histology", "uc_merced")
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    """No data folder, and a cache of the hub for this test alone."""
+    from huggingface_hub import constants
+
+    monkeypatch.delenv("TRANSFER_DATA", raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def facts(name, tmp_path, **changes):
+    """The shipped file of a set, with the counts of its toy set."""
+    content = yaml.safe_load((CONFIGS / "datasets" / f"{name}.yaml").read_text())
+    toy = yaml.safe_load((CONFIGS / "datasets" / f"toy_{TOYS.get(name, name)}.yaml").read_text())
+    content |= {key: toy[key] for key in ("counts", "train_images") if key in toy}
+    hub = {**content.pop("hub"), **changes.pop("hub", {})}
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**content, "hub": hub, **changes}))
+    return resolve_dataset(str(path)), hub
+
+
+def as_published(name, tmp_path):
+    root = write_toy(TOYS.get(name, name), tmp_path / "published" / name)
+    return open_classification(facts(name, tmp_path)[0], root)
+
+
+def as_png(split, index):
+    stream = io.BytesIO()
+    split.decoded(index).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def write_rows(path, rows, classes, *, image="image", label="label"):
+    """Rows of (bytes, path, class name), mixed, with classes in another order and a column more."""
+    from datasets import ClassLabel, Dataset, Features, Value
+    from datasets import Image as ImageFeature
+
+    order = np.random.default_rng(0).permutation(len(rows))
+    names = sorted(classes, key=str.lower, reverse=True)
+    columns = {
+        "coarse": [place % 2 for place in order],
+        image: [{"bytes": rows[place][0], "path": rows[place][1]} for place in order],
+        label: [names.index(rows[place][2]) for place in order],
+        "note": [f"row {place}" for place in order],
+    }
+    kinds = {"coarse": ClassLabel(num_classes=2), image: ImageFeature(), label: ClassLabel(names=names)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = Dataset.from_dict(columns, features=Features({**kinds, "note": Value("string")}))
+    table.to_parquet(str(path))
+
+
+def rows_of(data, split, *, png=False, paths=True):
+    """JPEG files as they are; all others as they are or as PNG."""
+    rows = []
+    for index, name in enumerate(split.names):
+        keep = name.endswith(".jpg") or not png
+        content = split.encoded(index) if keep else as_png(split, index)
+        rows.append((content, name.rpartition("/")[2] if paths else None, data.classes[split.labels[index]]))
+    return rows
+
+
+def write_hub(data, name, hub, folder, **given):
+    """The splits in files as the hub lays them out."""
+    columns = {"image": hub["image"], "label": hub["label"]}
+    if name in ONE_SPLIT:
+        rows = rows_of(data, data.train, **given) + rows_of(data, data.val, **given)
+        write_rows(folder / f"{hub['train']}-00000-of-00001.parquet", rows, data.classes, **columns)
+        return
+    for split, key in ((data.train, "train"), (data.val, "val")):
+        rows = rows_of(data, split, **given)
+        write_rows(folder / f"{hub[key]}-00000-of-00001.parquet", rows, data.classes, **columns)
+
+
+def snapshot(tmp_path, hub, revision=REVISION):
+    folder = f"datasets--{hub['id'].replace('/', '--')}"
+    return tmp_path / "hub" / folder / "snapshots" / revision
+
+
+def contents(data):
+    """{split: sorted (content digest, class name)}."""
+    return {
+        split.name: sorted(
+            (split.content_digest(index), data.classes[split.labels[index]]) for index in range(len(split))
+        )
+        for split in (data.train, data.val)
+    }
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in SHIPPED]
+)
+def test_three_forms_of_the_same_images(tmp_path, capfd, name):
+    published = as_published(name, tmp_path)
+    spec, hub = facts(name, tmp_path)
+    write_hub(published, name, hub, tmp_path / "rows" / "data", png=True)
+    capfd.readouterr()
+    parquet = open_classification(spec, tmp_path / "rows")
+    assert capfd.readouterr().err == ""
+    revision = hub["revision"] or REVISION
+    folder = snapshot(tmp_path, hub, revision)
+    write_hub(published, name, hub, folder / (hub["config"] or "data"), png=True)
+    if hub["config"]:
+        (folder / "README.md").write_text(
+            f"---\nconfigs:\n- config_name: {hub['config']}\n  data_files:\n  - split: train\n    path: "
+            f"{hub['config']}/train-*\n  - split: test\n    path: {hub['config']}/test-*\n---\n"
+        )
+    capfd.readouterr()
+    cached = open_classification(spec, tmp_path / "nowhere")
+    assert [data.storage for data in (published, parquet, cached)] == ["published", "parquet", "hub"]
+    assert contents(published) == contents(parquet) == contents(cached)
+    assert published.counts == parquet.counts == cached.counts
+    assert cached.origin == f"{hub['id']}@{revision}"
+    unpinned = f"{name}: no revision of {hub['id']} is pinned: using {REVISION}, which is in the cache\n"
+    assert capfd.readouterr().err == ("" if hub["revision"] else unpinned)
+
+
+def test_the_published_layout_comes_first(tmp_path):
+    published = as_published("dtd", tmp_path)
+    spec, hub = facts("dtd", tmp_path)
+    root = tmp_path / "published" / "dtd"
+    write_hub(published, "dtd", hub, root / "data")
+    write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
+    assert open_classification(spec, root).storage == "published"
+    shutil.rmtree(root / "labels")
+    assert open_classification(spec, root).storage == "parquet"
+    shutil.rmtree(root / "data")
+    assert open_classification(spec, root).storage == "hub"
+
+
+def test_revisions_in_the_cache(tmp_path, capfd):
+    published = as_published("dtd", tmp_path)
+    pinned, hub = facts("dtd", tmp_path, hub={"revision": REVISION})
+    write_hub(published, "dtd", hub, snapshot(tmp_path, hub, OTHER) / "data")
+    with pytest.raises(UserError, match=rf"{OTHER}, but {REVISION} is pinned[\s\S]*--revision {REVISION}"):
+        open_classification(pinned, None)
+    write_hub(published, "dtd", hub, snapshot(tmp_path, hub) / "data")
+    capfd.readouterr()
+    assert open_classification(pinned, None).storage == "hub"
+    assert capfd.readouterr().err == ""
+    with pytest.raises(UserError, match=f"{REVISION}, {OTHER}, but no revision is pinned"):
+        open_classification(facts("dtd", tmp_path)[0], None)
+
+
+def test_rows_without_file_names(tmp_path):
+    published = as_published("uc_merced", tmp_path)
+    spec, hub = facts("uc_merced", tmp_path)
+    write_hub(published, "uc_merced", hub, tmp_path / "rows", paths=False)
+    with pytest.raises(UserError, match=r"parquet, row 0: no file name.*published \.tif files.*UCMerced_LandUse\.zip"):
+        open_classification(spec, tmp_path / "rows")
+
+
+def test_wrong_words_under_hub(tmp_path):
+    hub = {"id": "a/b", "revison": REVISION}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"format": "dtd", "root": "x", "hub": hub}))
+    with pytest.raises(UsageError, match="did you mean 'revision'"):
+        open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)

@@ -1,0 +1,165 @@
+"""Readers of datasets in the user's own files: that of the guide, each kind of dataset, and faults in such files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.documents import files_in
+from tests.runs import record
+from tests.transfer.data.layouts import encoded, spec, write_images, write_toy
+from transfer.core.errors import UserError
+from transfer.core.files import listed_path
+from transfer.data.classification import ClassificationData, open_classification
+from transfer.data.coco.dataset import open_coco
+from transfer.data.reid.dataset import open_reid
+from transfer.data.spec import resolve_dataset
+from transfer.doctor.__main__ import main as doctor
+from transfer.records.protocol import digest
+from transfer.run import main
+from transfer.verify.__main__ import main as verify
+
+FILES = files_in("docs/adding-a-part.md")
+COLORS = {"blue": (40, 40, 220), "green": (40, 200, 40), "red": (220, 40, 40)}
+FLAGS = ["knn", "--backbone", "tiny", "--weights", "random", "--size", "32", "--resize", "32", "--threads", "1"]
+FLAGS += ["--k", "5", "--other-k", "--dataset", "my_data.yaml"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's with the reader and the YAML of the guide, and 60 noisy images of three colors."""
+    for name in ("my_reader.py", "my_data.yaml"):
+        (tmp_path / name).write_text(FILES[name])
+    (tmp_path / "shapes").mkdir()
+    rng = np.random.default_rng(0)
+    for name, color in COLORS.items():
+        for number in range(20):
+            pixels = np.clip(np.array(color) + rng.normal(0, 30, (32, 32, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "shapes" / f"{name}_{number:04}.png")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def opened() -> ClassificationData:
+    """The dataset of the user's, as a run opens it."""
+    return open_classification(resolve_dataset("my_data.yaml"), None)
+
+
+def reads(folder: Path, result: str, yaml: str = "") -> None:
+    """Write a reader that returns this, in Python."""
+    (folder / "my_reader.py").write_text(f"def read(root):\n    return {result}\n")
+    (folder / "my_data.yaml").write_text("format: my_reader.py:read\nroot: shapes\n" + yaml)
+
+
+@pytest.mark.nightly
+def test_a_run_on_what_the_reader_of_the_guide_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(FLAGS) == 0
+    made = record(folder / "runs")
+    assert made.scores["top1"] > 0.9  # chance is 1/3
+    assert made.dataset["counts"]["train"] == {"images": 48, "classes": 3}
+    assert made.dataset["counts"]["val"] == {"images": 12, "classes": 3}
+    assert made.user_code["reader"]["file"] == f"{folder}/my_reader.py:read"
+    assert made.run_key_content["user_code"] == {"reader": made.user_code["reader"]["sha256"]}
+    assert verify(["runs"]) == 0
+    reader = folder / "my_reader.py"
+    reader.write_text(reader.read_text() + "\n# changed\n")
+    assert main([*FLAGS, "--out", "again"]) == 0
+    again = record(folder / "again")
+    assert (again.scores, again.dataset) == (made.scores, made.dataset)
+    assert digest(again) != digest(made)
+    assert doctor(["data", "my_data.yaml"]) == 0
+    assert "complete, train 48, val 12 images" in capsys.readouterr().out
+
+
+def test_people_are_read(folder: Path) -> None:
+    rows = [(f"red_{n:04}.png", n // 4 % 2, n % 2) for n in range(16)]
+    reads(folder, repr({"train": rows[:8], "query": rows[8:10], "gallery": rows[10:]}))
+    data = open_reid(resolve_dataset("my_data.yaml"), None)
+    assert [(sample.identity, sample.camera) for sample in data.train[:2]] == [(0, 0), (0, 1)]
+    assert data.counts["query"] == {"images": 2, "identities": 1, "cameras": 2}
+    assert data.name_of(data.train[0]) == "red_0000.png"
+    reads(folder, repr({"query": [row[:2] for row in rows], "gallery": [row[:2] for row in rows]}))
+    data = open_reid(resolve_dataset("my_data.yaml"), None)
+    assert data.counts["query"] == data.counts["gallery"] == {"images": 16, "identities": 2, "cameras": 0}
+    assert [sample.camera for sample in data.query] == [sample.camera for sample in data.gallery]
+    assert data.train == []
+
+
+def test_objects_are_read(folder: Path) -> None:
+    annotations: dict[str, Any] = {
+        "images": [{"id": 1, "file_name": "red_0000.png", "width": 32, "height": 32}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 10, 12], "area": 120, "iscrowd": 0}],
+        "categories": [{"id": 3, "name": "spot"}],
+    }
+    reads(folder, repr({"val": (annotations, "")}))
+    data = open_coco(resolve_dataset("my_data.yaml"), None)
+    assert data.classes == ("spot",)
+    assert data.val is not None
+    assert data.val.boxes.tolist() == [[1, 2, 10, 12]]
+    annotations["annotations"][0]["image_id"] = 7
+    reads(folder, repr({"val": (annotations, "")}))
+    with pytest.raises(UserError, match=r"my_reader\.py: "):
+        open_coco(resolve_dataset("my_data.yaml"), None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("my_reader.py:read", "my_reder.py:read", "file not found: {folder}/my_reder.py; did you mean 'my_reader.py'"),
+        ("held_out: 5", "held_ot: 5", "missing a required argument: 'held_out'; did you mean 'held_out'"),
+        ('stem.split("_")', 'stem.splot("_")', "my_reader.py at line 5: AttributeError: 'str' object has no attribute"),
+        ("return rows", "return 3", "returned 3; wanted: a dict with 'train', 'val' or both"),
+        ("(path, name))", "path)", "my_reader.py:read returned the row PosixPath("),
+        ("(path, name)", "(root / 'gone.png', name)", "image(s) listed more than once"),
+        ("(path, name)", "(root.parent / path.name, name)", "lies outside {folder}/shapes, the `root` of the dataset"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    before: str, after: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert any(before in (folder / name).read_text() for name in ("my_reader.py", "my_data.yaml"))
+    for name in ("my_reader.py", "my_data.yaml"):
+        (folder / name).write_text((folder / name).read_text().replace(before, after))
+    assert main(FLAGS) in (1, 2)
+    error = capsys.readouterr().err
+    assert message.replace("{folder}", str(folder)) in error
+    assert "Traceback" not in error
+    assert not (folder / "runs").exists() or not list(folder.glob("runs/*/record.json"))
+
+
+ONE, TWO = "caf\u00e9", "cafe\u0301"
+
+
+@pytest.mark.parametrize("spoil", ["mark", "backslashes", "both"])
+def test_lists_of_windows(tmp_path, spoil):
+    root = write_toy("dtd", tmp_path / "set")
+    before = open_classification(spec("dtd", root), None)
+    for path in (root / "labels").glob("*.txt"):
+        text = path.read_text()
+        path.write_text(
+            text.replace("/", "\\") if spoil != "mark" else text,
+            encoding="utf-8" if spoil == "backslashes" else "utf-8-sig",
+        )
+    after = open_classification(spec("dtd", root), None)
+    assert (after.digest, after.classes) == (before.digest, before.classes)
+
+
+@pytest.mark.parametrize(("listed", "stored"), [(ONE, TWO), (TWO, ONE), (ONE, ONE), (TWO, TWO)])
+def test_a_list_and_the_disk_write_accents_in_different_forms(tmp_path, listed, stored):
+    write_images(tmp_path / "im" / "bar", 1, 0)
+    write_images(tmp_path / "im" / stored, 2, 1)
+    (tmp_path / "im" / stored / "1.jpg").rename(tmp_path / "im" / stored / f"{listed}.jpg")
+    (tmp_path / "r.py").write_text(
+        f"def read(root):\n    return {{'train': [('bar/0.jpg', 'bar'), ('{listed}/0.jpg', 'cup'), "
+        f"('{listed}\\\\{stored}.jpg', 'cup')]}}\n"
+    )
+    data = open_classification(spec(f"{tmp_path}/r.py:read", tmp_path / "im"), None)
+    assert [data.train.encoded(index) for index in range(3)] == [encoded(0, 0), encoded(1, 0), encoded(1, 1)]
+
+
+def test_a_missing_file_keeps_its_name(tmp_path):
+    assert listed_path(tmp_path, f"{ONE}/a\\b.jpg") == f"{ONE}/a/b.jpg"
+    (tmp_path / "a\\b.jpg").touch()
+    assert listed_path(tmp_path, "a\\b.jpg") == "a\\b.jpg"

@@ -1,0 +1,72 @@
+"""Small classification sets on disk."""
+
+import functools
+import io
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from transfer.data.spec import DatasetSpec
+from transfer.data.toy.digits import WRITERS
+
+
+def spec(kind, root, name="mine", counts=None, **options):
+    return DatasetSpec(name=name, format=kind, root=(str(root),), counts=counts, options=options)
+
+
+def encoded(*key):
+    """A JPEG of 12 x 16 pixels that no other key gives."""
+    pixels = np.random.default_rng(key).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG", quality=90)
+    return stream.getvalue()
+
+
+def write_images(folder, count, *key):
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        (folder / f"{number}.jpg").write_bytes(encoded(*key, number))
+    return folder
+
+
+def write_folders(root: Path, classes=("bird", "cat", "dog"), train=5, val=2, val_name="val"):
+    """train/CLASS/N.jpg and val/CLASS/N.jpg."""
+    for label, name in enumerate(classes):
+        write_images(root / "train" / name, train, label)
+        write_images(root / val_name / name, val, 100 + label)
+    return root
+
+
+def write_parquet(path, rows, names=("bird", "cat", "dog"), image="image", label="label"):
+    """Rows of (bytes, label); without names the labels are plain integers."""
+    from datasets import ClassLabel, Dataset, Features, Value
+    from datasets import Image as ImageFeature
+
+    kind = ClassLabel(names=list(names)) if names else Value("int64")
+    images = [{"bytes": content, "path": None} if content else None for content, _ in rows]
+    columns = {image: images, label: [number for _, number in rows]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Dataset.from_dict(columns, features=Features({image: ImageFeature(), label: kind})).to_parquet(str(path))
+    return path
+
+
+@functools.cache
+def _toy(name):
+    """One copy of a toy set for the whole run; the object must live as long as its folder."""
+    folder = tempfile.TemporaryDirectory()
+    WRITERS[name](Path(folder.name))
+    return folder
+
+
+def write_toy(name, root: Path):
+    """The files of `toy_NAME`, to be spoilt or not."""
+    return shutil.copytree(_toy(name).name, root, dirs_exist_ok=True)
+
+
+def rows(train=5, classes=3, key=0):
+    """What `write_folders` writes as its training split, as rows, in another order."""
+    listed = [(encoded(key + label, number), label) for label in range(classes) for number in range(train)]
+    return [listed[place] for place in np.random.default_rng(0).permutation(len(listed))]

@@ -1,0 +1,141 @@
+"""The fast image operations against PIL's: the same images, crops and draws."""
+
+import io
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from backbones.pretrain.dino.multicrop import MultiCrop
+from tests.backbones.pretrain.test_augment import DEIT, MEAN, STD, options, picture
+from transfer.core.errors import UserError
+from transfer.core.seeding import seeded
+from transfer.data.loading.augment import eval_transform, train_transform
+from transfer.data.loading.images import read_pixels, to_pixels
+from transfer.data.loading.read_image import read_image
+
+
+def encoded(image, kind="JPEG", **values):
+    stream = io.BytesIO()
+    image.save(stream, kind, **values)
+    return stream.getvalue()
+
+
+def rotated():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: a quarter turn
+    return encoded(picture(), exif=exif)
+
+
+FILES = {
+    "plain": lambda: encoded(picture()),
+    "4:4:4": lambda: encoded(picture(), subsampling=0, quality=95),
+    "odd sides": lambda: encoded(picture(97, 61)),
+    "CMYK": lambda: encoded(picture().convert("CMYK")),
+    "grey": lambda: encoded(picture().convert("L")),
+    "rotated by EXIF": rotated,
+    "progressive": lambda: encoded(picture(), progressive=True),
+    "WebP": lambda: encoded(picture(), "WEBP"),
+    "animated GIF": lambda: encoded(picture(), "GIF", save_all=True, append_images=[picture(seed=1)]),
+    "palette with transparency": lambda: encoded(picture().convert("P"), "PNG", transparency=0),
+}
+DITHERED = ("palette with transparency", "animated GIF")
+"""Neighbouring pixels differ so much there that rounding in the two passes of a resize grows."""
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_decodes_crops_and_resizes_like_pil(kind):
+    """Odd files give the same image within 2 of 255, before and after the crop."""
+    content = FILES[kind]()
+    image, pixels = read_image(io.BytesIO(content)), read_pixels(content, name="file")
+    assert pixels.dtype == torch.uint8
+    assert (to_pixels(image).int() - pixels.int()).abs().max() <= 2
+    for interpolation in ("bicubic", "bilinear"):
+        slow, fast = (
+            train_transform(48, options(image_ops=ops, interpolation=interpolation), MEAN, STD)
+            for ops in ("pil", "fast")
+        )
+        for key in range(4):
+            with seeded(key):
+                expected = slow(image)
+            with seeded(key):
+                got = fast(pixels)
+            difference = (got.int() - expected.int()).abs()
+            assert difference.max() <= (8 if kind in DITHERED else 2)
+            assert difference.float().mean() < 0.5
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_scored_view_is_that_of_pil(kind):
+    """By either decoder, for sizes that are and are not those of the file, smaller and larger ones."""
+    content = FILES[kind]()
+    image, pixels = read_image(io.BytesIO(content)), read_pixels(content, name="file")
+    fast_view = eval_transform(48, 57, view="fast")
+    assert torch.equal(fast_view(to_pixels(image)), fast_view(image))
+    for size, resize in ((48, 57), (32, 61), (80, 80), (56, 140)):
+        expected = eval_transform(size, resize)(image)
+        got = eval_transform(size, resize, view="fast")(pixels)
+        assert got.shape == expected.shape == (3, size, size)
+        difference = (got.int() - expected.int()).abs()
+        assert difference.max() <= (8 if kind in DITHERED else 2)
+        assert difference.float().mean() < 0.5
+
+
+@pytest.mark.parametrize("content", [encoded(picture())[:-200], b"\xff\xd8 no image", b"", b"text"])
+def test_damaged_files_give_the_error_of_pil(content):
+    with pytest.raises(UserError, match=r"cat\.jpg.*--drop-corrupt") as slow:
+        read_image(io.BytesIO(content), name="cat.jpg")
+    with pytest.raises(UserError) as fast:
+        read_pixels(content, name="cat.jpg")
+    assert str(fast.value) == str(slow.value)
+
+
+COLORS = {
+    "RandAugment": {"auto_augment": DEIT},
+    "RandAugment, random interpolation": {"auto_augment": "rand-m9-mstd0.5", "interpolation": "random"},
+    "AutoAugment": {"auto_augment": "v0"},
+    "3-Augment": {"auto_augment": "3a", "color_jitter": 0.3},
+    "jitter": {"color_jitter": 0.4},
+}
+
+
+@pytest.mark.parametrize("colors", COLORS)
+def test_draws_and_views_are_those_of_pil(colors):
+    """After a view of either path every generator stands at the same place, and most pixels are equal within a level;
+    what moves pixels by parts of one interpolates a little differently.
+    """
+    image, means = smooth_picture(), []
+    for key in range(30):
+        views, states = [], []
+        for ops, source in (("pil", image), ("fast", to_pixels(image))):
+            with seeded(key):
+                view = train_transform(48, options(image_ops=ops, **COLORS[colors]), MEAN, STD)(source)
+                states.append((random.random(), np.random.random(), float(torch.rand(1))))  # noqa: NPY002
+            views.append(view.int())
+        assert states[0] == states[1]
+        means.append(float((views[0] - views[1]).abs().float().mean()))
+    assert np.median(means) < 0.5
+    assert np.max(means) < 10
+
+
+def smooth_picture():
+    return picture(12, 9).resize((120, 90), Image.Resampling.BICUBIC)
+
+
+def test_multicrop_has_the_crops_of_pil():
+    """Ten crops of pixels decoded once: the same boxes, colors and blurs as PIL's."""
+    image, arguments = smooth_picture(), (56, (0.4, 1.0), 24, (0.05, 0.4), 8)
+    differences = []
+    for key in range(10):
+        with seeded(key):
+            expected = MultiCrop(*arguments)(image)
+            after = random.random(), float(torch.rand(1))
+        with seeded(key):
+            got = MultiCrop(*arguments, image_ops="fast")(to_pixels(image))
+            assert (random.random(), float(torch.rand(1))) == after
+        assert [view.shape for view in got] == [view.shape for view in expected]
+        differences += [float((a.int() - b.int()).abs().float().mean()) for a, b in zip(got, expected, strict=True)]
+    assert np.median(differences) < 0.7
+    assert np.max(differences) < 2

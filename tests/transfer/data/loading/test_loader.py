@@ -1,0 +1,152 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from transfer.core.errors import UserError
+from transfer.core.process import Ranks
+from transfer.data.loading.images import ReidTrainTransform
+from transfer.data.loading.loader import RunLoader, StreamPosition, pk_batches, repeated_batches, shuffled_batches
+from transfer.data.splits.dataset import SplitDataset
+from transfer.data.splits.split import FileSplit
+
+IDENTITIES = [0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> SplitDataset:
+    names = [f"{number:02}.jpg" for number in range(len(IDENTITIES))]
+    for number, name in enumerate(names):
+        Image.effect_noise((16, 32), 40 + number).convert("RGB").save(tmp_path / name)
+    files = FileSplit.unlabelled("train", tmp_path, names)
+    files.labels = np.array(IDENTITIES)
+    return SplitDataset(files, ReidTrainTransform((32, 16), pad=2), seed=3, preload=False)
+
+
+def epoch_batches(epoch: int) -> list[list[int]]:
+    return pk_batches(IDENTITIES, p=2, k=2, seed=3, epoch=epoch)
+
+
+def run(loader: RunLoader, epoch: int = 0, index: int = 0) -> list[tuple[StreamPosition, torch.Tensor, torch.Tensor]]:
+    return [(place, *batch) for place, batch in loader.stream(epoch, index, 3)]
+
+
+def same(one: list, two: list) -> bool:
+    return len(one) == len(two) and all(
+        a[0] == b[0] and torch.equal(a[1], b[1]) and torch.equal(a[2], b[2]) for a, b in zip(one, two)
+    )
+
+
+def test_batches_do_not_depend_on_workers(images: SplitDataset) -> None:
+    alone = run(RunLoader(images, epoch_batches))
+    assert same(alone, run(RunLoader(images, epoch_batches, workers=2)))
+
+
+def test_a_stream_from_the_middle_is_the_rest_of_the_whole(images: SplitDataset) -> None:
+    loader = RunLoader(images, epoch_batches)
+    whole = run(loader)
+    lengths = [len(epoch_batches(epoch)) for epoch in range(3)]
+    assert len(whole) == sum(lengths)
+    assert same(run(loader, 1, 1), whole[lengths[0] + 1 :])
+    assert same(run(loader, 2, 0), whole[lengths[0] + lengths[1] :])
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_ranks_share_every_micro_batch(images: SplitDataset, parts: int) -> None:
+    whole = run(RunLoader(images, epoch_batches))
+    ranks = [run(RunLoader(images, epoch_batches, parts=parts, ranks=Ranks(rank, 2, rank, 2))) for rank in (0, 1)]
+    for (place, batch, _), *shares in zip(whole, *ranks):
+        assert all(share[0] == place for share in shares)
+        micro = [torch.cat([share[1].chunk(parts)[part] for share in shares]) for part in range(parts)]
+        assert torch.equal(torch.cat(micro), batch)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_file_that_breaks_during_the_run_is_named(images: SplitDataset, workers: int) -> None:
+    for index in range(len(images)):
+        Path(images.split.place(index)).write_bytes(b"no image")
+    with pytest.raises(UserError) as caught:
+        run(RunLoader(images, epoch_batches, workers=workers))
+    assert str(caught.value).startswith(str(Path(images.split.place(0)).parent))
+    assert "Traceback" not in str(caught.value)
+
+
+def crowd(sizes):
+    """Identity i with sizes[i] images, mixed."""
+    identities = np.repeat(np.arange(len(sizes)), sizes)
+    return np.random.default_rng(0).permutation(identities).tolist()
+
+
+@pytest.mark.parametrize(("p", "k"), [(4, 4), (8, 2), (3, 5), (2, 1)])
+def test_batches_are_p_identities_by_k_images(p, k):
+    identities = crowd(np.random.default_rng(1).integers(1, 14, 20))
+    batches = pk_batches(identities, p=p, k=k, seed=0, epoch=0)
+    assert batches
+    for batch in batches:
+        groups = [batch[start : start + k] for start in range(0, p * k, k)]
+        assert len(batch) == p * k
+        people = [{identities[index] for index in group} for group in groups]
+        assert all(len(person) == 1 for person in people)
+        assert len(set.union(*people)) == p
+
+
+def test_an_epoch_ends_when_fewer_than_p_identities_have_groups_left():
+    sizes = [4, 9, 8, 15, 5, 4]  # 1, 2, 2, 3, 1, 1 groups of 4
+    identities = crowd(sizes)
+    for seed in range(20):
+        batches = pk_batches(identities, p=3, k=4, seed=seed, epoch=0)
+        left = {person: max(1, size // 4) for person, size in enumerate(sizes)}
+        for batch in batches:
+            assert sum(count > 0 for count in left.values()) >= 3
+            for person in {identities[index] for index in batch}:
+                left[person] -= 1
+        assert min(left.values()) >= 0
+        assert sum(count > 0 for count in left.values()) < 3
+
+
+def test_a_batch_is_a_function_of_seed_and_epoch():
+    identities = crowd([6] * 10)
+    drawn = [
+        pk_batches(identities, p=4, k=2, seed=seed, epoch=epoch) for seed, epoch in ((1, 2), (1, 2), (1, 3), (2, 2))
+    ]
+    assert [one == drawn[0] for one in drawn] == [True, True, False, False]
+
+
+def test_fewer_identities_than_p():
+    with pytest.raises(UserError, match="takes 5 identities, but the training set has 4"):
+        pk_batches(crowd([4] * 4), p=5, k=4, seed=0, epoch=0)
+
+
+@pytest.mark.parametrize(("n", "batch"), [(10, 3), (12, 4), (7, 7)])
+def test_shuffled_batches(n, batch):
+    whole = shuffled_batches(n, batch, seed=0, epoch=1, drop_last=False)
+    assert sorted(index for one in whole for index in one) == list(range(n))
+    cut = shuffled_batches(n, batch, seed=0, epoch=1, drop_last=True)
+    assert cut == [one for one in whole if len(one) == batch]
+    assert whole != shuffled_batches(n, batch, seed=0, epoch=2, drop_last=False)
+
+
+def test_too_few_images_for_one_batch():
+    with pytest.raises(UserError, match="takes 8 images, but the training set has 7"):
+        shuffled_batches(7, 8, seed=0, epoch=0)
+    assert len(shuffled_batches(7, 8, seed=0, epoch=0, drop_last=False)) == 1
+
+
+@pytest.mark.parametrize(("n", "batch", "repeats"), [(1000, 64, 3), (700, 96, 3), (300, 50, 2), (600, 128, 1)])
+def test_repeated_batches_hold_the_first_samples_of_deits_epoch(n, batch, repeats):
+    batches = repeated_batches(n, batch, repeats=repeats, seed=3, epoch=2)
+    order = np.random.default_rng([3, 2]).permutation(n)
+    listed = [int(image) for image in order for _ in range(repeats)][: n // 256 * 256]
+    assert len(batches) == len(listed) // batch
+    for number, indices in enumerate(batches):
+        assert sorted(indices) == sorted(listed[number * batch : (number + 1) * batch])
+
+
+def test_small_sets_are_used_whole():
+    one, two = (repeated_batches(100, 20, repeats=3, seed=0, epoch=epoch) for epoch in (0, 1))
+    assert sum(map(len, one)) == 100
+    assert one != two
+    with pytest.raises(UserError, match="a batch takes 200 images, but an epoch has 100"):
+        repeated_batches(100, 200, repeats=3, seed=0, epoch=0)

@@ -1,0 +1,273 @@
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backbones.spec import resolve
+from tasks.reid.training import TASK, ranked_features
+from tests.support import context
+from tests.tasks.support import smoke_options
+from tests.transfer.data.reid.layouts import MARKET, draw, market, msmt17, replaced, spec
+from transfer.core.errors import UserError
+from transfer.data.reid.dataset import open_reid
+from transfer.data.reid.market1501 import MARKET_FOLDERS
+
+
+def names(samples):
+    return [Path(sample.path).name for sample in samples]
+
+
+@pytest.mark.parametrize("kind", ["market1501", "reid_lists", "reader"])
+def test_market_junk_is_dropped_and_distractors_stay(tmp_path, kind):
+    root = market(tmp_path / "set")
+    draw(root / "bounding_box_train" / "-1_c1s1_000401_07.jpg")
+    lists = {
+        part: [(str(path), int(path.name.partition("_")[0]), int(path.name.partition("_c")[2][0])) for path in found]
+        for part, found in ((part, (root / folder).glob("*.jpg")) for part, folder in MARKET_FOLDERS.items())
+    }
+    for part, rows in lists.items():
+        (root / f"{part}.txt").write_text("".join(f"{name} {person} {camera}\n" for name, person, camera in rows))
+    (tmp_path / "r.py").write_text(f"def read(root):\n    return {lists}\n")
+    options = {part: f"{part}.txt" for part in lists} | {"columns": "image identity camera"}
+    kinds = {"reid_lists": spec(root, kind, options=options), "reader": spec(root, f"{tmp_path}/r.py:read")}
+    data = open_reid(kinds.get(kind, spec(root)), None)
+    assert names(data.train) == sorted(MARKET["bounding_box_train"])
+    assert names(data.gallery) == sorted(name for name in MARKET["bounding_box_test"] if not name.startswith("-1"))
+    assert data.counts == {
+        "train": {"images": 3, "identities": 2, "cameras": 3},
+        "query": {"images": 2, "identities": 2, "cameras": 2},
+        "gallery": {"images": 7, "identities": 2, "cameras": 5},
+        "distractors": 3,
+        "junk": 3,
+        "ignored": 3 * (kind == "market1501"),
+    }
+
+
+VERI = {"train": "image_train", "query": "image_query", "gallery": "image_test"}
+LETTERS = {"pattern": r"(?P<camera>[AB])(\d)_(?P<identity>\w\d)"}
+
+
+@pytest.mark.parametrize(
+    ("options", "train", "query", "gallery", "people"),
+    [
+        ({}, "0002_c1s1_000451_03.jpg.jpg", "0003_c1s1_1_1.JPG", "0003_C02s1_1_1.webp", [(2, 1), (3, 1), (3, 2)]),
+        ({}, "0001_c2_f0046182.jpg", "0005_c2_f0046985.jpg", "0005_c5_f0051781.jpg", [(1, 2), (5, 2), (5, 5)]),
+        ({}, "0001_c1_1.png", "0003_c1_22.png", "sub/0003_c2_27.png", [(1, 1), (3, 1), (3, 2)]),
+        ({}, "0000_c1_1.png", "0000_c14_2.png", "0000_c2_3.png", [(0, 1), (0, 14), (0, 2)]),
+        (VERI, "0001_c001_1_0.jpg", "0002_c002_1_0.jpg", "0002_c020_1_0.jpg", [(1, 1), (2, 2), (2, 20)]),
+        (
+            {"pattern": r"(\d+)_\d+_(\d+)"},
+            "0004_000_01_0303morning_0008_0.jpg",
+            "0001_000_02_0303morning_0009_0.jpg",
+            "0001_001_03_0303morning_0007_0.jpg",
+            [(4, 1), (1, 2), (1, 3)],
+        ),
+        (LETTERS, "A3_x1.png", "A3_x2.png", "B3_x2.png", [(1, 1), (2, 1), (2, 2)]),
+    ],
+)
+def test_names_and_folders_of_other_sets(tmp_path, options, train, query, gallery, people):
+    for part, name in {"train": train, "query": query, "gallery": gallery}.items():
+        draw(tmp_path / (options.get(part) or MARKET_FOLDERS[part]) / name)
+    data = open_reid(spec(tmp_path, options=options), None)
+    found = [(sample.identity, sample.camera) for sample in (*data.query, *data.gallery)]
+    assert (found, len(data.train), data.counts["distractors"]) == (people[1:], 1, 0)
+    assert data.notes == (
+        ("1 images in subfolders are taken (bounding_box_test/sub/0003_c2_27.png)",) if "/" in gallery else ()
+    ) + (("identities start at 0: identity 0 is a person in the training or query images",) * (people[1][0] == 0))
+
+
+def test_what_is_passed_over_is_counted_and_named(tmp_path):
+    root = market(tmp_path / "set")
+    for name in ("README.txt", "0003_c9s1_1_1.heic", ".DS_Store", "._0003_c1s6_015971_00.jpg"):
+        (root / "query" / name).write_bytes(b"")
+    draw(root / "query" / ".thumbnails" / "0003_c8s1_1_1.jpg")
+    draw(root / "gallery_extra" / "0003_c8s1_1_1.jpg")
+    data = open_reid(spec(root), None)
+    assert data.counts["ignored"] == 8
+    assert data.notes == (
+        "2 files skipped: query/.thumbnails/, query/0003_c9s1_1_1.heic",
+        "1 images beside the folders of the set are not used (gallery_extra/0003_c8s1_1_1.jpg)",
+    )
+    (root / "bounding_box_train").rename(root / "Bounding_box_trian")
+    with pytest.raises(UserError, match=r"box_train: no images; set the key `train` to .*/Bounding_box_trian"):
+        open_reid(spec(root), None)
+    with pytest.raises(UserError, match="missing, empty or unreadable: other/"):
+        open_reid(spec(root, options={"train": "other"}), None)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_set_without_training_images_is_scored_only(tmp_path, empty):
+    root = market(tmp_path / "set", {part: names for part, names in MARKET.items() if part != "bounding_box_train"})
+    if empty:
+        (root / "bounding_box_train").mkdir()
+    data = open_reid(spec(root, counts={"train": {"images": 3}, "query": {"images": 2}}), None, subset=1)
+    assert (data.train, len(data.query), data.notes) == ([], 1, ("no training images: evaluation only",))
+    TASK.check(resolve("tiny"), data, smoke_options("reid", "--epochs", "0"), context())
+    with pytest.raises(UserError, match="tiny: no training images; use --epochs 0"):
+        TASK.check(resolve("tiny"), data, smoke_options("reid"), context())
+
+
+def test_without_cameras_only_the_query_itself_is_left_out(tmp_path, monkeypatch):
+    """The gallery is a link to the folder of the queries."""
+    files = {"query": [f"{person:04d}_{image}.png" for person in (1, 2, 3, 4) for image in range(person)]}
+    root = market(tmp_path / "set", files)
+    (root / "gallery").symlink_to(root / "query")
+    data = open_reid(spec(root, options={"cameras": "none", "gallery": "gallery"}), None)
+    assert data.counts["gallery"] == {"images": 10, "identities": 4, "cameras": 0}
+    assert "no cameras: only the query image itself is excluded from its ranking" in data.notes
+    features = {}
+
+    def kept(learner, files, options, context, label):
+        features[label] = ranked_features(learner, files, options, context, label)
+        return features[label]
+
+    monkeypatch.setattr("tasks.reid.training.ranked_features", kept)
+    scores, outcomes = TASK.run(resolve("tiny"), data, smoke_options("reid", "--epochs", "0"), context(tmp_path))
+    found, people = features["query features"].double().numpy(), np.array([sample.identity for sample in data.query])
+    expected = {"mAP": [], "rank1": [], "mINP": []}
+    for row, feature in enumerate(found):
+        others = np.delete(np.arange(len(found)), row)
+        order = others[np.argsort(np.square(found[others] - feature).sum(1))]
+        places = np.flatnonzero(people[order] == people[row]) + 1
+        if len(places):
+            expected["mAP"].append(np.mean(np.arange(1, len(places) + 1) / places))
+            expected["rank1"].append(places[0] == 1)
+            expected["mINP"].append(len(places) / places[-1])
+    assert len(expected["mAP"]) == 9, "the only image of a person has no match"
+    assert {name: scores[name] for name in expected} == pytest.approx({k: np.mean(v) for k, v in expected.items()})
+    assert outcomes["kept"].tolist() == [9] * 10
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("bounding_box_test/holiday.jpg", {}),
+        ("bounding_box_train/0007_c2s3_070952_01.jpg", {"pattern": r"(\d+)(_x)?_c(\d+)"}),
+    ],
+)
+def test_an_image_of_a_wrong_name_is_named(tmp_path, name, options):
+    root = market(tmp_path / "set", MARKET | {"bounding_box_train": ["0007_c2s3_070952_01.jpg"]})
+    draw(root / name)
+    with pytest.raises(UserError, match=f"{name}: not named like a Market-1501 image .*lacks identity or camera"):
+        open_reid(spec(root, options=options), None)
+
+
+def test_no_query_with_a_match(tmp_path):
+    files = {**MARKET, "bounding_box_test": ["0003_c1s6_015996_02.jpg", "0009_c2s6_015996_02.jpg"]}
+    with pytest.raises(UserError, match="none of the 2 queries has a match"):
+        open_reid(spec(market(tmp_path / "set", files)), None)
+
+
+def test_the_digest_knows_names_and_contents_and_not_the_place(tmp_path):
+    one = open_reid(spec(market(tmp_path / "one")), None)
+    two = open_reid(spec(market(tmp_path / "two")), None)
+    assert one.digest == two.digest
+    for split in (two.train, two.query, two.gallery):
+        replaced(Path(split[0].path))
+        assert open_reid(spec(tmp_path / "two"), None).digest != one.digest
+        replaced(Path(split[0].path))
+        assert open_reid(spec(tmp_path / "two"), None).digest == one.digest
+    (tmp_path / "one" / "query" / "0003_c1s6_015971_00.jpg").rename(
+        tmp_path / "one" / "query" / "0003_c2s6_015971_00.jpg"
+    )
+    assert open_reid(spec(tmp_path / "one"), None).digest != one.digest
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "version"), [("train", "test", "V1"), ("mask_train_v2", "mask_test_v2", "V2")]
+)
+def test_msmt17(tmp_path, train, test, version):
+    data = open_reid(spec(msmt17(tmp_path / "set", train=train, test=test), "msmt17"), None)
+    assert data.version == version
+    assert [(sample.identity, sample.camera) for sample in data.train] == [(0, 1), (0, 15), (1, 7)]
+    assert [(sample.identity, sample.camera) for sample in data.query] == [(0, 3)]
+    assert [(sample.identity, sample.camera) for sample in data.gallery] == [(0, 14), (1, 3)]
+    assert data.counts["distractors"] == 0
+    assert data.counts["gallery"]["identities"] == 2
+
+
+def test_msmt17_without_the_validation_list(tmp_path):
+    root = msmt17(tmp_path / "set")
+    counts = {"train_val": {"images": 3, "identities": 2}}
+    known = spec(root, "msmt17", counts=counts)
+    assert len(open_reid(known, None).train) == 3
+    assert len(open_reid(known, None, msmt17_val=False).train) == 2
+    (root / "list_val.txt").unlink()
+    assert len(open_reid(known, None, msmt17_val=False).train) == 2
+    with pytest.raises(UserError, match=r"list_val\.txt.*--no-msmt17-val"):
+        open_reid(known, None)
+
+
+@pytest.mark.parametrize("line", ["0000/0000_000_01_x.jpg", "0000/0000_000_xx_x.jpg 0", "0000/0000.jpg 0"])
+def test_msmt17_line_that_does_not_parse(tmp_path, line):
+    root = msmt17(tmp_path / "set")
+    with (root / "list_query.txt").open("a") as file:
+        file.write(f"\n{line}\n")
+    with pytest.raises(UserError, match=r"list_query\.txt:3.*does not parse"):
+        open_reid(spec(root, "msmt17"), None)
+
+
+def test_damaged_images(tmp_path):
+    root = market(tmp_path / "set")
+    whole = open_reid(spec(root), None)
+    cut = root / "bounding_box_test" / "0005_c4s1_000401_03.jpg"
+    cut.write_bytes(cut.read_bytes()[:200])
+    (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").write_bytes(b"")
+    for _ in range(2):  # the second verdict comes from the cache
+        with pytest.raises(UserError, match=rf"2 of 12 images[\s\S]*{cut}[\s\S]*--drop-corrupt"):
+            open_reid(spec(root), None)
+    data = open_reid(spec(root), None, drop_corrupt=True)
+    assert data.skipped == 2
+    assert cut.name not in names(data.gallery)
+    assert data.counts["train"] == {"images": 2, "identities": 1, "cameras": 2}
+    assert {sample.identity for sample in data.train} == {0}
+    cut.unlink()
+    (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").unlink()
+    assert open_reid(spec(root), None).digest == data.digest != whole.digest
+
+
+def drawn_spec(drawn, name):
+    return spec(drawn[name], {"toy_market": "market1501", "toy_msmt17": "msmt17"}[name])
+
+
+def test_subset_keeps_whole_identities_and_the_share_of_distractors(drawn):
+    whole = open_reid(drawn_spec(drawn, "toy_market"), None)
+    part = open_reid(drawn_spec(drawn, "toy_market"), None, subset=6)
+    assert part.counts["train"] == {"images": 48, "identities": 6, "cameras": part.counts["train"]["cameras"]}
+    assert part.counts["query"]["images"] == 12
+    assert part.counts["gallery"]["identities"] == 6
+    assert part.counts["distractors"] == 10  # 40 * 6 / 24
+    chosen = {sample.identity for sample in part.query}
+    assert [sample for sample in whole.gallery if sample.identity in chosen] == [
+        sample for sample in part.gallery if sample.identity
+    ]
+    assert {sample.identity for sample in part.train} == set(range(6))
+    assert part.digest != whole.digest
+
+
+def test_subset_depends_on_content_alone(drawn, tmp_path):
+    """The same people are chosen after every identity got another number (and order), file by file."""
+    root = tmp_path / "renamed"
+    for path in sorted(drawn["toy_market"].rglob("*.jpg")):
+        identity, rest = path.name.split("_", 1)
+        label = f"{1000 - int(identity):04d}" if int(identity) > 0 else identity
+        target = root / path.parent.name / f"{label}_{rest}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    here = open_reid(drawn_spec(drawn, "toy_market"), None, subset=5)
+    there = open_reid(spec(root), None, subset=5)
+    for split in ("train", "query", "gallery"):
+        contents = [sorted(Path(sample.path).read_bytes() for sample in getattr(data, split)) for data in (here, there)]
+        assert contents[0] == contents[1]
+
+
+def test_what_cannot_be_chosen_is_refused(drawn, tmp_path):
+    with pytest.raises(UserError, match="48 training and 24 test identities"):
+        open_reid(drawn_spec(drawn, "toy_market"), None, subset=25)
+    root = msmt17(tmp_path / "set")
+    with pytest.raises(UserError, match="V1, but V2 was asked for"):
+        open_reid(spec(root, "msmt17", version="V2"), None)
+    msmt17(root, train="mask_train_v2", test="mask_test_v2")
+    with pytest.raises(UserError, match="both V1 and V2"):
+        open_reid(spec(root, "msmt17"), None)

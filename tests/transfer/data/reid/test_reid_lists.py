@@ -1,0 +1,133 @@
+"""Re-identification sets as list files: those that are shipped, on small drawn copies of their layouts."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.transfer.data.coco.coco_tree import opened, written
+from tests.transfer.data.reid.layouts import draw, market, spec
+from transfer.core.errors import UserError
+from transfer.data.reid.dataset import open_reid
+from transfer.data.reid.market1501 import MARKET_FOLDERS
+from transfer.data.spec import resolve_dataset
+
+
+def shipped(name, root, **options):
+    found = resolve_dataset(name)
+    return replace(found, root=(str(root),), counts=None, options=found.options | options)
+
+
+def rows(data, split):
+    return [(data.name_of(sample), sample.identity) for sample in getattr(data, split)]
+
+
+def test_stanford_online_products(tmp_path):
+    for part, people in {"train": (1, 2), "test": (3, 4)}.items():
+        lines = [
+            f"{10 * person + image} {person} 1 bicycle_final/{person}_{image}.JPG"
+            for person in people
+            for image in (0, 1)
+        ]
+        for line in lines:
+            draw(tmp_path / line.split()[-1])
+        (tmp_path / f"Ebay_{part}.txt").write_text("\n".join(["image_id class_id super_class_id path", *lines]))
+    data = open_reid(shipped("stanford_online_products", tmp_path), None)
+    test = [(f"bicycle_final/{person}_{image}.JPG", person) for person in (3, 4) for image in (0, 1)]
+    assert rows(data, "query") == rows(data, "gallery") == test
+    assert rows(data, "train") == [
+        (f"bicycle_final/{person}_{image}.JPG", person - 1) for person in (1, 2) for image in (0, 1)
+    ]
+    assert [sample.camera for sample in data.query] == [sample.camera for sample in data.gallery]
+    assert len({sample.camera for sample in data.query}) == 4
+
+
+def test_in_shop(tmp_path):
+    """Names of items are numbered in sorted order; a byte order mark, CRLF and backslashes are understood."""
+    listed = {"a_1": ("id_00000007", "query"), "b_1": ("id_00000002", "train"), "c_1": ("id_00000007", "gallery")}
+    lines = ["3", "image_name item_id evaluation_status"]
+    for name, (item, part) in listed.items():
+        draw(tmp_path / f"img/WOMEN/{item}/{name}.jpg")
+        lines.append(f"img\\WOMEN\\{item}\\{name}.jpg          {item}     {part}")
+    (tmp_path / "Eval").mkdir()
+    (tmp_path / "Eval" / "list_eval_partition.txt").write_bytes("\ufeff".encode() + "\r\n".join(lines).encode())
+    data = open_reid(shipped("in_shop", tmp_path), None)
+    assert rows(data, "train") == [("img/WOMEN/id_00000002/b_1.jpg", 0)]
+    assert rows(data, "query") == [("img/WOMEN/id_00000007/a_1.jpg", 2)]
+    assert rows(data, "gallery") == [("img/WOMEN/id_00000007/c_1.jpg", 2)]
+
+
+def test_vehicleid(tmp_path):
+    people = {f"{10 + image:07d}": image // 3 for image in range(12)}
+    for name in people:
+        draw(tmp_path / "image" / f"{name}.jpg")
+    lists = tmp_path / "train_test_split"
+    lists.mkdir()
+    lines = [f"{name} {person}\n" for name, person in people.items()]
+    (lists / "test_list_800.txt").write_text("".join(lines))
+    (lists / "train_list.txt").touch()
+    first = open_reid(shipped("vehicleid", tmp_path), None)
+    assert [identity for _, identity in rows(first, "gallery")] == [0, 1, 2, 3]
+    test = [(f"image/{name}.jpg", person) for name, person in people.items()]
+    assert sorted(rows(first, "query") + rows(first, "gallery")) == test
+    assert "drawn at random (draw 0 of 10" in first.notes[0]
+    (lists / "test_list_800.txt").write_text("".join(reversed(lines)))
+    assert open_reid(shipped("vehicleid", tmp_path), None).digest == first.digest
+    every = open_reid(shipped("vehicleid", tmp_path, split="all"), None)
+    single = [open_reid(shipped("vehicleid", tmp_path, split=number), None) for number in range(10)]
+    assert every.tests == tuple((one.query, one.gallery) for one in single)
+    assert len({one.digest for one in (*single, every)}) > 5
+    with pytest.raises(UserError, match="`split` is 10; it must be a number from 0 to 9, or all"):
+        open_reid(shipped("vehicleid", tmp_path, split=10), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"columns": "image"}, "`columns` must name image, identity, camera"),
+        ({"columns": "image identity"}, "or the YAML say `cameras: none`"),
+        (
+            {"columns": "image identity camera"},
+            r"query.txt:1: .a.jpg 3. does not parse .expected e.g. `image identity camera`",
+        ),
+        ({"cameras": "none", "train": "trian.txt"}, "missing, empty or unreadable: trian.txt"),
+        ({"cameras": "none", "header": "yes"}, "`header` is 'yes'; it must be the number of lines to skip"),
+    ],
+)
+def test_what_a_list_cannot_say(tmp_path, options, said):
+    (tmp_path / "query.txt").write_text("a.jpg 3\n")
+    keys = {"query": "query.txt", "gallery": "query.txt", **options}
+    with pytest.raises(UserError, match=said):
+        open_reid(spec(tmp_path, "reid_lists", options=keys), None)
+
+
+@pytest.mark.parametrize("apart", [" ", ","])
+@pytest.mark.parametrize("place", ["{}", "~/photos/", "$HOME/photos/", ""])
+def test_columns_apart_by_commas_or_spaces_and_images_anywhere(tmp_path, monkeypatch, place, apart):
+    """Identities and cameras are names; the name of an image has a space, and accents in another form on the disk."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root, keys = tmp_path / "lists", {"columns": "identity image camera", "images": "../photos/{}"}
+    root.mkdir()
+    for part, camera in {"query": "north", "gallery": "south"}.items():
+        draw(tmp_path / f"photos/{part} cafe\u0301.jpg")
+        cells = ["anna", place.format(f"{tmp_path}/photos/") + f"{part} caf\u00e9.jpg", camera]
+        (root / f"{part}.txt").write_text(apart.join(cells))
+        keys[part] = f"{part}.txt"
+    data = open_reid(spec(root, "reid_lists", options=keys), None)
+    found = [(data.name_of(one), one.identity, one.camera) for one in (*data.query, *data.gallery)]
+    assert found == [("../photos/query cafe\u0301.jpg", 1, 1), ("../photos/gallery cafe\u0301.jpg", 1, 2)]
+
+
+def test_folders_outside_the_root(tmp_path):
+    keys = {part: str(market(tmp_path / "m") / folder) for part, folder in MARKET_FOLDERS.items()}
+    (tmp_path / "empty").mkdir()
+    data = open_reid(spec(tmp_path / "empty", options=keys), None)
+    assert data.counts == open_reid(spec(tmp_path / "m"), None).counts
+    assert data.name_of(data.query[0]) == "../m/query/0003_c1s6_015971_00.jpg"
+
+
+def test_annotations_write_accents_in_another_form_than_the_disk(tmp_path):
+    written(tmp_path)
+    (tmp_path / "val2017" / "val1.jpg").rename(tmp_path / "val2017" / "cafe\u0301.jpg")
+    annotations = tmp_path / "annotations" / "instances_val2017.json"
+    annotations.write_text(annotations.read_text().replace("val1.jpg", "caf\u00e9.jpg"), encoding="utf-8-sig")
+    assert opened(tmp_path).val.images[0].file_name == "cafe\u0301.jpg"

@@ -1,0 +1,181 @@
+import hashlib
+import random
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from backbones.spec import resolve
+from tasks.reid.training import TASK
+from tests.support import context
+from tests.tasks.support import smoke_options
+from tests.transfer.data.reid.layouts import draw, market, spec
+from transfer.core.errors import MissingInput, UsageError, UserError
+from transfer.data.reid.dataset import open_reid
+from transfer.data.spec import DatasetSpec, resolve_dataset
+
+MISSING = resolve_dataset("torchreid:market1501")
+
+
+def test_without_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchreid.reid.data", None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[torchreid\]'"):
+        open_reid(MISSING, tmp_path)
+
+
+def test_the_same_lists_as_ours(tmp_path):
+    pytest.importorskip("torchreid")
+    root = market(tmp_path / "market1501" / "Market-1501-v15.09.15")
+    theirs, ours = open_reid(MISSING, tmp_path), open_reid(spec(root), None)
+    for split in ("train", "query", "gallery"):
+        rows = [
+            [(Path(sample.path).name, sample.identity, sample.camera - first) for sample in getattr(data, split)]
+            for data, first in ((theirs, 0), (ours, 1))  # torchreid counts cameras from 0
+        ]
+        assert rows[0] == rows[1]
+    assert theirs.counts["distractors"] == 3
+    assert theirs.counts["gallery"] == ours.counts["gallery"]
+    assert theirs.name == "torchreid:market1501"
+
+
+SETS = {
+    "viper": [f"viper/VIPeR/cam_{cam}/{person:03d}_0.bmp" for cam in "ab" for person in range(12)],
+    "prid": [f"prid2011/prid_2011/single_shot/cam_{cam}/person_{n:04d}.png" for cam in "ab" for n in range(1, 750)],
+    "ilids": [f"ilids/i-LIDS_Pedestrian/Persons/{n:04d}{k:03d}.jpg" for n in range(1, 120) for k in (1, 2, 3, 4)],
+    "cuhk01": [f"cuhk01/campus/{person:04d}{image:03d}.png" for person in range(1, 9) for image in (1, 2, 3, 4)],
+    "grid": [f"grid/underground_reid/{part}/{n:04d}_{cam}_0.jpeg"
+             for part, cam in {"probe": 1, "gallery": 2}.items() for n in range(cam != 1, 251)],
+    "sensereid": [f"sensereid/SenseReID/test_{part}/{n:05d}_{cam}.jpg"
+                  for part, cam in {"probe": 0, "gallery": 1}.items() for n in range(4)],
+    "university1652": [f"university1652/University-Release/{part}/{n:04d}/{n}.jpg"
+                       for part in ("train/satellite", "test/query_drone", "test/gallery_satellite") for n in (1, 2)],
+}  # fmt: skip
+SPLITS = {"viper": 20, "prid": 10, "ilids": 10, "cuhk01": 20, "grid": 10}
+
+
+def drawn(name, root, *, backwards=False):
+    for file in sorted(SETS[name], reverse=backwards):
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (2, 4), tuple(hashlib.sha256(file.encode()).digest()[:3])).save(root / file)
+    if name == "grid":
+        people = [np.random.default_rng(split).permutation(250)[None, :125] + 1 for split in range(10)]
+        parts = np.empty((1, 10), object)
+        for split, train in enumerate(people):
+            parts[0, split] = np.array([[(0, 0, train)]], [(part, object) for part in "abc"])
+        savemat(root / "grid/underground_reid/features_and_partitions.mat", {"trainIdxAll": parts})
+    return root
+
+
+def torchreid(name, **options):
+    return DatasetSpec(name=name, format="torchreid", options={"set": name, **options})
+
+
+def generator_states():
+    return random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+def offline(*args, **options):
+    raise AssertionError("reaches for the network")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name == "prid")) for name in SPLITS]
+)
+def test_every_machine_scores_the_same_split_and_nothing_is_written_beside_the_data(tmp_path, name):
+    pytest.importorskip("torchreid")
+    opened = []
+    for copy in (False, True):
+        root = drawn(name, tmp_path / str(copy), backwards=copy)
+        before = sorted(root.rglob("*"))
+        random.seed(int(copy))
+        np.random.seed(int(copy))  # noqa: NPY002
+        states = generator_states()
+        opened.append(open_reid(torchreid(name), root))
+        assert generator_states() == states
+        assert sorted(root.rglob("*")) == before
+    assert opened[0].digest == opened[1].digest
+    assert opened[0].notes[0].startswith(f"test split 0 of {SPLITS[name]} (`split: N` or `split: all` in a YAML file)")
+    every, last = (
+        open_reid(torchreid(name, split="all"), root),
+        open_reid(torchreid(name, split=SPLITS[name] - 1), root),
+    )
+    for data, number in ((opened[1], 0), (last, -1)):
+        of_all = [[sample.path for sample in part] for part in every.tests[number]]
+        assert of_all == [[sample.path for sample in part] for part in (data.query, data.gallery)]
+    assert len(every.tests) == SPLITS[name]
+    numbers = {(sample.path, sample.identity) for one in every.tests for part in one for sample in part}
+    assert len(numbers) == len({path for path, _ in numbers}), "a person has one number"
+
+
+def test_splits_drawn_before_are_not_used(tmp_path):
+    pytest.importorskip("torchreid")
+    root = drawn("viper", tmp_path)
+    one = open_reid(torchreid("viper"), root)
+    (root / "viper" / "splits.json").write_text("[]")
+    two = open_reid(torchreid("viper"), root)
+    assert one.digest == two.digest
+    assert f"{root / 'viper' / 'splits.json'} is not used" in two.notes[0]
+    with pytest.raises(UsageError, match="`split` is 20; it must be a number from 0 to 19, or all"):
+        open_reid(torchreid("viper", split=20), root)
+
+
+def test_all_splits_score_their_mean(tmp_path):
+    pytest.importorskip("torchreid")
+    root, options, here = drawn("viper", tmp_path), smoke_options("reid", "--epochs", "0"), context(tmp_path)
+    scores, outcomes = TASK.run(resolve("tiny"), open_reid(torchreid("viper", split="all"), root), options, here)
+    splits = here.details["splits"]
+    for split in (0, 7, 19):
+        alone = TASK.run(resolve("tiny"), open_reid(torchreid("viper", split=split), root), options, context())[0]
+        assert splits[split] == pytest.approx(alone)
+    assert scores == pytest.approx({name: np.mean([split[name] for split in splits]) for name in scores})
+    assert TASK.rescore(outcomes) == scores
+    with pytest.raises(UserError, match="`split: all` has no training images; use --epochs 0"):
+        TASK.check(resolve("tiny"), open_reid(torchreid("viper", split="all"), root), smoke_options("reid"), here)
+    deviation = 100 * np.std([split["mAP"] for split in splits], ddof=1)
+    assert here.notes[-1] == f"mean over 20 test splits, whose mAP has standard deviation {deviation:.2f}"
+    assert (len(set(outcomes["sample"])), len(set(outcomes["cluster"]))) == (20 * 6, 12)
+
+
+def test_images_that_torchreid_does_not_look_for_are_counted(tmp_path, monkeypatch):
+    pytest.importorskip("torchreid")
+    for module in [name for name in sys.modules if name.startswith("torchreid")]:
+        monkeypatch.delitem(sys.modules, module)
+    root = drawn("ilids", tmp_path)
+    folder = root / "ilids/i-LIDS_Pedestrian/Persons"
+    draw(folder / "0001009.webp")
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        said = open_reid(torchreid("ilids"), root).notes[-1]
+    assert said == f"torchreid's class reads 356 images and skips 1 ({folder}/0001009.webp)"
+    for name in ("0001005.JPG", "0001006.png", "new/0001007.jpg"):
+        draw(folder / name)
+    with pytest.raises(UserError, match=f"skips 4 .*`--dataset {folder.parent}` reads all"):
+        open_reid(torchreid("ilids"), root)
+
+
+def test_test_images_are_not_trained_on(tmp_path):
+    pytest.importorskip("torchreid")
+    data = open_reid(torchreid("sensereid"), drawn("sensereid", tmp_path))
+    assert (data.train, len(data.query), len(data.gallery)) == ([], 4, 4)
+    assert "torchreid uses the test images as training images" in data.notes
+
+
+@pytest.mark.parametrize("name", ["market1501", "university1652", "cuhk02"])
+def test_nothing_is_downloaded(tmp_path, monkeypatch, name):
+    pytest.importorskip("torchreid")
+    monkeypatch.setattr("socket.socket.connect", offline)
+    monkeypatch.setattr("socket.getaddrinfo", offline)
+    with pytest.raises(MissingInput, match=f"{name}: directory not found; set `--data` to its parent folder"):
+        open_reid(torchreid(name), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    if name == "university1652":
+        assert open_reid(torchreid(name), drawn(name, tmp_path)).counts["train"]["images"] == 2
+
+
+def test_an_unknown_set(tmp_path):
+    pytest.importorskip("torchreid")
+    with pytest.raises(UsageError, match="did you mean 'market1501'"):
+        open_reid(resolve_dataset("torchreid:markt1501"), tmp_path)

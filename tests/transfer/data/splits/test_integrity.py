@@ -1,0 +1,255 @@
+import hashlib
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.transfer.data.coco import coco_tree
+from tests.transfer.data.layouts import spec, write_folders, write_images, write_parquet
+from tests.transfer.data.reid import layouts
+from transfer.core.errors import UserError
+from transfer.data.classification import open_classification
+from transfer.data.coco.dataset import open_coco
+from transfer.data.loading.read_image import allow_pixels
+from transfer.data.reid.dataset import open_reid
+from transfer.data.spec import DatasetSpec, resolve_dataset
+from transfer.data.splits.integrity import check_present, check_split, take_fraction, take_per_class
+from transfer.data.splits.split import FileSplit
+from transfer.data.toy.digits import TOYS
+from transfer.doctor.__main__ import main as doctor
+
+NAMES = [f"{number}.jpg" for number in range(7)]
+
+
+@pytest.fixture
+def split(tmp_path):
+    for name in NAMES:
+        Image.effect_noise((32, 32), 60).convert("RGB").save(tmp_path / name)
+    return FileSplit.unlabelled("train", tmp_path, NAMES)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:300])
+
+
+def test_damaged_images_are_counted_and_named(split):
+    for name in NAMES[:6]:
+        cut(split.folder / name)
+    with pytest.raises(UserError, match=rf"6 of 7 images[\s\S]*{split.path(0)}[\s\S]*and 1 more"):
+        check_split(split, name="set")
+    assert check_split(split, name="set", skip=True)[0].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_orientations_are_counted_and_reasons_remembered(split):
+    """Without the damaged image, whose reason comes from the cache at the second time."""
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    for name in NAMES[:3]:
+        Image.effect_noise((32, 32), 60).convert("RGB").save(split.folder / name, exif=exif)
+    Image.effect_noise((32, 32), 60).convert("F").save(split.folder / NAMES[0], "TIFF")
+    Image.effect_noise((32, 32), 60).save(split.folder / NAMES[3], "TIFF", tiffinfo=exif)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"1 of 7 images cannot be read:\n.*0\.jpg: .* \(mode F, values from "):
+            check_split(split, name="set")
+        assert check_split(split, name="set", skip=True)[1] == [
+            "2 images have an EXIF orientation; they are read as stored",
+            "1 TIFF images are turned by their orientation tag",
+        ]
+
+
+def test_an_image_above_the_limit_is_read_once_that_is_raised(split):
+    Image.new("L", (400, 400)).save(split.folder / NAMES[0])
+    try:
+        allow_pixels(100_000)
+        with pytest.raises(UserError, match=r"160000 pixels\) exceeds limit of 100000 pixels; `--max-pixels N`"):
+            check_split(split, name="set")
+        allow_pixels(160_000)
+        assert check_split(split, name="set")[0].tolist() == []
+    finally:
+        allow_pixels(None)
+
+
+def test_each_state_is_decoded_once(split, monkeypatch, private_cache):
+    decoded, plain = [], split.decoded
+    monkeypatch.setattr(split, "decoded", lambda index: decoded.append(index) or plain(index))
+    for _ in range(2):
+        assert check_split(split, name="set")[0].tolist() == []
+        assert sorted(decoded) == [*range(7)]
+    cut(split.folder / NAMES[3])
+    assert check_split(split, name="set", skip=True)[0].tolist() == [3]
+    assert len(decoded) == 14
+    for file in (private_cache / "read").iterdir():
+        file.write_text("[]")  # damaged
+    assert check_split(split, name="set", skip=True)[0].tolist() == [3]
+    assert len(decoded) == 21
+
+
+def test_an_unwritable_cache_is_said_and_gone_without(split, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert check_split(split, name="set")[0].tolist() == []
+    assert "not cached" in capsys.readouterr().err
+
+
+def test_missing_files_are_named(split):
+    with pytest.raises(UserError, match=r"1 file\(s\)[\s\S]*absent\.jpg: No such file"):
+        check_present([split.path(0), os.fspath(split.folder / "absent.jpg")], name="set")
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = write_folders(tmp_path / "set", train=10, val=1)
+    write_images(root / "train" / "cat", 3, 7)
+    return root
+
+
+def train(root, **given):
+    return open_classification(spec("image_folder", root), None, **given).train
+
+
+def contents(split):
+    return sorted((int(split.labels[index]), split.encoded(index)) for index in range(len(split)))
+
+
+def test_a_share_is_the_first_of_each_class_by_content_and_seed(root):
+    split = train(root)
+    kept = take_fraction(split, 0.3, seed=4)
+    expected = []
+    for label in range(3):
+        own = [split.encoded(index) for index in range(len(split)) if split.labels[index] == label]
+        own.sort(key=lambda content: hashlib.sha256(hashlib.sha256(content).digest() + b"4").digest())
+        expected += [(label, content) for content in own[: math.ceil(0.3 * len(own) - 1e-9)]]
+    assert contents(kept) == sorted(expected)
+    assert list(kept.names) == sorted(kept.names, key=list(split.names).index)
+
+
+def test_shares_are_nested_and_round_up(root):
+    split = train(root)
+    assert set(take_fraction(split, 0.3, seed=0).names) != set(take_fraction(split, 0.3, seed=1).names)
+    names = [set(take_fraction(split, share).names) for share in (0.01, 0.1, 0.2, 0.5, 0.99)]
+    assert [len(chosen) for chosen in names] == [3, 3, 6, 15, 30]
+    assert all(small <= large for small, large in pairwise(names))
+    assert take_fraction(split, 1.0) is split
+
+
+@pytest.mark.usefixtures("arrow_cache")
+@pytest.mark.parametrize("given", [{"label_fraction": 0.3}, {"subset": 4}, {"subset": 7, "label_fraction": 0.5}])
+def test_a_folder_and_parquet_give_the_same_images(root, tmp_path, given):
+    whole = contents(train(root))
+    rows = [(content, label) for label, content in reversed(whole)]
+    write_parquet(tmp_path / "rows" / "train.parquet", rows)
+    from_rows = open_classification(spec("parquet", tmp_path / "rows"), None, **given).train
+    assert contents(from_rows) == contents(train(root, **given))
+    assert len(from_rows) < len(whole)
+
+
+def test_subsets_are_nested_and_take_all_of_a_small_class(root):
+    write_images(root / "train" / "emu", 2, 60)
+    write_images(root / "val" / "emu", 1, 160)
+    split = train(root)
+    small, large = take_per_class(split, 2), take_per_class(split, 4)
+    assert set(small.names) < set(large.names)
+    assert [int((large.labels == label).sum()) for label in range(4)] == [4, 4, 4, 2]
+
+
+def test_the_choice_does_not_depend_on_a_lossless_format(tmp_path):
+    """PNG and TIFF of equal pixels, under other names."""
+    for number in range(6):
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        for folder, name in (("one", f"{number}.png"), ("two", f"{9 - number}.tif")):
+            path = tmp_path / folder / "train" / "cat" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    chosen = [take_per_class(train(tmp_path / folder), 3) for folder in ("one", "two")]
+    digests = [{split.content_digest(index) for index in range(3)} for split in chosen]
+    assert digests[0] == digests[1]
+    assert {int(name[4]) for name in chosen[0].names} == {9 - int(name[4]) for name in chosen[1].names}
+
+
+def copied(files: list[Path], onto: list[Path], count: int) -> None:
+    for file, other in zip(files[:count], onto[:count], strict=True):
+        shutil.copy(file, other)
+
+
+def folders(root: Path, count: int) -> Any:
+    write_folders(root, train=40, val=50)
+    copied(sorted(root.glob("train/*/*")), sorted(root.glob("val/*/*"), reverse=True), count)
+    return open_classification(spec("image_folder", root), None)
+
+
+def rows(root: Path, count: int) -> Any:
+    write_folders(root / "images", train=40, val=50)
+    train, val = (sorted((root / "images").glob(f"{split}/*/*")) for split in ("train", "val"))
+    for split, files in (("train", train), ("val", val[count:] + train[:count])):
+        write_parquet(root / f"{split}.parquet", [(file.read_bytes(), n % 3) for n, file in enumerate(files)])
+    return open_classification(spec("parquet", root), None)
+
+
+def people(root: Path, count: int) -> Any:
+    names = {"bounding_box_train": [f"{n:04}_c{c}s1_000151_01.jpg" for n in range(900, 940) for c in (1, 2)]}
+    names |= {"query": [f"{n:04}_c1s1_000151_00.jpg" for n in range(1, 151)]}
+    layouts.market(root, names | {"bounding_box_test": [f"{n:04}_c2s1_000151_00.jpg" for n in range(1, 151)]})
+    copied(sorted(root.glob("bounding_box_train/*.jpg")), sorted(root.glob("bounding_box_test/*.jpg")), count)
+    return open_reid(layouts.spec(root), None)
+
+
+@pytest.mark.usefixtures("arrow_cache")
+@pytest.mark.parametrize(("opened", "split"), [(folders, "val"), (rows, "val"), (people, "gallery")])
+def test_from_one_percent_on_it_is_refused_and_below_noted(
+    opened: Callable[[Path, int], Any], split: str, tmp_path: Path
+) -> None:
+    assert not [note for note in opened(tmp_path / "none", 0).notes if "training" in note]
+    *_, note = opened(tmp_path / "few", 1).notes
+    assert note.startswith(f"1 of 150 {split} images are also training images: ")
+    with pytest.raises(UserError, match=rf"2 of 150 {split} images are also training images: .* = .*, .* = .*remove"):
+        opened(tmp_path / "many", 2)
+
+
+def test_detection_is_refused_unless_the_set_is_stated_to_be_a_self_test(tmp_path: Path) -> None:
+    root = coco_tree.written(tmp_path)
+    shutil.copy(root / "train2017" / "train3.jpg", root / "val2017" / "val1.jpg")
+    with pytest.raises(UserError, match=r"1 of 4 val images are also training images: val1\.jpg = train3\.jpg;"):
+        coco_tree.opened(root)
+    data = open_coco(coco_tree.spec(root, overlap="allow"), None)
+    assert data.notes == ("1 of 4 val images are also training images: val1.jpg = train3.jpg",)
+
+
+def test_queries_in_the_gallery_under_other_cameras_are_noted(tmp_path: Path) -> None:
+    root = layouts.market(tmp_path)
+    copies = (root / "bounding_box_test" / name for name in ("0003_c3s3_064744_04.jpg", "0003_c1s6_015996_02.jpg"))
+    for copy in copies:  # that of the query's own camera is junk
+        shutil.copy(root / "query" / "0003_c1s6_015971_00.jpg", copy)
+    (note,) = open_reid(layouts.spec(root), None).notes
+    assert note == (
+        "1 gallery images are copies of queries under other cameras: "
+        "bounding_box_test/0003_c3s3_064744_04.jpg = query/0003_c1s6_015971_00.jpg"
+    )
+
+
+@pytest.mark.parametrize("name", [*TOYS, "toy_digits", "toy_market", "toy_msmt17", "toy_coco"])
+def test_the_bundled_sets_have_no_overlap(name: str) -> None:
+    dataset: DatasetSpec = resolve_dataset(name if name.startswith("toy") else f"toy_{name}")
+    opener: Any = {"coco": open_coco, "market1501": open_reid, "msmt17": open_reid}.get(dataset.format)
+    assert (opener or open_classification)(dataset, None).notes == ()
+
+
+def test_the_doctor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders(tmp_path / "few", 1)
+    for name, overlap in (("few", "refuse"), ("many", "refuse"), ("test", "allow")):
+        root = tmp_path / (name if name == "few" else "many")
+        (tmp_path / f"{name}.yaml").write_text(f"format: image_folder\nroot: {root}\noverlap: {overlap}\n")
+    with pytest.raises(UserError):
+        folders(tmp_path / "many", 2)
+    assert doctor(["data", *(str(tmp_path / f"{name}.yaml") for name in ("few", "many", "test"))]) == 1
+    printed = capsys.readouterr().out
+    assert "1 of 150 val images are also training images" in printed
+    assert re.search(r"INCOMPLETE many\n +2 of 150 val images are also training images", printed)
+    assert "ok         test: complete" in printed

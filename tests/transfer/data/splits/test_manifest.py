@@ -1,0 +1,130 @@
+"""The files of a dataset: each is read once, and one that has changed since is named when a run ends."""
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transfer.core.errors import Replaced, UserError
+from transfer.data.splits import manifest
+from transfer.data.splits.manifest import Manifest, named_files
+
+NAMES = ["cat/0.jpg", "cat/1.jpg", "list.txt"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(manifest, "SETTLED", -3600.0)  # as if the files were an hour old
+    (tmp_path / "set" / "cat").mkdir(parents=True)
+    for name in NAMES:
+        (tmp_path / "set" / name).write_bytes(name.encode() * 50)
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are read."""
+    names: list[str] = []
+    plain = manifest._digest
+
+    def noted(path: str) -> bytes:
+        names.append(Path(path).name)
+        return plain(path)
+
+    monkeypatch.setattr(manifest, "_digest", noted)
+    return names
+
+
+def told(folder: Path, names: list[str] = NAMES) -> list[str]:
+    return [digest.tobytes().hex() for digest in Manifest.of(folder, names, what="mine").contents]
+
+
+def true(folder: Path, names: list[str] = NAMES) -> list[str]:
+    return [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
+
+
+def overwrite(path: Path, content: bytes, *, in_place: bool) -> None:
+    """Write another file with the same time, as an archive does."""
+    state = path.stat()
+    written = path if in_place else path.with_suffix(".new")
+    written.write_bytes(content)
+    os.utime(written, ns=(state.st_atime_ns, state.st_mtime_ns))
+    written.replace(path)
+
+
+def test_each_file_is_read_once(folder: Path, read: list[str]) -> None:
+    told(folder, NAMES[:1])
+    assert told(folder) == told(folder) == true(folder)
+    assert sorted(read) == ["0.jpg", "1.jpg", "list.txt"]
+    some = [NAMES[2], NAMES[0]]
+    assert told(folder, some) == true(folder, some)
+    (folder / "new").write_bytes(b"new")
+    assert told(folder, [*NAMES, "new"]) == true(folder, [*NAMES, "new"])
+    assert read[3:] == ["new"]
+    assert Manifest.of(folder, [], what="mine").contents.shape == (0, 32)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_file_of_equal_size_and_time_in_the_place_of_another_is_seen(folder: Path, in_place: bool) -> None:
+    known = Manifest.of(folder, NAMES, what="mine")
+    known.check()
+    path = folder / NAMES[1]
+    overwrite(path, bytes(reversed(path.read_bytes())), in_place=in_place)
+    known.check([0, 2])
+    with pytest.raises(Replaced, match=r"cat/1.jpg: modified while the command was running"):
+        known.check()
+    assert told(folder) == true(folder)
+    path.unlink()
+    with pytest.raises(Replaced, match=r"cat/1.jpg"):
+        known.check([1])
+    with pytest.raises(UserError, match=r"cat/1\.jpg: cannot be opened: No such file"):
+        told(folder)
+
+
+def test_a_file_that_was_copied_over_itself_has_not_changed(folder: Path) -> None:
+    known = Manifest.of(folder, NAMES, what="mine")
+    path = folder / NAMES[1]
+    overwrite(path, path.read_bytes(), in_place=False)
+    path.chmod(0o600)
+    os.utime(path)
+    known.check()
+
+
+def test_a_second_reader_waits_and_reads_nothing(
+    folder: Path, read: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Locks belong to processes, so the first reader is one of its own."""
+    ready, go = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        with manifest._alone(folder, "mine"):
+            os.write(ready[1], b"x")
+            os.read(go[0], 1)
+            stamps = np.array([manifest.stamp_of_file(f"{folder}/{name}") for name in NAMES])
+            digests = np.array([list(bytes.fromhex(text)) for text in true(folder)], dtype=np.uint8)
+            manifest._Kept.load(folder).keep(folder, NAMES, stamps, digests)
+        os._exit(0)
+    os.read(ready[0], 1)
+    threading.Timer(0.3, os.write, (go[1], b"x")).start()
+    assert told(folder) == true(folder)
+    os.wait()
+    assert read == []
+    assert "another process reads the files" in capsys.readouterr().err
+
+
+def test_files_that_an_option_names_are_those_of_the_first_call(folder: Path) -> None:
+    named_files.cache_clear()
+    first = named_files(folder)
+    assert list(first.names) == sorted(NAMES)
+    (folder / NAMES[0]).write_bytes(b"other")
+    assert named_files(folder) is first
+    with pytest.raises(Replaced, match=r"cat/0.jpg"):
+        first.check()
+
+
+def test_a_pipe_among_the_images_is_not_waited_on(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.jpg")
+    with pytest.raises(UserError, match=r"pipe\.jpg: not a regular file"):
+        Manifest.of(folder, ["pipe.jpg"], what="it")

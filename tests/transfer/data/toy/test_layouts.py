@@ -1,0 +1,35 @@
+import hashlib
+
+import numpy as np
+import PIL
+import pytest
+
+from transfer.data.classification import open_classification
+from transfer.data.spec import resolve_dataset
+from transfer.data.toy.digits import TOYS, WRITERS
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_the_shipped_set(name, private_cache):
+    data = open_classification(resolve_dataset(name), None)
+    classes = 8 if name == "toy_colorectal" else 10
+    assert (data.storage, data.counts["ignored"], len(data.classes)) == ("published", 0, classes)
+    assert data.train.read(0).size == (32, 32)
+    assert np.bincount(data.train.labels, minlength=classes).min() >= 10
+    assert np.bincount(data.val.labels, minlength=classes).min() >= 1
+    toys = [path.name for path in private_cache.iterdir() if path.name.startswith("toy")]
+    assert toys == [f"{name}-1-pillow{PIL.__version__}"]
+
+
+@pytest.mark.parametrize("name", ["cars", "cifar100"])
+def test_the_same_is_written_every_time(name, tmp_path):
+    """Every byte of every file, MATLAB's and the pickles included."""
+    written = []
+    for turn in ("one", "two"):
+        root = tmp_path / turn
+        root.mkdir()
+        WRITERS[name](root)
+        files = sorted(path for path in root.rglob("*") if path.is_file())
+        written.append({str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+    assert written[0] == written[1]
+    assert len(written[0]) >= 3

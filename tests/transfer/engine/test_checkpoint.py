@@ -1,0 +1,137 @@
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support import Classifier, context, fit_options, loader, tensors
+from tests.transfer.engine.test_loop import Interrupted
+from transfer.core.errors import Stopped, UserError
+from transfer.engine.checkpoint import HISTORY, STATE, load_state
+from transfer.engine.context import Context
+from transfer.engine.loop import fit
+
+
+def trained(folder: Path, stop: int, *, epochs: int = 3) -> Context:
+    """A training of nine steps that is stopped after some of them."""
+    here = context(folder)
+    with here.signals(), pytest.raises(Stopped):
+        fit(Interrupted(stop), loader(), fit_options(epochs=epochs), here)
+    return here
+
+
+def loaded(folder: Path) -> tuple[dict[str, Any] | None, str]:
+    """The saved state, or why it is refused."""
+    try:
+        return load_state(folder, "run"), ""
+    except UserError as error:
+        return None, str(error)
+
+
+def written_out(value: Any) -> Any:
+    """All of a state in plain values: tensors and their types, steps, outcomes, texts and keys in their order."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), str(value.tolist())
+    if isinstance(value, dict):
+        return [(key, written_out(entry)) for key, entry in value.items()]
+    if isinstance(value, list | tuple):
+        return type(value).__name__, [written_out(entry) for entry in value]
+    return type(value).__name__, repr(value)
+
+
+def bits_of(content: bytes, part: bytes) -> range:
+    """Where the only copy of some bytes has its bits."""
+    assert content.count(part) == 1
+    begin = content.index(part)
+    return range(8 * begin, 8 * (begin + len(part)))
+
+
+def test_a_flipped_bit_is_refused_or_was_of_no_consequence(tmp_path: Path) -> None:
+    """Bits all over the file, many in what is no tensor: no state is accepted that is not the saved one."""
+    trained(tmp_path, 4)
+    path, sound = tmp_path / STATE, (tmp_path / STATE).read_bytes()
+    expected = written_out(load_state(tmp_path, "run"))
+    with zipfile.ZipFile(path) as archive:
+        of_values = bits_of(sound, archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl"))))
+    random, refused = np.random.default_rng(0), 0
+    anywhere = random.choice(8 * len(sound), 300, replace=False)
+    for bit in (*anywhere, *random.choice(of_values, 300, replace=False)):
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(damaged)
+        state, message = loaded(tmp_path)
+        if state is None:
+            assert message.startswith(f"{path}: not a readable training state")
+            assert message.endswith("delete it to restart training")
+            refused += 1
+        else:
+            assert written_out(state) == expected, bit
+    assert refused > 500
+
+
+def test_the_state_before_is_kept_and_leads_to_the_same_end(tmp_path: Path) -> None:
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    fit(Classifier(), loader(), fit_options(), context(whole_folder(whole)))
+    trained(whole_folder(pieces), 3)
+    trained(pieces, 5)
+    damaged = bytearray((pieces / STATE).read_bytes())
+    middle = len(damaged) // 2
+    damaged[middle : middle + 500] = bytes(500)  # single bits may lie in the padding between two tensors
+    (pieces / STATE).write_bytes(damaged)
+    with pytest.raises(UserError, match=r"state\.pt: .*; delete it to resume from the previous checkpoint"):
+        fit(Classifier(), loader(), fit_options(), context(pieces))
+    (pieces / STATE).unlink()
+    fit(Classifier(), loader(), fit_options(), context(pieces))
+    ended = [torch.load(folder / STATE) for folder in (whole, pieces)]
+    assert all(torch.equal(a, b) for a, b in zip(*map(tensors, ended), strict=True))
+    assert (whole / HISTORY).read_bytes() == (pieces / HISTORY).read_bytes()
+
+
+def whole_folder(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+class Harmful:
+    """An object that would write a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_not_run_and_nobody_is_told_to_run_it(tmp_path: Path) -> None:
+    torch.save({"run_key": "run", "harm": Harmful(tmp_path / "harm")}, tmp_path / STATE)
+    with pytest.raises(UserError, match="it holds Python objects, which are not run") as caught:
+        load_state(tmp_path, "run")
+    assert "weights_only" not in str(caught.value)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("cut", [0, 2])
+def test_a_resumed_training_goes_on_with_what_is_left_of_its_history(tmp_path: Path, cut: int) -> None:
+    folder = whole_folder(tmp_path / "run")
+    trained(folder, 4)
+    path = folder / HISTORY
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: 4 - cut]) + b'{"step": 5, "epo')  # a killed process has not ended its last line
+    fit(Classifier(), loader(), fit_options(), context(folder))
+    steps = [json.loads(line)["step"] for line in path.read_bytes().splitlines()]
+    assert steps == [*range(1, 5 - cut), 5, 6, 7, 8, 9]
+
+
+def test_other_threads_are_noted(tmp_path: Path) -> None:
+    trained(tmp_path, 2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        here = context(tmp_path)
+        fit(Classifier(), loader(), fit_options(), here)
+    finally:
+        torch.set_num_threads(threads)
+    assert here.notes == [f"step 2 was reached with {threads} thread(s), the rest with {threads + 1} thread(s)"]

@@ -1,0 +1,98 @@
+"""Operation counts against torch's counter and against arithmetic."""
+
+import pytest
+import timm
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from backbones.attention import ATTENTIONS
+from backbones.backbone import create
+from backbones.ffn import FFNS
+from backbones.flops import COMPONENTS, flops
+from backbones.stems import STEMS
+from tests.backbones.test_vit import VARIANTS
+
+PARTS = [{"stem": name} for name in STEMS] + [{"attention": name} for name in ATTENTIONS] + [{"ffn": f} for f in FFNS]
+
+
+def counted(model, size):
+    """torch's counter over a forward pass in which softmax attention is written out."""
+    timm.layers.set_fused_attn(False)
+    with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        model(torch.zeros(1, 3, *size))
+    timm.layers.set_fused_attn(True)
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("variant", "size"), [({}, (96, 112)), *((variant, (64, 96)) for variant in (*VARIANTS, *PARTS))], ids=str
+)
+def test_equals_torchs_counter(variant, size):
+    backbone = create("tiny", img_size=size, **variant).eval()
+    counts = flops(backbone, size)
+    assert counts["method"] == "analytic"
+    assert counts["total"] == pytest.approx(counted(backbone, size), rel=0.01)
+    assert counts["total"] == sum(counts[component] for component in COMPONENTS)
+
+
+@pytest.mark.parametrize("variant", [{}, {"stem": "conv"}, {"ffn": "conv1d_bn"}, {"ffn": "relu"}], ids=str)
+def test_volo_equals_torchs_counter(variant):
+    backbone = create("volo_d1", img_size=(64, 96), weights="random", **variant).eval()
+    counts = flops(backbone, (64, 96))
+    assert counts["method"] == "analytic"
+    assert counts["total"] == pytest.approx(counted(backbone, (64, 96)), rel=0.01)
+    assert all(counts[component] > 0 for component in ("stem", "attention", "ffn"))
+
+
+def test_a_long_identity_counts_in_its_linear_order():
+    """(q k^T) v of N x N x d, or q (k^T v) of N x d x d, whichever is less."""
+    short, long = (flops(create("tiny", attention="identity"), size)["attention"] for size in (64, 112))
+    for tokens, found in ((17, short), (50, long)):
+        assert found == 2 * 2 * (tokens * 64 * 64 * 4 + 2 * tokens * min(tokens, 32) * 64)
+
+
+def test_components_by_hand():
+    counts = flops(create("tiny", img_size=(64, 32), attention="relu", gate="sigmoid"), (64, 32))
+    tokens, dim = 4 * 2 + 1, 64
+    assert counts["stem"] == 2 * (tokens - 1) * 3 * 16 * 16 * dim
+    assert counts["attention"] == 2 * 2 * (tokens * dim * dim * 5 + 2 * tokens * tokens * dim)
+    assert counts["ffn"] == 2 * 2 * (2 * tokens * dim * 4 * dim)
+    assert counts["other"] == 0
+
+
+@pytest.mark.parametrize("name", ["resnet18", "eva02_tiny_patch14_224"])
+def test_other_models_are_counted(name):
+    backbone = create(name, weights="random").eval()
+    counts = flops(backbone, 224)
+    assert counts["method"] == "counter"
+    assert counts["total"] == pytest.approx(counted(backbone, (224, 224)), rel=0.01)
+
+
+def test_a_users_function_is_counted(tmp_path):
+    (tmp_path / "mine.py").write_text("def linear(q, k, v):\n    return q @ (k.transpose(-2, -1) @ v)\n")
+    counts = flops(create("tiny", attention=f"{tmp_path}/mine.py:linear", img_size=(64, 32)), (64, 32))
+    assert counts["method"] == "counter"
+    assert counts["attention"] == 2 * 2 * 9 * 64 * (4 * 64 + 2 * 32)
+
+
+def test_the_length_that_reaches_each_task():
+    """L of L^-alpha: the 128 patches (and class token) of ReID, and both resolutions of a multi-crop."""
+    relu = create("vit_s", attention="relu", weights="random", depth=12)
+    assert flops(relu, (256, 128))["lengths"] == {129: 12}
+    assert [flops(relu, side)["lengths"] for side in (224, 96)] == [{197: 12}, {37: 12}]
+    assert flops(create("vit_s", attention="relu", weights="random", pool="gap"), (256, 128))["lengths"] == {128: 12}
+    trained = create("vit_s", attention="relu", weights="random", length="train")
+    assert flops(trained, (256, 128))["lengths"] == {197: 12}
+    assert flops(create("vit_s", weights="random"), 224)["lengths"] == {}
+    assert flops(create("vit_s", attention="relu_sum", weights="random"), 224)["lengths"] == {}
+
+
+def test_a_multiply_add_counts_as_two() -> None:
+    """resnet18 at 64 px by hand: (side of the output, kernel, channels in, channels out) of its convolutions."""
+    layers = [(32, 7, 3, 64), *[(16, 3, 64, 64)] * 4]
+    for side, width in ((8, 128), (4, 256), (2, 512)):
+        layers += [(side, 3, width // 2, width), *[(side, 3, width, width)] * 3, (side, 1, width // 2, width)]
+    multiply_adds = sum(side**2 * kernel**2 * channels_in * out for side, kernel, channels_in, out in layers)
+    assert multiply_adds / 1e9 == pytest.approx(0.148, abs=5e-4)
+    counts = flops(create("resnet18", weights="random"), 64)
+    assert counts["total"] == 2 * multiply_adds

@@ -1,0 +1,258 @@
+import json
+import math
+import os
+import signal
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.support import Classifier, Points, context, fit_options, loader, tensors
+from tests.transfer.core.test_files import files_of_at_most
+from transfer.core.errors import Stopped, UserError
+from transfer.data.loading.loader import pk_batches
+from transfer.engine.checkpoint import STATE, History
+from transfer.engine.context import Context
+from transfer.engine.learner import Batch
+from transfer.engine.loop import fit
+from transfer.engine.step import Stepper
+
+
+class Interrupted(Classifier):
+    """Sends this process a signal in the forward pass of one step."""
+
+    def __init__(self, at: int, dropout: float = 0.2):
+        super().__init__(dropout)
+        self.at = at
+
+    def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+        if step == self.at:
+            self._interrupt()
+        return super().forward(batch, step)
+
+    @torch.compiler.disable
+    def _interrupt(self) -> None:
+        self.at = 0  # a second signal would end the run within the step
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def finish(
+    folder: Path, stops: list[int], options: dict[str, Any], precision: str = "fp32", workers: int = 0
+) -> Context:
+    """Trains in `folder`, interrupted after each of the steps in `stops`."""
+    folder.mkdir()
+    for stop in [*stops, 0]:
+        here = context(folder, precision=precision)
+        with here.signals(), pytest.raises(Stopped) if stop else nullcontext():
+            fit(Interrupted(stop), loader(workers=workers), fit_options(**options), here)
+        assert not stop or torch.load(folder / STATE)["progress"]["step"] == stop
+    return here
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer": "adamw", "lr": 1e-2, "grad_accum_steps": 2, "clip_grad": 0.5},
+        {"warmup_epochs": 1.0, "layer_decay": 1.0, "bias_lr_factor": 2.0},
+        {"sam": "sam", "sam_rho": 0.5, "grad_accum_steps": 2},
+        {"sam": "asam", "optimizer": "adamw", "lr": 1e-2, "weight_decay_end": 0.4, "clip_grad": 0.1},
+        {"trainable": ("head.*", "body.1.*"), "decay_norm": True, "warmup_epochs": 1.0, "warmup_inclusive": True},
+    ],
+)
+@pytest.mark.parametrize("stops", [[1, 3, 4, 8]])
+def test_an_interrupted_run_ends_as_an_undisturbed_one_to_the_bit(
+    tmp_path: Path, options: dict[str, Any], stops: list[int]
+) -> None:
+    finish(tmp_path / "whole", [], options)
+    finish(tmp_path / "pieces", stops, options)
+    whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
+    assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
+    assert whole["monitor"] == pieces["monitor"]
+    assert history(tmp_path / "whole") == history(tmp_path / "pieces")
+    places = [(line["step"], line["epoch"]) for line in history(tmp_path / "whole")]
+    assert places == [(step, round(step / 3, 6)) for step in range(1, 10)]
+
+
+def test_bf16_and_workers_change_nothing_about_resuming(tmp_path: Path) -> None:
+    finish(tmp_path / "whole", [], {}, precision="bf16")
+    finish(tmp_path / "pieces", [5], {}, precision="bf16", workers=1)
+    whole, pieces = (torch.load(tmp_path / name / STATE) for name in ("whole", "pieces"))
+    assert all(torch.equal(a, b) for a, b in zip(tensors(whole), tensors(pieces), strict=True))
+
+
+def test_steps_of_unequal_epochs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One number is said, recorded and trained."""
+
+    def batches(epoch: int) -> list[list[int]]:
+        return pk_batches([index // 6 for index in range(24)], p=2, k=2, seed=3, epoch=epoch)
+
+    here = context(tmp_path, progress=True)
+    fit(Classifier(), here.loader(Points(), batches, parts=1, epochs=4), fit_options(epochs=4), here)
+    said = capfd.readouterr().err
+    assert [len(batches(epoch)) for epoch in range(4)] == [6, 5, 6, 5]
+    assert "steps per epoch: 5.5 on average, 22 in all, without 2 of 24 training images" in said
+    assert "training: 22 steps; about" in said
+    assert (here.details["epoch"]["steps"], here.outcome.step, len(history(tmp_path))) == (5.5, 22, 22)
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_step_clips_the_whole_or_each(each: bool) -> None:
+    models = []
+    for clip in (None, 0.05):
+        models.append(Classifier(dropout=0.0))
+        options = fit_options(
+            clip_grad=clip, clip_grad_per_param=each and clip is not None, lr=1.0, momentum=0.0, weight_decay=0.0
+        )
+        models[-1].train()
+        Stepper(models[-1], options, context()).step(1, 0.0, next(loader().stream(0, 0, 1))[1])
+    start, free, clipped = (dict(model.named_parameters()) for model in (Classifier(), *models))
+    updates = {name: start[name] - free[name] for name in start}
+    whole = sum(update.norm().item() ** 2 for update in updates.values()) ** 0.5
+    for name, update in updates.items():
+        length = update.norm().item() if each else whole
+        factor = min(1.0, 0.05 / max(length, 1e-9))  # a bias before a batch norm may have no gradient at all
+        assert torch.allclose(start[name] - clipped[name], factor * update, atol=1e-5), name
+
+
+@pytest.mark.nightly
+def test_a_compiled_run_is_the_plain_one_with_the_same_names(tmp_path: Path) -> None:
+    plain = Classifier(dropout=0.0)
+    fit(plain, loader(), fit_options(sam="sam"), context())
+    options = fit_options(sam="sam", compile=True)
+    for at in (4, 0):
+        here = context(tmp_path)
+        compiled = Interrupted(at, dropout=0.0)
+        with here.signals(), pytest.raises(Stopped) if at else nullcontext():
+            fit(compiled, loader(), options, here)
+    for name, value in compiled.state_dict().items():
+        assert torch.allclose(value, plain.state_dict()[name], atol=1e-4), name
+
+
+def test_accumulation_without_batch_statistics_is_the_whole_batch() -> None:
+    class Plain(Classifier):
+        def __init__(self) -> None:
+            super().__init__(dropout=0.0)
+            self.body[1] = torch.nn.Identity()
+
+    models = []
+    for parts in (1, 4):
+        models.append(Plain())
+        fit(models[-1], loader(), fit_options(grad_accum_steps=parts), context())
+    for one, four in zip(models[0].parameters(), models[1].parameters()):
+        assert torch.allclose(one, four, atol=1e-6)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    found = finish(tmp_path / "run", [], {}).outcome
+    assert (found.status, found.step) == ("not_judged", 9)
+    before = (tmp_path / "run" / STATE).read_bytes()
+
+    class Forbidden(Classifier):
+        def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+            raise AssertionError("trained again")
+
+    assert fit(Forbidden(), loader(), fit_options(), context(tmp_path / "run")) == found
+    assert (tmp_path / "run" / STATE).read_bytes() == before
+
+
+def test_a_breakdown_is_an_outcome_and_stops_the_run(tmp_path: Path) -> None:
+    class Exploding(Classifier):
+        def forward(self, batch: Batch, step: int) -> dict[str, Tensor]:
+            result = super().forward(batch, step)
+            return {**result, "loss": result["loss"] * (float("nan") if step == 4 else 1.0)}
+
+    model = Exploding()
+    outcome = fit(model, loader(), fit_options(), context(tmp_path))
+    assert (outcome.status, outcome.step) == ("nonfinite", 4)
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+    assert len(history(tmp_path)) == 4
+    again = fit(Exploding(), loader(), fit_options(), context(tmp_path))
+    assert again == outcome
+
+
+def test_parameters_that_break_in_the_last_step_are_seen(tmp_path: Path) -> None:
+    class Late(Classifier):
+        def after_step(self, step: int) -> None:
+            if step == 9:
+                self.head.weight.data[0, 0] = float("inf")
+
+    outcome = fit(Late(), loader(), fit_options(), context(tmp_path))
+    assert (outcome.status, outcome.step) == ("nonfinite", 9)
+
+
+def test_validation_goes_to_the_history_and_costs_are_counted(tmp_path: Path) -> None:
+    here = context(tmp_path)
+    fit(Classifier(), loader(), fit_options(epochs=2), here, validate=lambda epoch: {"accuracy": epoch / 10})
+    lines = [line for line in history(tmp_path) if "accuracy" in line]
+    assert [(line["step"], line["accuracy"]) for line in lines] == [(3, 0.0), (6, 0.1)]
+    assert here.cost.images == 48
+    assert 0 <= here.cost.wait_seconds <= here.cost.train_seconds
+
+
+def test_a_foreign_state_is_refused_and_the_difference_named(tmp_path: Path) -> None:
+    theirs, ours = ({"options": {"lr": lr, "epochs": 3}} for lr in (0.1, 0.2))
+    fit(Classifier(), loader(), fit_options(), context(tmp_path, run_key="other", about=theirs))
+    with pytest.raises(UserError, match=r"belongs to another run.*: lr 0\.1 there, 0\.2 here; delete it"):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path, about=ours))
+
+
+def test_a_state_of_another_version_or_model_is_refused(tmp_path: Path) -> None:
+    with (here := context(tmp_path)).signals(), pytest.raises(Stopped):
+        fit(Interrupted(4), loader(), fit_options(), here)
+    state = torch.load(tmp_path / STATE)
+    torch.save(state | {"schema": 2}, tmp_path / STATE)
+    with pytest.raises(UserError, match=r"state\.pt: not a readable .*`schema` is 2.*delete it"):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path))
+    state["stepper"]["learner"]["head.bias"] = torch.zeros(3)
+    torch.save(state, tmp_path / STATE)
+    with pytest.raises(RuntimeError, match=r"head\.bias"):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path))
+
+
+def test_a_full_disk_is_said_and_keeps_the_last_state(tmp_path: Path) -> None:
+    here = context(tmp_path)
+    with here.signals(), pytest.raises(Stopped):
+        fit(Interrupted(4), loader(), fit_options(), here)
+    kept = (tmp_path / STATE).read_bytes()
+    with files_of_at_most(len(kept) // 2), pytest.raises(UserError, match=r"state\.pt: cannot .*is the disk full\?"):
+        fit(Interrupted(0), loader(), fit_options(), context(tmp_path))
+    assert (tmp_path / STATE).read_bytes() == kept
+    assert not list(tmp_path.glob(".*.tmp"))
+    fit(Interrupted(0), loader(), fit_options(), context(tmp_path))
+    finish(tmp_path / "whole", [], {})
+    assert history(tmp_path) == history(tmp_path / "whole")
+
+
+def test_a_signal_in_a_validation_saves_the_state_and_the_validation_is_done_on_return(tmp_path: Path) -> None:
+    interrupted = []
+
+    def validate(epoch: int) -> dict[str, float]:
+        if epoch == 1 and not interrupted:
+            interrupted.append(epoch)
+            raise Stopped
+        return {"accuracy": epoch / 10}
+
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+    with pytest.raises(Stopped):
+        fit(Classifier(), loader(), fit_options(), context(tmp_path / "a"), validate=validate)
+    fit(Classifier(), loader(), fit_options(), context(tmp_path / "a"), validate=validate)
+    fit(Classifier(), loader(), fit_options(), context(tmp_path / "b"), validate=lambda epoch: {"accuracy": epoch / 10})
+    assert history(tmp_path / "a") == history(tmp_path / "b")
+
+
+def test_a_history_holds_json_alone(tmp_path: Path) -> None:
+    written = History(tmp_path)
+    written.add({"step": 1, "loss": math.nan, "layers": [{"place": "stem", "norm": math.inf, "rank": 2.0}]})
+    written.flush()
+    (line,) = (tmp_path / "history.jsonl").read_text().splitlines()
+    found = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert found == {"step": 1, "loss": None, "layers": [{"place": "stem", "norm": None, "rank": 2.0}]}

@@ -1,0 +1,121 @@
+"""Each tracker with its real package, offline: what it was given is read back, also over an interruption."""
+
+import importlib.util
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.processes import wait_for
+from tests.transfer.engine.trackers.readers import read
+from transfer.core.errors import MissingInput
+from transfer.engine.trackers import TRACKERS, TrackedRun, Tracker, check_installed, tracking
+
+INSTALLED = [
+    pytest.param(
+        name,
+        marks=[
+            pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed"),
+            *([pytest.mark.nightly] if name != "tensorboard" else []),
+        ],
+    )
+    for name in TRACKERS
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_leaves_this_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
+        for variable in ("WANDB_MODE", "WANDB_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+            patch.delenv(variable, raising=False)
+        yield
+
+
+def tracked(folder: Path) -> TrackedRun:
+    """A run with more options than a tracker shows at once."""
+    folder.mkdir(exist_ok=True)
+    options = {"lr": 0.1, "data": None, "milestones": [1, 2], **{f"option_{number}": number for number in range(120)}}
+    return TrackedRun(folder.name, folder, options, {"task": "reid", "dataset": "toy", "backbone": "tiny"})
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_a_run_is_kept_with_its_record_over_an_interruption(name: str, tmp_path: Path) -> None:
+    run, said = tracked(tmp_path / f"reid-toy-tiny-{name}"), list[str]()
+    with suppress(KeyboardInterrupt), tracking(name, run, said.append) as tracker:
+        tracker.log(1, {"loss": 3.0, "lr": 0.1})
+        tracker.log(2, {"loss": math.nan, "lr": math.inf})
+        raise KeyboardInterrupt
+    record = run.folder / "record.json"
+    record.write_text('{\n "scores": {"mAP": 0.5},\n "backbone": "ViT, groß"\n}\n', encoding="utf-8")
+    with tracking(name, run, said.append) as tracker:
+        tracker.log(3, {"loss": 1.0, "lr": 0.05})
+        tracker.log(3, {"validation/top1": 0.25})
+        tracker.attach(record, {"mAP": 0.5}, "completed")
+    wait_for(lambda: len(read(name, run.folder).series["loss"]) == 3)  # W&B writes its file after the run has ended
+    kept = read(name, run.folder)
+    assert said == []
+    assert [step for step, _ in kept.series["loss"]] == [1, 2, 3]
+    assert [value for _, value in kept.series["lr"]][::2] == pytest.approx([0.1, 0.05])
+    assert kept.series["validation/top1"][-1][1] == 0.25
+    assert kept.scores == {"mAP": 0.5}
+    assert kept.outcome == "completed"
+    assert kept.record == record.read_bytes()
+    assert kept.ending in {"tensorboard": [None], "trackio": [None], "wandb": ["0"]}[name]
+    if name != "tensorboard":
+        assert str(kept.options["option_119"]) == "119"
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_missing_package_is_one_line_with_its_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingInput, match=f"^--tracker {name}: the package is not installed: pip install {name}$"):
+        check_installed(name)
+
+
+class _Failing(Tracker):
+    """Raises at one call, and would again."""
+
+    failing = ""
+
+    def __init__(self, run: TrackedRun):
+        self._call("start")
+
+    def log(self, step: int, values: object) -> None:
+        self._call("log" if step > 1 else "")
+
+    def attach(self, record: Path, scores: object, outcome: str) -> None:
+        self._call("attach")
+
+    def close(self, ending: str) -> None:
+        self._call("close")
+
+    def _call(self, name: str) -> None:
+        if name == self.failing:
+            raise OSError("no connection\nwith details")
+
+
+@pytest.mark.parametrize("failing", ["start", "log", "attach", "close"])
+def test_a_run_outlives_its_tracker(failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transfer.engine.trackers.tensorboard.TRACKER", _Failing)
+    monkeypatch.setattr(_Failing, "failing", failing)
+    said: list[str] = []
+    with tracking("tensorboard", tracked(tmp_path / "run"), said.append) as tracker:
+        for step in range(1, 5):
+            tracker.log(step, {"loss": 1.0})
+        tracker.attach(tmp_path / "record.json", {}, "completed")
+    assert said == ["--tracker tensorboard failed (OSError: no connection with details); the run continues without it"]
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_names_of_any_length_are_taken(name: str, tmp_path: Path) -> None:
+    """W&B takes tags of 64 characters and ids without a comma."""
+    folder, said = tmp_path / f"reid-a,b-{'long_' * 30}", list[str]()
+    folder.mkdir()
+    tags = {"task": "reid", "dataset": "a,b", "backbone": "long_" * 30}
+    with tracking(name, TrackedRun(folder.name, folder, {"lr": 0.1}, tags), said.append) as tracker:
+        tracker.log(1, {"loss": 1.0})
+    assert said == []

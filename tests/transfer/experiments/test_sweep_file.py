@@ -1,0 +1,192 @@
+"""What a sweep's YAML may say, and how its mistakes are named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transfer.core.errors import UsageError
+from transfer.core.settings import write_yaml
+from transfer.experiments.grid import expand
+from transfer.experiments.sweep_file import read_sweep, sweep_names
+from transfer.experiments.variants import read_variants
+
+SWEEP: dict[str, Any] = {
+    "about": "a sweep",
+    "steps": {
+        "pretrain": {"pretrain": "dino", "backbone": "tiny", "dataset": "toy_digits", "grid": {"stem": ["conv"]}},
+        "reid": {"run": "reid", "after": "pretrain", "dataset": ["toy_market"], "options": {"epochs": 3}},
+    },
+    "tiers": {"smoke": {"pretrain": {"options": {"smoke": True}}, "reid": {"options": {"lr": 0.1}}}},
+}
+
+
+def write(folder: Path, content: dict[str, Any]) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(write_yaml(content))
+    return str(path)
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The sweep with one of its entries, `steps.reid.options`, replaced."""
+    import copy
+
+    content = copy.deepcopy(SWEEP)
+    *parents, last = path.split(".")
+    inner = content
+    for key in parents:
+        inner = inner[key]
+    inner[last] = value
+    return content
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_every_shipped_sweep_expands(name: str) -> None:
+    for tier in ("full", *read_sweep(name, "full").tiers):
+        sweep = read_sweep(name, tier)
+        if sweep.vary:
+            sweep = sweep.comparing([{"stem": "conv"}, {"stem": "patchify"}])
+        jobs = expand(sweep)
+        assert len({job.name for job in jobs}) == len(jobs) > 0, tier
+        places = {job.name: place for place, job in enumerate(jobs)}
+        for job in jobs:
+            assert job.parent is None or places[job.parent.name] < places[job.name], tier
+            assert tier != "smoke" or job.options.get("smoke"), "a smoke tier marks every run"
+            probed = name != "demo" and job.parent is not None and job.step.recipe == "fewshot"
+            assert not probed or job.parent.dataset != job.dataset, "a probe of the data of the pretraining"
+
+
+@pytest.mark.parametrize("name", [name for name in sweep_names() if name != "bench"])
+def test_attentions_of_a_shipped_sweep_are_compared_with_the_same_norm(name: str) -> None:
+    for tier in ("full", *read_sweep(name, "full").tiers):
+        found: dict[str, set[Any]] = {}
+        for job in expand(read_sweep(name, tier)):
+            if job.parent is None and "attention" in job.options:
+                own = job.options.get("qk_norm", job.step.source.values().get("qk_norm", job.options["attention"]))
+                found.setdefault(job.options["attention"], set()).add(own)
+        softmax = found.pop("softmax", {*()})
+        assert not softmax or all(norms & softmax for norms in found.values()), (tier, found, softmax)
+
+
+def test_bench_gives_all_attentions_the_same_norm() -> None:
+    def norms(*values: str, settings: tuple[str, ...] = ()) -> set[Any]:
+        sweep = read_sweep("bench", "smoke", settings).comparing([{"attention": value} for value in values])
+        return {job.options.get("qk_norm", "its default") for job in expand(sweep)}
+
+    assert norms("relu", "softmax") == norms("gelu", "relu") == {True}
+    assert norms("mine.py:attend", "softmax", "relu") == {False}
+    assert norms("relu", "softmax", settings=("pretrain.qk_norm=false",)) == {False}
+    stems = read_sweep("bench", "smoke").comparing([{"stem": "conv"}, {}])
+    assert not any("qk_norm" in job.options for job in expand(stems))
+
+
+def test_a_stem_and_an_attention_are_one_variant() -> None:
+    """The others have the parts that they name, and the backbone's own parts."""
+    variants = read_variants({"stem": "conv", "attention": "relu"}, ["xiao", "softmax", "stem=conv,attention=relu2"])
+    sweep = read_sweep("bench", "smoke").comparing(variants)
+    pretrained = [(job.options["stem"], job.options["attention"]) for job in expand(sweep) if job.parent is None]
+    assert pretrained == [("conv", "relu"), ("xiao", "softmax"), ("patchify", "softmax"), ("conv", "relu2")]
+    assert sweep.report["compare"][0] == ["stem=conv,attention=relu", "stem=xiao,attention=softmax"]
+    with pytest.raises(UsageError, match="name another variant"):
+        read_sweep("bench", "smoke").comparing(read_variants({"stem": "conv"}, ["conv"]))
+
+
+def test_tasks_and_seeds_of_the_command(tmp_path: Path) -> None:
+    sweep = read_sweep("bench", "smoke", ("reid.dataset=toy_msmt17",), tasks=["reid"], seeds=[3, 4])
+    jobs = expand(sweep.comparing([{"stem": "conv"}, {}]))
+    assert [(job.step.name, job.dataset, job.seed) for job in jobs[:4]] == [
+        *(("pretrain", "toy_digits", seed) for seed in (3, 4)),
+        *(("reid", "toy_msmt17", seed) for seed in (3, 4)),
+    ]
+    assert [*read_sweep("cross", "smoke", tasks=["reid_dino"]).steps] == ["dino", "reid_dino"]
+    assert [*read_sweep("cross", "smoke", tasks=["fewshot"]).steps] == ["deit", "dino", "fewshot_deit", "fewshot_dino"]
+
+
+def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
+    assert [len(expand(read_sweep("scaled_relu_table3", "full", readings=name))) for name in ("one", "both")] == [
+        40,
+        80,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("stepz", {}, "unknown key 'stepz'; did you mean 'steps'"),
+        ("steps.reid.optionz", {}, "unknown key 'optionz'; did you mean 'options'"),
+        ("steps.reid.options", {"epoch": 3}, "unknown option 'epoch'; did you mean 'epochs'"),
+        ("steps.reid.options", {"out": "x"}, "unknown option 'out'"),
+        ("steps.reid.run", "reidd", "unknown task 'reidd'; did you mean 'reid'"),
+        ("steps.reid.after", "pretrian", "did you mean 'pretrain'"),
+        ("steps.reid.dataset", ["toy_markt"], "unknown dataset 'toy_markt'"),
+        ("steps.pretrain.backbone", None, "`backbone` is missing"),
+        ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
+        ("steps.pretrain.seeds", [0, 0], "`seeds`"),
+        ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
+        ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
+        ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
+        ("rows", [{"reid": {"lrr": 1}}], "row 1: reid: unknown option 'lrr'"),
+        ("rows", [{"reid": {"lr": {"printed": 5}}}], "row 1: reid: `lr` is a value or {printed: ..., used: [...]}"),
+        ("report", {"comparee": []}, "unknown key 'comparee'"),
+        ("report", {"compare": "stem=conv"}, "`compare` takes two, as [stem=conv, stem=patchify]"),
+        ("report", {"heatmap": "lr"}, "`heatmap` takes two, as [lr, warmup_epochs]"),
+        ("search", {"low": 1}, "`high` is missing"),
+        ("vary", "pretrian", "unknown key 'pretrian'; did you mean 'pretrain'"),
+        ("paper", "scaled_relu", "`paper` and `table` belong together"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(tmp_path: Path, path: str, value: Any, says: str) -> None:
+    name = write(tmp_path, changed(path, value))
+    with pytest.raises(UsageError) as error:
+        read_sweep(name, "smoke")
+    assert says in str(error.value)
+    assert "mine.yaml" in str(error.value)
+
+
+def test_unknown_sweeps_and_tiers_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean 'demo'"):
+        read_sweep("demmo", "full")
+    with pytest.raises(UsageError, match="file not found"):
+        read_sweep(str(tmp_path / "none.yaml"), "full")
+    with pytest.raises(UsageError, match=r"unknown tier 'reduced' \(tiers: smoke, full\)"):
+        read_sweep(write(tmp_path, SWEEP), "reduced")
+
+
+def test_a_tier_is_laid_over_the_steps(tmp_path: Path) -> None:
+    name = write(tmp_path, SWEEP)
+    full, smoke = read_sweep(name, "full").steps["reid"], read_sweep(name, "smoke").steps["reid"]
+    assert full.options == {"epochs": 3}
+    assert smoke.options == {"epochs": 3, "lr": 0.1}
+    assert (full.resources, smoke.resources) == ({"gpus": 1}, {}), "a step takes a GPU at full scale"
+    assert list(read_sweep(write(tmp_path, changed("tiers.smoke.reid", None)), "smoke").steps) == ["pretrain"]
+
+
+def test_settings_of_the_command_win(tmp_path: Path) -> None:
+    name = write(tmp_path, SWEEP)
+    settings = ("pretrain.stem=[conv, patchify]", "reid.epochs=5", "reid.dataset=toy_msmt17", "reid.lr=[0.1, 1.0]")
+    sweep = read_sweep(name, "smoke", settings)
+    assert sweep.steps["pretrain"].grid == {"stem": ["conv", "patchify"]}
+    assert sweep.steps["reid"].options["epochs"] == 5
+    assert sweep.steps["reid"].dataset == ("toy_msmt17",)
+    assert len(expand(sweep)) == 2 + 4
+    for wrong, says in (
+        ("reid=1", "STEP.KEY=VALUE"),
+        ("reid.options={lr: 1}", "STEP.KEY=VALUE"),
+        ("red.lr=1", "did you mean 'reid'"),
+        ("reid.lrr=1", "lrr"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            read_sweep(name, "smoke", (wrong,))
+
+
+def test_what_a_tier_sets_stands_above_the_rows(tmp_path: Path) -> None:
+    rows = [{"label": "a", "pretrain": {"lr": 1.0, "epochs": 9}}, {"label": "b", "pretrain": {"stem": "conv"}}]
+    content = changed("rows", rows)
+    content["tiers"]["smoke"]["pretrain"] = {"options": {"smoke": True, "lr": 0.5}, "grid": {"stem": ["conv_bn"]}}
+    name = write(tmp_path, content)
+    full, smoke = ([job.options for job in expand(read_sweep(name, tier))] for tier in ("full", "smoke"))
+    assert full[0]["lr"] == 1.0
+    assert [(options["lr"], options.get("epochs"), options["stem"]) for options in smoke] == [
+        (0.5, 9, "conv_bn"),
+        (0.5, None, "conv_bn"),
+    ]

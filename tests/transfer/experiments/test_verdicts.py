@@ -1,0 +1,120 @@
+"""How one's own runs stand to a published number: every verdict as a value, and the words that are made of it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.transfer.report.published.runs import cell_of, line_of, lines_of, run_of, shown_table
+from transfer.experiments.published_rows import Value
+from transfer.experiments.published_verdicts import MARGIN, Counts, judged
+from transfer.experiments.published_verdicts import PublishedKind as Kind
+from transfer.records.store import Run
+from transfer.report.tables.comparison_text import published_verdict_text
+from transfer.statistics.intervals import Estimate
+
+BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
+SCORE = Value("deit", "imagenet1k", "top1", "79.8")
+CRASH = Value("deit", "imagenet1k", "top1", "crash")
+
+
+def estimate(middle: float, half: float, inner: float, seeds: int = 3) -> Estimate:
+    """Of a score in percent, with the lengths to either side of its intervals at 95 and at 90 %."""
+    low, high, within = (middle - half) / 100, (middle + half) / 100, (middle - inner) / 100
+    return Estimate(middle / 100, low, high, seeds=(seeds,), clusters=500, inner=(within, (middle + inner) / 100))
+
+
+@pytest.mark.parametrize(
+    ("value", "counts", "found", "kind", "words"),
+    [
+        (SCORE, Counts(3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(1), estimate(79.8, 0.6, 0.5, 1), Kind.AGREES,
+            "agrees within 1, of these models (1 seed)"),
+        (SCORE, Counts(3), estimate(79.8, 1.1, 0.94), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(3), estimate(79.8, 1.1, 0.96), Kind.CANNOT_TELL,
+            "inconclusive: differences up to 1.1 percentage points not excluded"),
+        (SCORE, Counts(3), estimate(80.4, 0.5, 0.4), Kind.HIGHER, "higher"),
+        (SCORE, Counts(3), estimate(79.3, 0.4, 0.3), Kind.LOWER, "lower, by less than 1"),
+        (SCORE, Counts(3), estimate(79.3, 0.46, 0.4), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(2), estimate(53.8, 46.0, 23.0, 2), Kind.CANNOT_TELL,
+            "inconclusive: differences up to 72.0 percentage points not excluded"),
+        (SCORE, Counts(3), None, Kind.NO_INTERVAL, "no interval"),
+        (SCORE, Counts(3, broken=3), None, Kind.BREAKS_DOWN_HERE_ONLY, "failed here only"),
+        (SCORE, Counts(3, broken=1), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+            "agrees within 1, completed runs only: failed in 1 of 3 here"),
+        (SCORE, Counts(2, pretrainings=5, lost=3), estimate(79.8, 0.6, 0.5, 2), Kind.AGREES,
+            "agrees within 1, completed runs only: 3 of 5 pretraining runs failed"),
+        (SCORE, Counts(3, pretrainings=1), estimate(79.8, 0.6, 0.5), Kind.AGREES,
+            "agrees within 1, of one pretraining (3 seeds after it)"),
+        (SCORE, Counts(3, pretrainings=3), estimate(79.8, 0.6, 0.5), Kind.AGREES, "agrees within 1"),
+        (SCORE, Counts(0, pretrainings=2, lost=2), None, Kind.BREAKS_DOWN_HERE_ONLY,
+            "failed here only: 2 of 2 pretraining runs failed"),
+        (CRASH, Counts(3), estimate(79.8, 0.6, 0.5), Kind.NOT_HERE, "not here"),
+        (CRASH, Counts(3, not_judged=2), None, Kind.CANNOT_TELL, "inconclusive: 2 of 3 not judged"),
+        (CRASH, Counts(3, broken=3), None, Kind.BOTH_BREAK_DOWN, "both failed"),
+        (CRASH, Counts(3, broken=1), None, Kind.BREAKS_DOWN_IN_SOME, "failed in 1 of 3 here"),
+        (CRASH, Counts(2, pretrainings=5, lost=3), None, Kind.NOT_HERE,
+            "not here, completed runs only: 3 of 5 pretraining runs failed"),
+    ],
+)  # fmt: skip
+def test_every_verdict(value: Value, counts: Counts, found: Estimate | None, kind: Kind, words: str) -> None:
+    verdict = judged(value, counts, found)
+    assert verdict.kind is kind
+    assert published_verdict_text(verdict) == words
+
+
+@pytest.mark.parametrize(("printed", "slack"), [("79.8", 0.05), ("79.854", 0.0005), ("80", 0.5)])
+def test_the_rounding_of_the_printed_number_counts_either_way(printed: str, slack: float) -> None:
+    value = Value("deit", "imagenet1k", "top1", printed)
+    number = float(printed)
+    for more, within in ((-1e-6, True), (1e-6, False)):
+        room = estimate(number, 2.0, MARGIN - slack + more)
+        assert (judged(value, Counts(3), room).kind is Kind.AGREES) is within
+    for more, shown in ((-1e-6, False), (1e-6, True)):
+        near = estimate(number + 3 + slack + more, 3.0, 2.5)
+        assert (judged(value, Counts(3), near).kind is Kind.HIGHER) is shown
+
+
+def test_every_comparable_configuration_has_a_row_that_says_what_tells_it_apart(tmp_path: Path) -> None:
+    cell = cell_of("1", BASELINE, "deit")
+    given: list[Any] = [{"environment": {"precision": kind}} for kind in ("bf16", "fp16")] + [{"smoke": True}]
+    runs = [run_of(cell, tmp_path, right, **one) for right, one in zip((700, 798, 798), given, strict=True)]
+    found = {}
+    for order in (runs, runs[::-1]):
+        lines = lines_of(order, "1", BASELINE)
+        found = {line["configuration"]: (line["own"], line["verdict"].partition(",")[0]) for line in lines}
+        assert found == {"precision bf16": ("70.0", "lower"), "precision fp16": ("79.8", "inconclusive")}
+        assert {line["others"] for line in lines} == {1}
+    alone = line_of(runs[1:], "1", BASELINE)
+    assert (alone["own"], alone["configuration"], alone["others"]) == ("79.8", "", 1)
+    _, notes = shown_table(runs, "scaled_relu", "1")
+    assert any(note.startswith("others: further configurations of the same cell") for note in notes)
+
+
+def test_fine_tunings_of_one_pretraining_are_no_seeds_of_the_row(tmp_path: Path) -> None:
+    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
+    dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
+    trained = [run_of(replace(dino, seed=seed), tmp_path, 500, export=f"sha256:{seed}") for seed in range(3)]
+    probes = [replace(linear, seed=seed) for seed in range(3)]
+    alone = [run_of(one, tmp_path, 36700 + 20 * one.seed, 50000, weights_id="sha256:0") for one in probes]
+    line = line_of([*trained, *alone], "2", label)
+    assert line["verdict"] == "agrees within 1, of one pretraining (3 seeds after it)"
+    others = [run_of(linear, tmp_path, 36700 + 30 * seed, 50000, weights_id=f"sha256:{seed}") for seed in (1, 2)]
+    line = line_of([*trained, *alone, *others], "2", label)
+    assert line["verdict"] == "agrees within 1"
+    assert line["own"] == "73.5", "the mean over pretrainings, of which each counts once"
+
+
+def test_a_cell_without_an_interval_says_why(tmp_path: Path) -> None:
+    run = run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798)
+    unnamed = f"no run has a score of this name: {run.record.run_id}"
+    for scores, why in (({"top5": 0.9}, unnamed), ({"top1": 0.798}, "outcomes do not add up to the score")):
+        other = Run(run.folder, replace(run.record, scores=scores))
+        if "top1" in scores:
+            np.savez(run.folder / "outcomes.npz", sample=np.arange(3), cluster=np.arange(3))
+        lines, notes = shown_table([other], "scaled_relu", "1")
+        (line,) = [line for line in lines if line["row"] == BASELINE]
+        assert (line["interval"], line["verdict"]) == ("none", "no interval")
+        assert f"{BASELINE}, imagenet1k, top1: no interval, since {why}" in notes

@@ -1,0 +1,88 @@
+"""Tables for a terminal: never wider than asked for, nothing lost without a word, colors on terminals alone."""
+
+import random
+import re
+from itertools import product
+
+import pytest
+
+from transfer.report.tables.table import RUN, Column, Note, Table
+from transfer.report.tables.terminal import WIDTH, shows_colors, terminal
+from transfer.statistics.verdicts import Kind, Verdict
+
+WORDS = ("conv", "patchify", "a rather long name of a backbone", "toy_market (smoke, version 1)", "x", "")
+
+
+def table_of(seed: int) -> Table:
+    """A random table of texts and numbers, with and without details."""
+    rng = random.Random(seed)
+    columns, rows = [], [{} for _ in range(rng.randint(1, 6))]
+    for number in range(rng.randint(1, 14)):
+        name = f"{rng.choice(('score', 'box_AP50', 'a column of several words', 'accuracy_10shot se'))} {number}"
+        columns.append(Column(name, detail=rng.randint(0, 3)))
+        numbers = rng.random() < 0.5
+        for row in rows:
+            row[name] = rng.uniform(-100, 100) if numbers else rng.choice(WORDS)
+    return Table.from_rows(rows, columns, [Note("a note that is longer than a line " * 5)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_line_is_wider_and_every_cell_is_shown_or_named(seed: int) -> None:
+    table = table_of(seed)
+    shown = terminal(table)
+    lines = shown.splitlines()
+    assert all(len(line) <= WIDTH for line in lines), shown
+    grid = [line for line in lines if line.startswith("|")]
+    assert len({len(line) for line in grid}) == 1
+    text = " ".join(" ".join(lines).split())
+    left_out = re.search(r"Not shown in 100 columns: (.*?) \(--format", text)
+    names = left_out[1].split(", ") if left_out else []
+    rule = next(place for place, line in enumerate(grid) if set(line) <= set("|:-"))
+    parts = zip(*([cell.strip() for cell in line.strip("|").split("|")] for line in grid[:rule]))
+    heading = [" ".join(" ".join(part).split()) for part in parts]
+    above = re.search(r"(?:In every row|Here): (.*?)\.(?: \||$)", text)
+    for name in table.names:
+        constant = above is not None and re.search(rf"{re.escape(name)}\b", above[1])
+        empty = all(value == "" for value in table[name])
+        assert (name in heading) + (name in names) + bool(constant) == 1 or empty, (name, shown)
+    for place, name in enumerate(heading):
+        column = next(column for column in table.columns if column.name == name)
+        cells = [[cell.strip() for cell in line.strip("|").split("|")][place] for line in grid[rule + 1 :]]
+        told = " ".join(" ".join(cells).split())
+        for value in table[name]:
+            assert (f"{value:.2f}" if isinstance(value, float) else value) in told, column
+
+
+def test_a_mean_and_its_interval_are_one_cell_and_costs_have_units() -> None:
+    row = {"stem": "conv", "top1": 21.67, "top1 low": 18.82, "top1 high": 24.51, "gflops": 0.003884}
+    shown = terminal(Table.from_rows([{**row, "train_seconds": 190.4}, {**row, "top1": None, "train_seconds": 4.534}]))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]]
+    assert [line for line in cells if "3.2 min" in line] == [["21.7 [18.8, 24.5]", "0.0039 GFLOP", "3.2 min"]]
+    nearly = terminal(Table.from_rows([{"gflops": 0.1227}, {"gflops": 0.1239}]))
+    assert re.findall(r"[\d.]+ GFLOP", nearly) == ["0.123 GFLOP", "0.124 GFLOP"]
+    assert [line for line in cells if "5 s" in line] == [["", "0.0039 GFLOP", "5 s"]]
+
+
+def test_a_table_that_fits_is_whole() -> None:
+    table = Table.from_rows([{"stem": "conv", "mAP": 41.234}, {"stem": "patchify", "mAP": 7.0}])
+    assert terminal(table) == ("| stem     |   mAP |\n|:---------|------:|\n| conv     | 41.23 |\n| patchify |  7.00 |")
+
+
+def test_runs_have_short_ids_in_a_narrow_table() -> None:
+    ids = [f"reid-toy_market-tiny-{number:012x}" for number in range(2)]
+    rows = [{"stem": f"conv {run} " * 3, "mAP": 1.0, RUN: (run,)} for run in ids]
+    shown = terminal(Table.from_rows(rows))
+    assert "000000000001 |" in shown
+
+
+def test_colors_stand_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table.from_rows([{"verdict": Verdict(kind)} for kind in (Kind.A_BETTER, Kind.INCONCLUSIVE)])
+    plain, colored = terminal(table), terminal(table, color=True)
+    assert "\x1b" not in plain
+    assert "\x1b[32ma better" in colored
+    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
+    for is_terminal, no_color, term in product((True, False), ("", "1"), ("xterm", "dumb")):
+        monkeypatch.setattr("sys.stdout.isatty", lambda shown=is_terminal: shown, raising=False)
+        monkeypatch.setenv("NO_COLOR", no_color)  # an empty value counts as none (no-color.org)
+        monkeypatch.setenv("TERM", term)
+        assert shows_colors() == (is_terminal and not no_color and term == "xterm")

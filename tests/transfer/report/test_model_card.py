@@ -1,0 +1,83 @@
+"""Cards say what records say."""
+
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard
+
+from tests.runs import ended
+from tests.transfer.records.test_store import CONTENT, record
+from transfer.records.record import RunKey
+from transfer.records.store import Run
+from transfer.report.card import model_card
+
+STARTED = {"precision": "fp32", "git": 40 * "a", "dirty": False, "device": "An abacus", "versions": {"torch": "2.15.0"}}
+
+
+def run(weights: str, seed: int = 0, *, task: str = "reid", **given: Any) -> Run:
+    """A run that started from some weights; of another task or dataset it has an identity of its own."""
+    dataset = {"name": "market1501", "version": None, "counts": {"train": {"images": 9}}, "digest": "0" * 64}
+    dataset |= given.pop("dataset", {})
+    run_key = RunKey(CONTENT | {"seed": seed, "weights_id": weights, "task": task, "dataset": dataset})
+    values: dict[str, Any] = {
+        "task": task,
+        "weights_id": weights,
+        "seed": seed,
+        "dataset": dataset,
+        "environment": STARTED,
+        "run_id": run_key.run_id(task, dataset["name"], "mine"),
+        "backbone": {"name": "mine", "arch": "vit_tiny", "stem": "conv", "attention": "relu", "files": {}},
+    }
+    return Run(Path("none"), record(run_key, **(values | given)))
+
+
+PRETRAINED = run(
+    "random",
+    task="pretrain-dino",
+    export="sha256:abc",
+    scores={"knn_top1": 0.5},
+    primary="knn_top1",
+    dataset={"name": "imagenet1k", "counts": {"train": {"images": 1281167}}},
+    options={"epochs": 100, "lr": 5e-4, "data": "/home/me/data"},
+)
+
+
+def test_the_card_has_the_lineage_and_the_scores_of_all_seeds() -> None:
+    mine = [run("sha256:abc", seed, scores={"mAP": score}) for seed, score in ((0, 0.5), (1, 0.7))]
+    broken = run("sha256:abc", 3, scores={}, outcome=ended("collapsed", 3))
+    others = [run("sha256:def", scores={"mAP": 0.111}), run("sha256:abc", 2, scores={"mAP": 0.999}, smoke=True), broken]
+    for card in (model_card(PRETRAINED, [*mine, *others]), model_card(mine[0], [PRETRAINED, *mine, *others])):
+        front = ModelCard(card).data
+        assert (front.license, front.library_name) == ("unknown", "timm")
+        assert "| reid | market1501 | mAP | 60.00 ± 14.14 | 0, 1, 3 | 2 completed, 1 collapsed |" in card
+        for part in ("| epochs | 100 |", "train 1281167", "pretrain-dino", "| attention | relu |", "An abacus"):
+            assert part in card
+        assert "licence of the weights is unknown" in card
+        assert "terms of image-net.org" in card
+        for part in ("99.90", "11.10", "/home", "> "):
+            assert part not in card
+
+
+def test_what_is_unknown_is_said_and_nothing_is_invented() -> None:
+    card = model_card(run("sha256:fff", dataset={"name": "my_people"}))
+    assert "unknown: no record of it was found. The weights are `sha256:fff`." in card
+    assert "Data `my_people`: unknown." in card
+    assert "There are no weights to load." in model_card(run("random"))
+    released = run("timm:vit_small_patch16_224.dino", backbone={"name": "mine", "arch": "vit_small_patch16_224"})
+    assert 'create_model("vit_small_patch16_224.dino", pretrained=True)' in model_card(released)
+    first, second = run("sha256:abc", 0, scores={"mAP": 0.5, "rank1": 0.75}), run("sha256:abc", 1, scores={"mAP": 0.7})
+    assert "rank1" not in model_card(first, [first, second]), "a score that a seed lacks has no mean"
+
+
+def test_numbers_that_are_no_results_are_marked() -> None:
+    dirty = STARTED | {"dirty": True}
+    broken = {"outcome": ended("diverged", 3, "loss"), "scores": {}}
+    card = model_card(run("sha256:abc", smoke=True, subset=8, environment=dirty, **broken), [PRETRAINED])
+    for said in ("embedded toy data", "subset 8", "changed after its commit", "failed training run"):
+        assert said in card.partition("## Model")[0]
+    assert "embedded toy data" in model_card(run("sha256:abc", origin={"smoke": True}))
+
+
+def test_text_cannot_break_the_card() -> None:
+    card = model_card(run("random", dataset={"name": "a|b\n# <b>c{d}"}))
+    assert "a\\|b # &lt;b>c{d}" in card

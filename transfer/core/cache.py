@@ -1,0 +1,154 @@
+"""The folder for what can be made again: bundled datasets, stamps of datasets already checked, content digests.
+
+What was read of large data is kept there as arrays, which the next process maps, and so parses nothing.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+
+from transfer.core.errors import UserError, print_safe
+from transfer.core.files import parse_json, replace_folder, write_atomic
+
+
+def cache_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/vit-transfer`, or `~/.cache/vit-transfer`. It need not exist yet."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    return (Path(named) if named else Path.home() / ".cache") / "vit-transfer"
+
+
+def make_once(name: str, write: Callable[[Path], None]) -> Path:
+    """Return the folder of the cache for the drawn images `name`, filled by `write` if it does not exist yet.
+
+    It is written under another name and renamed: under its final name a folder is whole. The first writer wins. The
+    final name ends in Pillow's version, as another version draws and compresses the same image to other pixels.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    final = cache_folder() / f"{name}-pillow{PIL.__version__}"
+    if final.is_dir():
+        return final
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", suffix=".tmp", dir=final.parent))
+        temporary.chmod(0o755)
+        try:
+            write(temporary)
+            temporary.rename(final)
+        except OSError:
+            if not final.is_dir():
+                raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"{name}: cannot be made in {final.parent}: {error}; set XDG_CACHE_HOME=FOLDER") from None
+    return final
+
+
+def recall(name: str) -> bytes | None:
+    """Return the bytes that `remember` kept under this name; None if there are none."""
+    try:
+        return (cache_folder() / name).read_bytes()
+    except OSError:
+        return None
+
+
+def remember(name: str, content: bytes, *, what: str) -> None:
+    """Keep bytes for a later `recall`; a failure is reported on stderr, and `what` is then done again next time."""
+    path = cache_folder() / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
+    except (OSError, UserError) as error:
+        print_safe(f"{what} is not cached: {error}", file=sys.stderr)
+
+
+FACTS = "facts.json"
+SETTLED = 2.0
+"""Seconds after which another change of a file gets another time: file systems count time in steps."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """Arrays and a few facts of one source, read-only; processes that open it share its memory."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
+    """Plain values."""
+
+
+def file_stamp(path: Path) -> str:
+    """Return the stamp of a file; see `stamp_of`."""
+    return stamp_of(path.stat())
+
+
+def stamp_of(state: os.stat_result) -> str:
+    """Return what changes when a file is changed or replaced: its size, inode, and times.
+
+    The time of the last change of anything shows files that were overwritten by others with the same time of content,
+    as archives and `cp -p` set it.
+    """
+    return f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
+
+
+def is_settled(path: Path) -> bool:
+    """Return whether a file is old enough that any later change of it will change its stamp."""
+    return path.stat().st_mtime < time.time() - SETTLED
+
+
+def load_index(source: Path, version: str, stamp: str) -> Index | None:
+    """Return the index of a source; None if it is missing, unreadable, or of a different version or stamp.
+
+    Args:
+        source: the file or folder that it was made of.
+        version: of the arrays; another one is another form.
+        stamp: see `file_stamp`.
+    """
+    folder = _folder(source, version)
+    try:
+        content = parse_json((folder / FACTS).read_bytes())
+        if content["stamp"] != stamp:
+            print_safe(f"{source}: has changed since its index was made; reading it again", file=sys.stderr)
+            return None
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in content["arrays"]}
+        return Index(arrays, content["facts"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
+    """Keep an index for a later `load_index`, in place of an older one; a failure is reported on stderr."""
+    folder = _folder(source, version)
+    content = {"stamp": stamp, "facts": dict(index.facts), "arrays": list(index.arrays)}
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=".tmp", dir=folder.parent))
+        try:
+            for name, array in index.arrays.items():
+                np.save(new / f"{name}.npy", array)
+            (new / FACTS).write_text(json.dumps(content), encoding="utf-8")
+            replace_folder(new, folder)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    except (OSError, UserError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        print_safe(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "
+              "XDG_CACHE_HOME=FOLDER names another place", file=sys.stderr)  # fmt: skip
+
+
+def _folder(source: Path, version: str) -> Path:
+    name = hashlib.sha256(os.fsencode(source.resolve()) + version.encode()).hexdigest()[:32]
+    return cache_folder() / "indexes" / name

@@ -1,0 +1,294 @@
+"""Exported models: folders in timm's format, `config.json` and `model.safetensors`. Importing this imports no torch."""
+
+import json
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backbones.weights.export import IMPORT, REGISTRATION, SUITE, USERS_MODEL, described, loading_card
+from transfer.core.errors import MissingInput, UsageError, UserError, reason_of
+from transfer.core.files import file_sha256, parse_json, replace_folder, with_home
+from transfer.core.user_code import USER_PARTS, is_allowed, is_in_file, sources
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+CONFIG, WEIGHTS, PRETRAIN = "config.json", "model.safetensors", "pretrain.json"
+EXPORT = "export"
+"""Folder, within a run's, of the weights that it left."""
+EXPORT_FACTS, HEAD = "export.json", "head.safetensors"
+"""Beside the weights that a task trained: where they come from, and what was trained on top of the backbone."""
+CHECKED = (WEIGHTS, HEAD, CONFIG)
+SUMS = "files"
+"""Entry of these facts with the sha256 of each of `CHECKED`."""
+SCHEMA, VERSION = "schema", 1
+"""Entry with the version of these facts, and that version; written facts always have `SUMS` beside it."""
+CARD = "README.md"
+WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin", "model.pth", "model.pt")
+"names that weights have in a folder, first come first served"
+
+
+def export(
+    model: "nn.Module",
+    folder: Path | str,
+    extra: dict[str, Any] | None = None,
+    *,
+    tensors: "Mapping[str, Tensor] | None" = None,
+    head: "Mapping[str, Tensor] | None" = None,
+) -> Path:
+    """Write a model so that the folder is either complete or absent.
+
+    `timm.create_model("local-dir:FOLDER", pretrained=True)` rebuilds it, also with another `img_size`. The card in the
+    folder says what is to be imported before that. The user's files behind the model are copied into the folder,
+    and the configuration names these copies.
+
+    A classifier is part of it; one that stands beside a user's whole model has names of its own in the file.
+
+    Args:
+        model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
+        folder: replaced if it exists.
+        extra: further JSON files, by name. That with the facts of a run gets the sha256 of the other files.
+        tensors: the model's tensors, by default its state dict.
+        head: tensors for a file `head.safetensors` beside them.
+    """
+    spec = getattr(model, "spec", None)
+    inner: nn.Module = getattr(model, "model", model) if spec is not None else model
+
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", suffix=".tmp") as scratch:
+        new = Path(scratch) / "new"
+        new.mkdir()
+        write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / WEIGHTS)
+        if head is not None:
+            write_tensors(head, new / HEAD)
+        config = described(inner, spec, getattr(model, "classes", None))
+        _copy_sources(config.get("model_args", {}), new)
+        (new / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        card = loading_card(config, with_head=head is not None)
+        (new / CARD).write_text(card, encoding="utf-8")
+        sums = {name: file_sha256(new / name) for name in CHECKED if (new / name).is_file()}
+        for name, content in (extra or {}).items():
+            if name in (PRETRAIN, EXPORT_FACTS):
+                content = content | {SCHEMA: VERSION, SUMS: sums}
+            (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        for file in new.glob("*.safetensors"):
+            shutil.copymode(new / CONFIG, file)  # the format's writer keeps all others out
+        replace_folder(new, folder)
+    return folder
+
+
+def _copy_sources(arguments: dict[str, Any], folder: Path) -> None:
+    """Copy the user's files behind a model's parts into a folder, as they were imported, and let the arguments of the
+    model name the copies: `my_stem.py:Stem`.
+    """
+    for part in USER_PARTS:
+        if not is_in_file(text := str(arguments.get(part))):
+            continue
+        files = sources(text)
+        present = {file: folder / file for file in files if (folder / file).exists()}
+        taken = any(copy.read_bytes() != files[file] for file, copy in present.items())
+        below = folder / part if taken else folder
+        for file, content in files.items():
+            (below / file).parent.mkdir(parents=True, exist_ok=True)
+            (below / file).write_bytes(content)
+        copy = (below / next(iter(files))).relative_to(folder).as_posix()
+        arguments[part] = f"{copy}:{text.rpartition(':')[2]}"
+
+
+def users_parts(folder: Path) -> dict[str, str]:
+    """Return the user's parts that an export names, each as the copy `path/to/file.py:Name` in its folder."""
+    arguments = read_config(folder).get("model_args", {})
+    named = {part: str(arguments.get(part)) for part in USER_PARTS}
+    return {part: str(folder.resolve() / text) for part, text in named.items() if is_in_file(text)}
+
+
+def check_named_part(folder: Path, part: str, copy: str) -> None:
+    """Check that a user's part may be imported because an export names it: the user has named a file of this content
+    before.
+
+    An untrusted export must not have code run that came with it; the user can name the file after reading it.
+
+    Args:
+        folder: the export.
+        part: one of `USER_PARTS`.
+        copy: what `users_parts` returned for it.
+
+    Raises:
+        UsageError: it may not; the message says how to name it.
+    """
+    file = copy.rpartition(":")[0]
+    if not Path(file).is_file():
+        raise UsageError(f"{folder / CONFIG}: {part} is in {file}, which is missing; copy the complete folder again")
+    if not is_allowed(copy):
+        named = shlex.quote(copy)
+        flag = f"--backbone {named} --weights {shlex.quote(str(folder))}" if part == "arch" else f"--{part} {named}"
+        raise UsageError(
+            f"{file}: the code of {part} came with the weights, and code runs only if you name it; read it, then use "
+            f"{flag} (in Python {part}={copy!r})"
+        )
+
+
+def with_copies(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a model that timm builds from an exported folder, in which the user's parts that its
+    configuration names are the copies in that folder. Raises the errors of `check_named_part`.
+    """
+    named = options.get("pretrained_model_args") or {}
+    parts = [part for part in USER_PARTS if is_in_file(str(named.get(part))) and options.get(part) == named[part]]
+    folder = Path(options["pretrained_cfg"].get("file", "")) if parts else Path()
+    copies = users_parts(folder) if parts else {}
+    for part in parts:
+        check_named_part(folder, part, copies[part])
+    return options | {part: copies[part] for part in parts}
+
+
+def modified_files(folder: Path, loaded: str = WEIGHTS) -> list[str]:
+    """Return the files in an exported folder that are not as they were written, where that is known.
+
+    These are files of `CHECKED` that changed, `config.json` if it is missing, and a file with weights that is not among
+    those that were written.
+
+    Args:
+        loaded: name of the file with the weights.
+    """
+    sums = pretraining_facts(folder).get(SUMS)
+    if sums is None:
+        return []
+    known = [name for name in CHECKED if name in sums and (name == CONFIG or (folder / name).is_file())]
+    present = {name: file_sha256(folder / name) for name in {loaded, *known} if (folder / name).is_file()}
+    return [name for name in dict.fromkeys([loaded, *known]) if present.get(name) != sums.get(name)]
+
+
+def write_tensors(tensors: "Mapping[str, Tensor]", path: Path) -> None:
+    """Write tensors in the format of safetensors. Raises OSError when they cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    # one copy of each, contiguous: the format takes neither shared nor strided tensors
+    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(copies, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"is the disk full? {error}") from error
+
+
+def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
+    from backbones.weights.classifier import SEPARATE_HEAD
+
+    beside = model.head.state_dict() if inner is not model and model.head is not None else {}
+    return [*inner.state_dict().items(), *((f"{SEPARATE_HEAD}.{name}", tensor) for name, tensor in beside.items())]
+
+
+def is_export(folder: Path) -> bool:
+    """Return whether a folder has a `config.json` of timm: one that names an architecture."""
+    file = folder / CONFIG
+    return file.is_file() and b'"architecture"' in file.read_bytes()
+
+
+def export_folder(weights: str) -> Path | None:
+    """Return the exported folder on this machine that a backbone's `weights` name; None if they name something else."""
+    if weights.startswith("hf-hub:"):
+        try:
+            path = cached_file(weights.removeprefix("hf-hub:"), (CONFIG,)).parent
+        except UserError:  # not there, which is for those to say who need the weights
+            return None
+    else:
+        path = inside_run(Path(weights.removeprefix("local-dir:")))
+    folder = path if path.is_dir() else path.parent
+    inside = path.is_dir() or (path.is_file() and path.name in WEIGHT_FILES)
+    return folder if inside and is_export(folder) else None
+
+
+def seed_exports(folder: str) -> list[str]:
+    """Return the exports `seed0`, `seed1`, ... in a folder that is not one itself, in this order."""
+    found = [] if (Path(folder) / CONFIG).exists() else Path(folder).glob(f"seed[0-9]*/{CONFIG}")
+    return [str(file.parent) for file in sorted(found, key=lambda file: (len(file.parent.name), file.parent.name))]
+
+
+def inside_run(path: Path) -> Path:
+    """Return the folder `export` of a run's folder that has one, and every other path as it is; `~` is replaced."""
+    path = Path(with_home(str(path)))
+    return path / EXPORT if (path / EXPORT / CONFIG).is_file() else path
+
+
+def pretraining_facts(folder: Path) -> dict[str, Any]:
+    """Return what `pretrain.json` or `export.json` in an exported folder says about the run behind it; an empty mapping
+    without these files.
+
+    Raises:
+        UserError: it cannot be read, or is damaged.
+    """
+    files = (folder / name for name in (PRETRAIN, EXPORT_FACTS))
+    file = next((file for file in files if file.is_symlink() or file.exists()), None)
+    if file is None:
+        return {}
+    try:
+        facts: dict[str, Any] = dict(parse_json(file.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{file}: cannot be read ({reason_of(error)}); restore it, or delete the folder") from None
+    return facts
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the `config.json` of an exported folder, its architecture and arguments by our names.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    try:
+        read = (folder / CONFIG).read_bytes()
+        if b'"architecture"' not in read:
+            raise ValueError("it names no architecture of timm: set --backbone and --weights")
+        config: dict[str, Any] = dict(parse_json(read))
+        if SUITE in config:
+            config |= {IMPORT: REGISTRATION, **config.pop(SUITE)}
+        if config["architecture"] == USERS_MODEL:
+            config["architecture"] = str(folder.resolve() / config["model_args"]["arch"])
+        if not isinstance(config["architecture"], str):
+            raise ValueError("`architecture` is not text")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / CONFIG}: not the configuration of an exported model: {reason_of(error)}") from None
+    return config
+
+
+def mean_and_std(config: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Return mean and std of the images, as far as the configuration names them."""
+    named = config.get("pretrained_cfg", {})
+    return {key: tuple(named[key]) for key in ("mean", "std") if named.get(key) is not None}
+
+
+def image_size(config: dict[str, Any]) -> tuple[int, int]:
+    """Return (H, W) in pixels that the position grid was made for."""
+    size = config.get("model_args", {}).get("img_size")
+    if size is None:
+        size = (config.get("pretrained_cfg", {}).get("input_size") or (3, 224, 224))[1:]
+    height, width = (size, size) if isinstance(size, int) else size
+    return int(height), int(width)
+
+
+def cached_file(repository: str, files: tuple[str, ...]) -> Path:
+    """Return the first of some files that is in the local cache.
+
+    Args:
+        repository: `owner/name` or `owner/name@revision`.
+        files: names within it, the preferred one first.
+
+    Raises:
+        UserError: none of them is there; with the command that fetches them.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    name, _, revision = repository.partition("@")
+    for file in files:
+        path = try_to_load_from_cache(name, file, revision=revision or None)
+        if isinstance(path, str):
+            return Path(path)
+    at = f" --revision {revision}" if revision else ""
+    raise MissingInput(
+        f"{files[0]} of {name} is not in the local Hugging Face cache, and nothing is downloaded here; "
+        f"fetch it once: hf download {name}{at}"
+    )

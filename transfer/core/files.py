@@ -1,0 +1,236 @@
+"""Files that are whole or absent, and JSON that others may have written."""
+
+import contextlib
+import csv
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import unicodedata
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
+
+from transfer.core.errors import UserError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_SCRAP = re.compile(r"\..+(\.\d+|-[a-z0-9_]{8})\.tmp|\..+\.\d+\.old|\.probe\.\d+")
+"""Names of what takes its own name once it is whole, and of what it replaces."""
+
+
+parse_json = json.loads
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a user's text file in UTF-8, with or without the mark that Windows puts before it."""
+    return path.read_text(encoding="utf-8-sig").splitlines()
+
+
+def with_home(text: str) -> str:
+    """Return a path with `~` and `$NAME` replaced, also behind a flag, as in `--out=~/runs`; other texts unchanged."""
+    flag, path = re.fullmatch(r"(--[\w.-]+=)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
+    return flag + os.path.expanduser(os.path.expandvars(path)) if path.startswith(("~", "$")) else text  # noqa: PTH111
+
+
+def listed_path(folder: Path | str, name: str) -> str:
+    """Return the path of a file below a folder, or an absolute path, as a list names it, as the disk does.
+
+    Backslashes become slashes. Without such an entry, its accents are taken as letters of their own, or as marks
+    behind their letters (Unicode's NFC and NFD; macOS writes the latter). A file that is missing keeps its name.
+    """
+    if name.isascii() and "\\" not in name:
+        return name
+    folder, parts = "" if name.startswith("/") else folder, list[str]()
+    for part in (name if os.path.lexists(f"{folder}/{name}") else name.replace("\\", "/")).split("/"):
+        forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
+        parts.append(next((form for form in forms if os.path.lexists("/".join([str(folder), *parts, form]))), part))
+    return "/".join(parts)
+
+
+def write_atomic(path: Path, content: bytes, *, flag: str = "--out") -> None:
+    """Write a file by way of a neighbour and a rename: readers, and a power cut, find the old file or the new one.
+
+    Args:
+        flag: the option that names its folder, for messages.
+
+    Raises:
+        UserError: the disk is full or not writable; the old file is as it was.
+    """
+    with atomic_replacement(path, flag) as temporary:
+        temporary.write_bytes(content)
+
+
+class atomic_replacement:
+    """A context that gives a temporary neighbour of `path`, which replaces it if the block ends well and is removed if
+    not.
+    """
+
+    def __init__(self, path: Path, flag: str = "--out", *, keep: Path | None = None):
+        """Prepare the replacement.
+
+        Args:
+            path: the file.
+            flag: see `write_atomic`.
+            keep: where the old file is kept; there is a moment in which it has this name alone.
+        """
+        self.path, self.flag, self.keep = path, flag, keep
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+    def __enter__(self) -> Path:
+        return self.temporary
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                _flush_to_disk(self.temporary)
+                if self.keep is not None and self.path.exists():
+                    self.path.replace(self.keep)
+                self.temporary.replace(self.path)
+                _flush_to_disk(self.path.parent)
+                return
+        except OSError as full:
+            error = full
+        finally:
+            with contextlib.suppress(OSError):  # a disk that cannot be written keeps nothing to remove either
+                self.temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise write_error(self.path, error, self.flag) from error
+
+
+def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
+    """Write arrays to a compressed .npz file that loads without pickle; it is whole or absent.
+
+    Raises:
+        UserError: it cannot be written.
+        TypeError: an array of Python objects, which would be pickled.
+    """
+    import numpy as np
+
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.hasobject:
+            raise TypeError(f"{path.name}: {name} is an array of Python objects")
+    with atomic_replacement(path) as temporary, temporary.open("wb") as file:
+        # numpy 1.26 would take `allow_pickle=False` for one more array
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Put folder `new`, on the same file system, in the place of `target`: a power cut leaves one of them, whole.
+
+    The target is absent for a moment, its content kept beside it.
+    """
+    flush_folder(new)
+    old = target.with_name(f".{target.name}.{os.getpid()}.old")
+    if target.exists():
+        target.rename(old)
+    new.rename(target)
+    remove(old)
+    _flush_to_disk(target.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Wait until a folder and all that is in it have reached the disk, which comes before it gets its name."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        _flush_to_disk(path)
+    _flush_to_disk(folder)
+
+
+def scraps_in(folder: Path) -> list[Path]:
+    """Return what a process left in a folder that was killed while it wrote: files and folders, sorted.
+
+    A replaced folder whose successor is absent is none: it is the only copy.
+    """
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder))
+    except OSError:
+        return []
+    old = (name for name in names if name.startswith(".") and name.endswith(".old"))
+    needed = {name for name in old if name[1:].rsplit(".", 2)[0] not in names}
+    return [folder / name for name in names if _SCRAP.fullmatch(name) and name not in needed]
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with its content; one that is gone already is not an error."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path, flag: str) -> None:
+    """Make the folder that `flag` names and check that it can be written. Raises UserError when it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"{flag} {folder}: cannot be written ({error.strerror}); choose another folder") from None
+
+
+def lock(file: IO[Any], path: Path, *, flag: str = "--out", wait: bool = False, span: tuple[int, int] = (0, 0)) -> bool:
+    """Lock an open file for this process alone, until it is closed; return False when another process holds it.
+
+    Args:
+        file: opened for writing. path: its path, and flag: the option that names its folder, for errors.
+        wait: until the other process is done.
+        span: (length, start) in bytes; by default the whole file.
+
+    Raises:
+        UserError: the file system keeps no locks.
+    """
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), *span)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES) and not wait:
+            return False
+        raise UserError(
+            f"{path}: cannot be locked ({error.strerror}): this file system keeps no locks; choose another folder with "
+            f"{flag}"
+        ) from None
+    return True
+
+
+def write_error(path: Path, error: OSError, flag: str = "--out") -> UserError:
+    """Return the error for a file that could not be written; `flag` names its folder."""
+    if isinstance(error, shutil.Error):  # of a whole folder: a list of (source, target, reason)
+        error = OSError(error.args[0][0][2])
+    if flag == "--output":
+        return UserError(f"{path}: cannot be written ({error.strerror or error}); choose another file with --output")
+    hint = f"make room or choose another folder with {flag}, then give the same command again"
+    kept = ": it resumes from the last checkpoint" if flag == "--out" else "; what the run has made is kept"
+    return UserError(f"{path}: cannot be written ({error.strerror or error}); {hint}{kept}")
+
+
+def _flush_to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 (hex) of a file's content. Raises OSError that names the file."""
+    with path.open("rb") as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:  # of reading, which does not say of what
+            raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def csv_text(rows: Iterable[Iterable[Any]], quoting: Any = csv.QUOTE_MINIMAL) -> str:
+    """Return rows as comma-separated values, without the last line's end."""
+    text = io.StringIO()
+    csv.writer(text, quoting=quoting, lineterminator="\n").writerows(rows)
+    return text.getvalue().rstrip("\n")

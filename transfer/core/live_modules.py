@@ -1,0 +1,169 @@
+"""A user's `nn.Module` as it lives in this process, under the name `live:NAME` that commands take as a backbone.
+
+Its identity is the sha256 of its state dict and that of the source files of its classes. Importing this imports no
+torch.
+"""
+
+import hashlib
+import inspect
+import linecache
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from transfer.core.errors import UsageError, UserError, did_you_mean, first_line
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PREFIX = "live:"
+_LIBRARIES = ("torch", "torchvision", "timm", "backbones")
+"""Packages whose versions the record holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class LiveModule:
+    """A module, or a class or function without required parameters that returns one.
+
+    Attributes:
+        name: what tables call it.
+        source: the module, or what makes it. A module keeps its weights: every run starts from a copy of it, whatever
+            its seed. What a class or function makes is initialized in each run, after the run's seed is set.
+    """
+
+    name: str
+    source: "nn.Module | Callable[[], nn.Module]"
+
+    @property
+    def is_reinitialized(self) -> bool:
+        """Whether every run makes a module of its own."""
+        from torch import nn
+
+        return not isinstance(self.source, nn.Module)
+
+    @cached_property
+    def source_digest(self) -> str:
+        """The sha256 (hex) of the source files of the user's classes, or of the function, with what they make.
+
+        The printed structure and the plain attributes of its modules tell apart what one file makes, and modules that
+        are put together from a library's parts and have equal tensors.
+        """
+        import torch
+        from torch import nn
+
+        with torch.random.fork_rng(devices=()):
+            module = self.source if isinstance(self.source, nn.Module) else self.make()
+        parts = [*module.modules()] if isinstance(module, nn.Module) else []
+        classes: set[Any] = {type(part) for part in parts} | ({self.source} if self.is_reinitialized else set())
+        structure = repr([repr(module), *map(_plain_attributes, parts)])
+        texts = {_source_file(part) for cls in classes for part in getattr(cls, "__mro__", (cls,))}
+        return hashlib.sha256("".join([structure, *sorted(texts)]).encode()).hexdigest()
+
+    @cached_property
+    def weights_id(self) -> str:
+        """`sha256:<hex>` over the state dict and the names of frozen parameters; "random" when `is_reinitialized`."""
+        import torch
+        from torch import nn
+
+        if not isinstance(self.source, nn.Module):
+            return "random"
+        digest = hashlib.sha256()
+        for name, value in sorted(self.source.state_dict().items()):
+            digest.update(name.encode())
+            if isinstance(value, torch.Tensor):
+                digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
+                digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+            else:
+                digest.update(repr(value).encode())
+        frozen = [name for name, parameter in self.source.named_parameters() if not parameter.requires_grad]
+        digest.update(repr(frozen).encode())
+        return f"sha256:{digest.hexdigest()}"
+
+    def make(self) -> "nn.Module":
+        """Return a module of its own on the CPU.
+
+        Raises:
+            UserError: it cannot be copied, or its class or function fails.
+        """
+        from torch import nn
+
+        try:
+            return deepcopy(self.source).cpu() if isinstance(self.source, nn.Module) else self.source()
+        except Exception as error:
+            fix = "; give its class, or a function that returns it" * isinstance(self.source, nn.Module)
+            raise UserError(f"{PREFIX}{self.name}: {first_line(error)}{fix}") from error
+
+    @property
+    def pixel_statistics(self) -> dict[str, tuple[float, ...]]:
+        """Mean and standard deviation by which its input is normalised.
+
+        A model of timm has them in its configuration. Every other module takes images in [0, 1] as they are.
+        """
+        config = getattr(self.source, "pretrained_cfg", None)
+        config = config if isinstance(config, dict) else {}
+        if config.get("mean") and config.get("std"):
+            return {"mean": tuple(config["mean"]), "std": tuple(config["std"])}
+        return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+
+
+def _plain_attributes(module: "nn.Module") -> list[tuple[str, Any]]:
+    values = sorted((name, value) for name, value in vars(module).items() if name != "training")
+    return [(name, value) for name, value in values if isinstance(value, bool | int | float | str | tuple | None)]
+
+
+_known: dict[str, LiveModule] = {}
+
+
+def register(name: str, source: "nn.Module | Callable[[], nn.Module]") -> LiveModule:
+    """Make a module known under `live:NAME` in this process, in the place of an earlier one of this name.
+
+    Raises:
+        UsageError: a name that does not fit into a folder's name, or something else than a module or what makes one.
+    """
+    from torch import nn
+
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}", name):
+        raise UsageError(f"name={name!r}: begin with a letter or digit, then letters, digits and any of _ . + -")
+    if not isinstance(source, nn.Module) and not callable(source):
+        raise UsageError(f"backbone={source!r}: a name (text), an nn.Module, or a class or function that returns one")
+    _known[name] = LiveModule(name, source)
+    return _known[name]
+
+
+def find(text: str) -> LiveModule:
+    """Return the module behind `live:NAME`.
+
+    Raises:
+        UserError: this process has none of this name.
+    """
+    name = text.removeprefix(PREFIX)
+    if name not in _known:
+        raise UserError(
+            f"backbone {text}: a module of another process, which no file holds{did_you_mean(name, _known)}; "
+            f"give it to `transfer.evaluate(..., backbone=module, name={name!r})`"
+        )
+    return _known[name]
+
+
+def is_live(text: str) -> bool:
+    """Return whether a backbone's name or architecture means a live module."""
+    return text.startswith(PREFIX)
+
+
+def _source_file(thing: Any) -> str:
+    """Return the text of the file, or of the notebook's cell, with a class or function; "" for a library's.
+
+    Of what was read from standard input, the compiled code.
+    """
+    if getattr(thing, "__module__", "").partition(".")[0] in (*_LIBRARIES, "builtins"):
+        return ""
+    functions = [value for value in vars(thing).values() if inspect.isfunction(value)] or [thing]
+    codes = [function.__code__ for function in functions if inspect.isfunction(function)]
+    files = sorted({code.co_filename for code in codes})
+    for file in files:
+        linecache.checkcache(file)  # it may have been edited and imported again
+    lines = [line for file in files for line in linecache.getlines(file)]
+    return "".join(lines) or repr([(code.co_code, code.co_consts, code.co_names) for code in codes] or thing)

@@ -1,0 +1,122 @@
+"""Any error as one line for the user: with advice where the machine failed, else with its place. Imports no torch.
+
+torch raises most errors of the machine as a RuntimeError, so they are known by the texts of torch 2.11 to 2.15.
+"""
+
+import errno
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from transfer.core.errors import MachineError, UserError
+from transfer.core.user_modules import MODULES
+
+_SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch-size to score"
+_ADVICE = (
+    (
+        r"allocate shared memory|</torch_\S*>: No space left|(out of|insufficient) shared memory",
+        "/dev/shm is full, through which loader processes pass images: set --workers 0, or give it more memory "
+        "(docker run --shm-size 8g)",
+    ),
+    (
+        r"DataLoader worker \(pid\S*.*\) (exited unexpectedly|is killed by signal)",
+        "a loader process was killed, in most cases because the machine's memory ran out: set fewer --workers",
+    ),
+    (
+        r"CUDA out of memory|CUDA (driver )?error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED",
+        f"out of memory on the GPU: {_SMALLER}",
+    ),
+    (
+        r"can't allocate memory|std::bad_alloc|Cannot allocate memory|failed to map segment from shared object",
+        f"out of memory on this machine: {_SMALLER}",
+    ),
+    (
+        r"(\S{1,200}\.so[.\d]*): cannot open shared object file",
+        "a system library is missing: install the package that has it (`apt-get install libgl1 libglib2.0-0` for "
+        "libGL and libgthread)",
+    ),
+    (
+        r"NVIDIA driver on your system is too old|driver version is insufficient",
+        "the NVIDIA driver is too old for this build of torch: update it, install a build of torch for an older CUDA, "
+        "or use --device cpu",
+    ),
+    (
+        r"no kernel image is available",
+        "this build of torch has no code for this GPU: install one that has, or use --device cpu",
+    ),
+)
+"""The first text that an error contains, and what to do."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # the last one by `ulimit -f`
+_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def machine_error(error: BaseException, *, saved: bool = False) -> MachineError | None:
+    """Return the error for the user that an error of the machine stands for; None for every other error.
+
+    Args:
+        error: any error; its causes are looked at, too.
+        saved: whether the state of the run is on the disk.
+    """
+    kept = "; the last checkpoint is kept; rerun the command to resume" if saved else ""
+    current: BaseException | None = error
+    while current is not None and not isinstance(current, UserError):
+        text = str(current)
+        if isinstance(current, MemoryError):
+            return MachineError(f"out of memory on this machine: {_SMALLER}{kept}")
+        if isinstance(current, RuntimeError | OSError | ImportError):
+            for pattern, advice in _ADVICE:
+                if re.search(pattern, text):
+                    line = next((line.strip() for line in text.splitlines() if re.search(pattern, line)), "")
+                    return MachineError(f"{advice} ({line}){kept}")
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return None
+
+
+def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--debug shows the traceback") -> UserError:
+    """Return any error as one for the user; of an unexpected one it has the place in the code.
+
+    The place is that of a user's file if its code raised the error.
+
+    Args:
+        saved: see `machine_error`.
+        more: where more is said of an unexpected error.
+    """
+    if isinstance(error, UserError):
+        return error
+    if reported := machine_error(error, saved=saved):
+        return reported
+    if isinstance(error, OSError) and error.errno in _FULL:
+        place = error.filename or "the output"
+        return UserError(f"{place}: cannot be written ({error.strerror}); make room, then give the command again")
+    reason = " ".join([_reason(error), *getattr(error, "__notes__", ())])
+    frames = list(_frames(error))
+    if own := [frame for frame in frames if frame[0] in _users_files()]:
+        return UserError(f"{own[-1][0]} at line {own[-1][1]}: {reason} ({more})")
+    ours = [frame for frame in frames if frame[0].startswith(_ROOT) and "site-packages" not in frame[0]] or frames
+    place = f"{ours[-1][0].removeprefix(f'{_ROOT}/')}:{ours[-1][1]}; " if ours else ""
+    return UserError(f"{reason} ({place}{more})")
+
+
+def _users_files() -> set[str]:
+    # a thread may import while this runs
+    return {str(module.__file__) for name, module in list(sys.modules.items()) if name.startswith(MODULES)}
+
+
+def _reason(error: BaseException) -> str:
+    """Return the type and the first line of an error; of one that a loader process sent, those at its traceback's
+    end.
+    """
+    kind = type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    sent = [line for line in lines if line.startswith(f"{kind}:")]
+    return sent[-1] if sent else f"{kind}: {next(iter(lines), '')}".removesuffix(": ")
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, int]]:
+    """Yield the file and line of each frame, the innermost last, of loader processes too, which send them as text."""
+    for frame in traceback.extract_tb(error.__traceback__):
+        yield frame.filename, frame.lineno or 0
+    for path, line in re.findall(r'File "([^"\n]+\.py)", line (\d+)', str(error)):
+        yield path, int(line)

@@ -1,0 +1,269 @@
+"""How many threads torch gets on this machine: the number asked for, else the cores that are left for this process.
+
+Threads that have no core of their own are worse than none: all others wait for them at the end of every operation. A
+wait that spins takes the core from the one that is waited for, so `wait_asleep` has OpenMP sleep instead.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from transfer.core.errors import UsageError
+
+SIDE_BY_SIDE = "TRANSFER_SIDE_BY_SIDE"
+"""How many cells of a sweep run at once on this machine; the sweep sets it for its processes."""
+SHARED_BY = {"PYTEST_XDIST_WORKER_COUNT": "tests", SIDE_BY_SIDE: "cells"}
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+SMALL = 2e9
+"""Operations of a forward pass (two for each multiply-add) below which a second thread is not worth its core.
+
+Measured with training steps under bf16 on an AMD EPYC of two cores, by the processor time that two threads take over
+one: 1.8 times at 0.2e9 (the smoke runs' `tiny` with 32 images of 64 px), 1.2 to 1.6 at 0.4e9 to 1.7e9 (`tiny` with 256
+images, ViT-S with 2 and 8 of 32 px, a ViT-Ti with 4), and 1.03 to 1.1 from 3.5e9 on (ViT-S with 8 of 48 px). With the
+cores nearly free, two threads took 1.9 times the wall time of one at 0.2e9, and 0.75 and 0.64 of it at 20e9 (ViT-S, 48
+of 48 px and 4 of 224 px); beside a busy process 1.1, 1.07 and 1.02 times.
+"""
+
+
+@dataclass
+class Threads:
+    """The number of threads, the reason for it, and whether the user asked for it."""
+
+    count: int
+    reason: str
+    requested: bool = False
+    logged_reason: str = ""
+    """What was last said of it in the log"""
+
+    def for_model(self, work: float) -> "Threads":
+        """Return the same, or one thread for a model whose forward pass of `work` operations is below `SMALL`."""
+        if self.requested or self.count == 1 or work >= SMALL:
+            return self
+        return Threads(1, f"a forward pass of {work:.1e} operations is too small for {self.count}")
+
+
+def choose_threads(
+    given: int | None,
+    cores: int,
+    reason: str,
+    *,
+    under_torchrun: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> Threads:
+    """Return the threads of a rank: `--threads`, else OMP_NUM_THREADS (its first number), else `cores`.
+
+    Args:
+        cores: the cores of this rank, less its loader processes.
+        reason: a phrase that says what limits the cores.
+        under_torchrun: whether torchrun may have set OMP_NUM_THREADS: it sets 1 where nobody else has set it, so that
+            a 1 says nothing then.
+    """
+    if given is not None:
+        return Threads(given, "--threads", requested=True)
+    variable = environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if variable.isdecimal() and int(variable) > 0 and not (under_torchrun and int(variable) == 1):
+        return Threads(int(variable), "OMP_NUM_THREADS", requested=True)
+    return Threads(max(cores, 1), reason)
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may use beside other processes of its kind; see `core_limit`."""
+    return core_limit()[0]
+
+
+def core_limit(
+    environment: Mapping[str, str] = os.environ,
+    groups: Path = Path("/proc/self/cgroup"),
+    root: Path = Path("/sys/fs/cgroup"),
+) -> tuple[int, str]:
+    """Return the cores that this process may use, and a phrase that says what limits them.
+
+    They are those of its affinity, no more than the quota of its control group, and shared with the other tests or
+    cells that run at the same time.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    reason = f"{cores} core{'s' * (cores != 1)}"
+    quota = cgroup_quota(groups, root)
+    if quota < cores:
+        cores, reason = max(1, int(quota)), f"a quota of {quota:g} cores"
+    for name, kind in SHARED_BY.items():
+        count = environment.get(name, "")
+        if count.isdecimal() and int(count) > 1:
+            cores, reason = max(1, cores // int(count)), f"{reason}, shared by {count} {kind}"
+    return cores, reason
+
+
+def cgroup_quota(groups: Path, root: Path) -> float:
+    """Return the least quota of the control groups (v2) that this process is in, in cores; infinite without one.
+
+    Args:
+        groups: lines `number:controllers:path`; v2's has no controllers.
+        root: where the groups are mounted. In a container the path may be that of the host, of which only the
+            container's own end is mounted, as the root.
+    """
+    quotas = [float("inf")]
+    with contextlib.suppress(OSError):
+        paths = [line.split(":", 2)[2] for line in groups.read_text(encoding="utf-8").splitlines() if "::" in line]
+        for parts in ([part for part in path.split("/") if part not in ("", "..")] for path in paths):
+            quotas += [_quota(root.joinpath(*parts[:end])) for end in range(len(parts) + 1)]
+    return min(quotas)
+
+
+def _quota(group: Path) -> float:
+    try:
+        limit, period = (group / "cpu.max").read_text(encoding="utf-8").split()
+        return float("inf") if limit == "max" else float(limit) / float(period)
+    except (OSError, ValueError):
+        return float("inf")
+
+
+def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Make OpenMP's threads sleep while they wait, unless the environment says otherwise. Call it before importing
+    torch.
+
+    They spin for milliseconds otherwise, and beside a busy process a step of `tiny` took up to 100 times as long with
+    two threads as with one. Asleep, the processor time stays within 1.1 of a free machine's; on a free one a step
+    of ViT-S took 1.1 to 1.2 times as long.
+    """
+    if not any(name in environment for name in WAITING):
+        environment["OMP_WAIT_POLICY"] = "passive"
+
+
+PARENT = "TRANSFER_END_WITH"
+"""Variable of the environment with the number of the process that this one ends with."""
+SECONDS = 1.0
+"""Seconds between two looks."""
+
+
+def end_with_parent() -> None:
+    """Send SIGTERM to this process, which saves its state, as soon as the process in `PARENT` has ended.
+
+    It need not be the direct parent: torchrun may stand between. Without the variable nothing is done.
+    """
+    number = os.environ.pop(PARENT, "")
+    if number.isdigit():
+        _watch_for(int(number), lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def exit_with(process: int) -> None:
+    """End this process, which keeps nothing, as soon as the one of this number has ended."""
+    _watch_for(process, lambda: os._exit(1))
+
+
+def _watch_for(number: int, end: Callable[[], None]) -> None:
+    def watch() -> None:
+        while _is_alive(number):
+            time.sleep(SECONDS)
+        end()
+
+    threading.Thread(target=watch, daemon=True, name="parent watch").start()
+
+
+def _is_alive(number: int) -> bool:
+    """Return whether a process runs; one that has ended and that nobody has asked for its status does not."""
+    try:
+        os.kill(number, 0)
+        stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+    except ProcessLookupError:
+        return False
+    except OSError:  # /proc is missing, or this process has too few file descriptors to read it by
+        return True
+    return stat.rpartition(")")[2].split()[0] != "Z"  # the name before may hold anything
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's rank in a distributed job, and the sizes of the job and its groups."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    local_world: int = 1
+    token_ranks: int = 1
+    """How many neighbouring ranks share the tokens of the same images (`--sequence-parallel`)."""
+
+    @property
+    def data(self) -> "Ranks":
+        """The ranks with those that see the same images counted as one."""
+        return Ranks(self.rank // self.token_ranks, self.world // self.token_ranks)
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank writes files and tables."""
+        return self.rank == 0
+
+
+ALONE = Ranks()
+_FIX = "for one process `unset WORLD_SIZE RANK LOCAL_RANK`, for several start with torchrun"
+
+
+def ranks_from_environment(token_ranks: int = 1) -> Ranks:
+    """Return what `torchrun` sets in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
+
+    Without WORLD_SIZE, or with 1, this is a world of one, whatever else a cluster has left in the environment. Empty
+    variables count as unset.
+
+    Raises:
+        UsageError: variables that describe no job, or groups of `token_ranks` ranks that would leave some over.
+    """
+    world = _number("WORLD_SIZE", 1)
+    if world % token_ranks:
+        raise UsageError(
+            f"--sequence-parallel {token_ranks}: {world} ranks do not make groups of {token_ranks}; start a "
+            f"multiple of it with torchrun --nproc-per-node {token_ranks} -m transfer..."
+        )
+    if world == 1:
+        return Ranks()
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        raise UsageError(f"WORLD_SIZE={world}, but not {', '.join(missing)}, is set; {_FIX}")
+    rank = _number("RANK", 0, below=world)
+    return Ranks(rank, world, _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1), token_ranks)
+
+
+def _number(name: str, default: int, below: int | None = None) -> int:
+    text = os.environ.get(name) or str(default)
+    if not text.isdecimal() or (below is not None and int(text) >= below) or (name.endswith("SIZE") and not int(text)):
+        raise UsageError(f"the environment variable {name}={text} describes no distributed job; {_FIX}")
+    return int(text)
+
+
+def part_of_rank(items: list[Any], ranks: Ranks) -> list[Any]:
+    """Return the contiguous part of a global list that belongs to this rank; parts differ by one at most."""
+    bounds = [len(items) * r // ranks.world for r in (ranks.rank, ranks.rank + 1)]
+    return items[bounds[0] : bounds[1]]
+
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C while nothing is under way that could be saved."""
+
+
+def end_on_interrupt() -> None:
+    """End this process by one line on Ctrl-C, until `interrupts_are_errors`: nothing is at work yet that could be lost.
+
+    Only in the process of a command, `python -m transfer...` or `transfer-...`, and where Ctrl-C is not ignored.
+    """
+    program = sys.argv[0] if sys.argv else ""
+    if program != "-m" and not Path(program).name.startswith("transfer-"):
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def interrupts_are_errors() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt, as usual."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"stopped by Ctrl-C\n")
+    os._exit(INTERRUPTED)

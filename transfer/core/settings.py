@@ -1,0 +1,325 @@
+"""YAML files and option dataclasses. The only file that imports yaml and tyro; it imports no torch."""
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import io
+import math
+import re
+import types
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
+import yaml
+from tyro.conf import Positional as Positional
+
+from transfer.core.errors import UsageError, UserError, did_you_mean, errors_naming, errors_together, reject
+from transfer.core.files import with_home
+
+T = TypeVar("T")
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file; one of configs/ is read again only when it has changed.
+
+    Raises:
+        UsageError: the file is missing, is not YAML, or holds something else than a mapping with text keys.
+    """
+    if CONFIGS not in path.parents or not path.is_file():
+        return _mapping(path)
+    return copy.deepcopy(_shipped(path, path.stat().st_mtime_ns))
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        content = read_value(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: file not found") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise UsageError(f"{path}: expected `key: value` lines at the top level")
+    return content
+
+
+@functools.cache
+def _shipped(path: Path, changed: int) -> dict[str, Any]:
+    return _mapping(path)
+
+
+def read_value(text: str, where: str) -> Any:
+    """Return the value of a piece of YAML. Raises UsageError, in one line, naming `where` and the line."""
+    try:
+        return yaml.load(text, Loader=_Reader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UsageError(f"{where}{line}: not valid YAML: {error.problem or error.context or 'damaged'}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def write_yaml(content: dict[str, Any]) -> str:
+    """Return YAML text with the keys in the order given."""
+    return yaml.dump(content, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Reader(yaml.SafeLoader):
+    """Reads scalars as YAML 1.2's core schema has them, in which `1:30`, `2020-01-01` and `yes` are texts."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Return a mapping before `<<` is merged. Raises ConstructorError for a duplicated key."""
+        node = super().compose_mapping_node(anchor)
+        keys = [key.value for key, _ in node.value]
+        for place, (key, _) in enumerate(node.value):
+            if key.value in keys[:place]:
+                problem = f"the key {key.value!r} is duplicated"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        return node
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes text such that `_Reader` reads it again as text."""
+
+
+_CORE_SCHEMA = {
+    "merge": ("<<", "<"),
+    "null": (r"~|null|Null|NULL|", "~nN"),
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+"""Tag -> pattern of its plain scalars, and how they begin (https://yaml.org/spec/1.2.2/#103-core-schema)."""
+
+
+def _integer(loader: Any, node: yaml.ScalarNode) -> int:
+    """Return an integer of the core schema; `010` is ten."""
+    text = loader.construct_scalar(node)
+    return int(text[2:], 8) if text.startswith("0o") else int(text, 16 if text.startswith("0x") else 10)
+
+
+for _side in (_Reader, _Writer):
+    _side.yaml_implicit_resolvers = {}
+    for _tag, (_pattern, _first) in _CORE_SCHEMA.items():
+        _begins = [*_first, ""] if _tag == "null" else list(_first)
+        _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), _begins)
+_Reader.add_constructor("tag:yaml.org,2002:int", _integer)
+
+
+def config_names(room: str) -> list[str]:
+    """Return the sorted names of the YAML files in one folder of `configs/` ("tasks", "backbones", "datasets", ...)."""
+    return sorted(path.stem for path in (CONFIGS / room).glob("*.yaml"))
+
+
+def as_flags(layer: dict[str, Any]) -> list[str]:
+    """Return the arguments that `parse` reads for the `key: value` lines of one YAML layer."""
+    arguments: list[str] = []
+    for key, value in layer.items():
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, list | tuple):
+            if None in value:
+                raise UsageError(f"{key}: a list holds an empty value (null)")
+            arguments += [flag, *(_word(key, item) for item in value)]
+        elif isinstance(value, dict):
+            arguments += as_flags({f"{key}.{inner}": item for inner, item in value.items()})
+        else:
+            arguments += [flag, _word(key, value)]
+    return arguments
+
+
+def _word(key: str, value: Any) -> str:
+    """Return the argument for a value. Raises UsageError for a text that would be read as a flag, as `-h`."""
+    word = with_home(str(value))
+    if isinstance(value, str) and re.match("-+[A-Za-z]", word) and word.lower().strip("-+") not in ("inf", "nan"):
+        raise UsageError(f"{key}: the value {word!r} begins like a flag")
+    return word
+
+
+def parse(schema: type[T], arguments: list[str], *, prog: str, default: T | None = None, layer: str | None = None) -> T:
+    """Read flags into `schema`, a dataclass; what `arguments` leave open comes from `default`.
+
+    Args:
+        layer: the YAML file the words stand for, which errors then name; without it the words are the user's own.
+
+    Raises:
+        UsageError: a wrong flag, type or value, or a flag of several values that is given twice; all that is wrong.
+    """
+    if layer is None:
+        with errors_together(join=True):
+            return _read(schema, _with_known_flags(schema, arguments), prog, default)
+    with errors_naming(layer), errors_together():
+        # Booleans take a value here: without a default, which a first layer has not, a flag could not say False.
+        return _read(schema, arguments, prog, default, (tyro.conf.FlagConversionOff,))
+
+
+def _with_known_flags(schema: type[Any], arguments: list[str]) -> list[str]:
+    """Return the arguments without unknown flags, which are rejected, as is a list given twice: the parser would drop
+    the values of the first without a word.
+    """
+    kinds = _kinds_of_flags(schema)
+    given = [word.partition("=")[0].replace("_", "-") for word in arguments if re.match("--.", word)]
+    for name in dict.fromkeys(given):
+        if not {name, name.replace("--no-", "--", 1)} & {*kinds}:
+            reject(f"unknown option {name}{did_you_mean(name, kinds)}")
+            arguments = _without(name, arguments)
+        elif given.count(name) > 1 and _is_list(kinds.get(name)):
+            reject(f"{name} is given {given.count(name)} times; write all its values after one {name}")
+    return arguments
+
+
+def _without(flag: str, arguments: list[str]) -> list[str]:
+    """Return the arguments without a flag and its values."""
+    kept, dropped = list[str](), False
+    for word in arguments:
+        if word.startswith("--"):
+            dropped = word.partition("=")[0].replace("_", "-") == flag
+        kept += [] if dropped else [word]
+    return kept
+
+
+def _is_list(hint: Any) -> bool:
+    return any(typing.get_origin(part) in (tuple, list) for part in (hint, *typing.get_args(hint)))
+
+
+def _kinds_of_flags(schema: type[Any]) -> dict[str, Any]:
+    """Return the type of the value of each flag."""
+    kinds: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(schema).items():
+        if dataclasses.is_dataclass(hint):
+            kinds |= _kinds_of_flags(typing.cast(type[Any], hint))
+        else:
+            kinds[f"--{name.strip('_').replace('_', '-')}"] = hint
+    return kinds
+
+
+def _read(schema: type[T], arguments: list[str], prog: str, default: T | None, config: tuple[Any, ...] = ()) -> T:
+    text, given = io.StringIO(), dict[str, Any]({} if default is None else {"default": default})
+    try:
+        with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
+            options: T = tyro.cli(schema, args=arguments, prog=prog, config=config, **given)
+    except SystemExit:
+        flag, reason = _reason_in(text.getvalue(), _kinds_of_flags(schema))
+        reject(reason)
+        if (others := _without(flag, arguments)) == arguments:
+            raise UsageError(reason) from None
+        return _read(schema, others, prog, default, config)  # for what else is wrong
+    for name, value in plain(options).items():
+        numbers = value if isinstance(value, list) else [value]
+        if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+            reject(f"--{name.replace('_', '-')} {value}: must be finite")
+    return options
+
+
+def _reason_in(box: str, kinds: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the flag that tyro prints about in a frame, if there is one, and in one line what is wrong with it."""
+    lines = [line.strip(" │|╭╮╰╯─+") for line in box.splitlines()]
+    texts = [line for line in lines if line.strip("-")]
+    ends = [place for place, line in enumerate(texts) if line.startswith(("Argument helptext", "For full helptext"))]
+    reason = " ".join(texts[1 : ends[0]] if ends else texts)
+    flag = next((word for word in re.findall(r"--[\w-]+", reason) if word in kinds), "")
+    if reason.startswith(("Error parsing --", "invalid choice")):
+        got = " ".join(re.findall(r"'([^']*)'", re.findall(r"\['.*?'\]|'[^']*'", reason)[0]))
+        if count := re.search(r"expected argument count (\d+)", reason):
+            return flag, f"{flag} needs {count[1]} values, got {got!r}"
+        choices = choices_of(kinds[flag])
+        wanted = f"one of {', '.join(choices)}" if choices else value_name(kinds[flag])
+        return flag, f"{flag} must be {wanted}, got {got!r}{did_you_mean(got, choices)}"
+    if reason.startswith("Missing value"):
+        return flag, f"{flag} needs a value: {value_name(kinds[flag])}"
+    if reason.startswith("Missing from"):
+        return "", f"{flag or 'an argument'} is missing; --help shows what is required"
+    return "", reason.replace("Unrecognized options:", "unexpected argument:")
+
+
+def value_name(kind: Any) -> str:
+    """Return how help writes the value of an option: {a,b}, INT, FLOAT, PATH, TEXT, CHOICE, INT ...; empty for bool."""
+    kinds = list(_plain_types(kind))
+    choices = choices_of(kind)
+    if bool in kinds:
+        return ""
+    if choices and len(text := "{" + ",".join(choices) + "}") <= 20:
+        return text
+    names = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT", Ellipsis: "..."}
+    return " ".join(dict.fromkeys(names.get(item, "CHOICE") for item in kinds if item is not type(None)))
+
+
+def choices_of(kind: Any) -> list[str]:
+    """Return the words of the `Literal`s in the type of an option."""
+    literals = [item for item in _plain_types(kind) if typing.get_origin(item) is Literal]
+    return [str(choice) for literal in literals for choice in typing.get_args(literal)]
+
+
+def _plain_types(kind: Any) -> Iterator[Any]:
+    """Yield the plain types and `Literal`s within a union, tuple or annotation."""
+    origin = typing.get_origin(kind)
+    inner = typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType, tuple, Annotated):
+        for part in inner[:1] if origin is Annotated else inner:
+            yield from _plain_types(part)
+    else:
+        yield kind
+
+
+def is_positional(hint: Any) -> bool:
+    """Return whether a field, by its hint with annotations, is an argument without a flag."""
+    return Positional in getattr(hint, "__metadata__", ())
+
+
+def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> str:
+    """Return the options that both sides give and that differ, as `name VALUE there, VALUE here; ...`; may be empty."""
+    names = sorted(theirs.keys() & ours.keys() - set(ignored))
+    return "; ".join(f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name])
+
+
+def flag(name: str) -> Any:
+    """Return the annotation (for `Annotated`) that names the flag of a field whose name Python does not allow."""
+    return tyro.conf.arg(name=name)
+
+
+def flat_schema(**groups: type[Any]) -> type[Any]:
+    """Return a dataclass with one field per group of options, whose flags carry no group's name."""
+    # without `help`, tyro would search the groups' source files for it, at every command
+    arguments = {name: tyro.conf.arg(name="", help=group.__doc__ or "") for name, group in groups.items()}
+    flat = [(name, Annotated[group, arguments[name]]) for name, group in groups.items()]
+    return dataclasses.make_dataclass("Options", flat, kw_only=True)
+
+
+def without_checks(group: type[Any]) -> type[Any]:
+    """Return the same dataclass without its `__post_init__`, for a layer that later layers may still make valid."""
+    return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})
+
+
+def copy_to_schema(options: Any, schema: type[T]) -> T:
+    """Return the values of one schema's groups as another schema with the same fields; nothing is checked."""
+    copy = object.__new__(schema)
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        group = object.__new__(typing.get_args(field.type)[0])
+        vars(group).update(vars(getattr(options, field.name)))
+        setattr(copy, field.name, group)
+    return copy
+
+
+def plain(options: Any) -> dict[str, Any]:
+    """Return the fields of an options dataclass as values that JSON and YAML can hold, nested groups flattened."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            values |= plain(value)
+        elif isinstance(value, Path):
+            values[field.name] = str(value)
+        elif isinstance(value, tuple | list):
+            values[field.name] = [str(item) if isinstance(item, Path) else item for item in value]
+        else:
+            values[field.name] = value
+    return values

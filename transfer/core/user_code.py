@@ -1,0 +1,260 @@
+"""A user's own part, `path/to/file.py:Name`: where it lies, what its contents hash to, and the object it names.
+
+Stems, attentions, FFNs, backbones, tasks, metrics, readers of data and pretraining methods may be such parts.
+A live module (`live:NAME`, see `transfer.core.live_modules`) is such a part too.
+
+The sha256 of the file, and of the files that it imports from its folder or the working directory, enters the identity
+of every run that uses it. What it imports from elsewhere, such as installed packages, does not.
+Importing this module costs nothing; only `load` runs the user's file.
+"""
+
+import ast
+import hashlib
+import re
+import shlex
+import sys
+import traceback
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from transfer.core import live_modules, user_modules
+from transfer.core.errors import Replaced, UsageError, UserError, did_you_mean
+
+T = TypeVar("T")
+USER_PARTS = ("arch", "stem", "attention", "ffn")
+"""Fields of a backbone that can be a user's own part."""
+_loaded: dict[str, str] = {}
+"""The digest of what was last imported of each user's file."""
+_ROOM = Path(__file__).resolve().parent
+_TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}
+
+
+@lru_cache
+def builtin_names(part: str) -> tuple[str, ...]:
+    """Return the short names of a part ("stem", "attention", "ffn"): the keys of its table, read without importing
+    torch.
+    """
+    file, table = _TABLES[part]
+    for node in ast.parse((_ROOM / file).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
+            assert isinstance(node.value, ast.Dict)
+            return tuple(str(ast.literal_eval(key)) for key in node.value.keys if key is not None)
+    raise LookupError(f"{file} has no annotated table {table}")
+
+
+def check_name(part: str, text: str) -> None:
+    """Raise UsageError, with the nearest names, unless `text` is a built-in part or a user's."""
+    known = builtin_names(part)
+    if text not in known and not is_user_part(text):
+        raise UsageError(
+            f"unknown {part} '{text}'{did_you_mean(text, known)} (known: {', '.join(known)}; or path/to/file.py:Name)"
+        )
+
+
+def is_user_part(text: str) -> bool:
+    """Return True for `file.py:Name` and `live:NAME`; every other text is a built-in name (or a component string)."""
+    return is_in_file(text) or live_modules.is_live(text)
+
+
+def is_in_file(text: str) -> bool:
+    """Return True for `file.py:Name`."""
+    return ".py:" in text
+
+
+def locate(text: str, folder: Path | None = None) -> str:
+    """Return `file.py:Name` with the file's absolute path, searched for in `folder` (the YAML's) and the working
+    directory.
+
+    Raises:
+        UsageError: the file does not exist, or its text has no such name; the message has the nearest.
+    """
+    if live_modules.is_live(text):
+        live_modules.find(text)
+        return text
+    path, _, name = text.rpartition(":")
+    places = [place / path for place in (folder, Path.cwd()) if place is not None]
+    for place in places:
+        if place.is_file():
+            content = place.read_text(encoding="utf-8", errors="replace")
+            if not name or not re.search(rf"\b{re.escape(name)}\b|import \*", content):
+                raise _not_found(place.resolve(), name)
+            return f"{place.resolve()}:{name}"
+    tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
+    near = [file.name for place in places for file in place.parent.glob("*.py")]
+    raise UsageError(f"'{text}': file not found: {tried}{did_you_mean(Path(path).name, near)}")
+
+
+def digest(text: str) -> str:
+    """Return the sha256 (hex) of the contents of the file in a located `file.py:Name`, or of a live module's source.
+
+    Where the file imports others of the user's, it is the sha256 of the file's and theirs; see `imported_files`.
+    """
+    if live_modules.is_live(text):
+        return live_modules.find(text).source_digest
+    return file_digest(Path(text.rpartition(":")[0]))
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of a user's file and of those that it imports; see `digest`."""
+    return user_modules.joint_digest(user_modules.file_shas(path))
+
+
+def sources(text: str) -> dict[Path, bytes]:
+    """Return the file of a located `file.py:Name`, first, and those that it imports: their contents when they were last
+    imported, by relative path. A copy of them in another folder has the same digest.
+    """
+    return user_modules.contents(Path(text.rpartition(":")[0]), loaded_digest(text))
+
+
+def allow(text: str) -> None:
+    """Let exports and records import this located `file.py:Name`, and any file of the same content."""
+    user_modules.remember(digest(text))
+
+
+def is_allowed(text: str) -> bool:
+    """Return whether a located `file.py:Name` that only an export or a record names may be imported.
+
+    It may if the user has imported or allowed a file of this content before: nothing else distinguishes the user's own
+    file from an untrusted one. Live modules have been imported already.
+    """
+    return live_modules.is_live(text) or user_modules.is_known(digest(text))
+
+
+def check_allowed(text: str) -> None:
+    """Raise UserError unless a record may have a part imported; see `is_allowed`."""
+    if is_user_part(text) and not is_allowed(located := locate(text)):
+        raise UserError(
+            f"{located}: only the record names this file, and code runs only if you name it; read it, then use "
+            f"`python -m transfer.verify RUN --trust-code {shlex.quote(located)}`"
+        )
+
+
+def loaded_digest(text: str) -> str:
+    """Return the digest, as `digest` gave it, of what was last imported of a located `file.py:Name`; if nothing was,
+    that of the file.
+    """
+    return _loaded.get(text.rpartition(":")[0]) or digest(text)
+
+
+def load(text: str) -> Any:
+    """Return the class or function that a located `file.py:Name` names.
+
+    Raises:
+        UsageError: the file has no such name, or something else under it.
+        UserError: the file is missing, or fails while it is imported; the message gives its line.
+    """
+    if live_modules.is_live(text):
+        return live_modules.find(text).make
+    part = load_object(text)
+    if not callable(part):
+        path, _, name = text.rpartition(":")
+        raise UsageError(f"{path}: '{name}' is neither a class nor a function")
+    return part
+
+
+def load_object(text: str) -> Any:
+    """Return whatever a located `file.py:Name` names. Raises the errors of `load`."""
+    path, _, name = text.rpartition(":")
+    module = _import_file(path)
+    if not hasattr(module, name):
+        raise _not_found(Path(path), name)
+    return getattr(module, name)
+
+
+def load_instance(text: str, base: type[T], lacking: Sequence[str]) -> T:
+    """Return the object of a class derived from `base` that a located `file.py:Name` names, or is the class of.
+
+    Args:
+        text: the located part.
+        base: the base, as `transfer.task.Task`.
+        lacking: the attributes and methods that the base leaves to derived classes.
+
+    Raises:
+        UsageError: it is something else, or lacks one of them.
+        UserError: see `load`.
+    """
+    part = load_object(text)
+    part = part() if isinstance(part, type) and issubclass(part, base) else part
+    kind = base.__name__.lower()
+    if not isinstance(part, base):
+        raise UsageError(
+            f"{text}: a {kind} is an object of a class derived from {base.__module__}.{base.__name__}, and this is "
+            f"{f'the class {part.__name__}' if isinstance(part, type) else f'of type {type(part).__name__}'}"
+        )
+    missing = [name for name in lacking if getattr(type(part), name, None) is getattr(base, name, None)]
+    missing = [name for name in missing if name not in vars(part)]
+    if missing:
+        raise UsageError(f"{text}: the {kind} lacks {', '.join(f'`{name}`' for name in missing)}")
+    return part
+
+
+def check_new_name(file: str, name: Any, taken: Collection[str]) -> None:
+    """Raise UsageError unless the `name` of a user's task or method fits into the name of a run and is not taken."""
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name):
+        raise UsageError(f"{file}: `name` is {name!r}; take a letter, then letters, digits and _")
+    if name in taken:
+        raise UsageError(f"{file}: `name` is {name!r}, which is one of the suite; give yours a name of its own")
+
+
+def has_parameter(text: str, parameter: str) -> bool:
+    """Return whether a located `file.py:Name` is a function with a parameter of this name, read without running it."""
+    path, _, name = text.rpartition(":")
+    node = _definitions(Path(path)).get(name)
+    named = [*node.args.args, *node.args.kwonlyargs] if isinstance(node, ast.FunctionDef) else []
+    return parameter in [argument.arg for argument in named]
+
+
+def _definitions(file: Path) -> dict[str, ast.stmt]:
+    """Return the classes, functions and made objects of a file by name, read without running it.
+
+    A file that cannot be read has none; `load` says what is wrong with it.
+    """
+    try:
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError):
+        return {}
+    made = [node for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    objects: dict[str, ast.stmt] = {
+        name.id: node for node in made for name in node.targets if isinstance(name, ast.Name)
+    }
+    return objects | {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def _not_found(file: Path, name: str) -> UsageError:
+    names = _definitions(file)
+    hint = did_you_mean(name, names) or f"; it defines {', '.join(names) or 'no component'}"
+    return UsageError(f"{file}: {f'{name!r} not found in this file' if name else f'use {file}:NAME'}{hint}")
+
+
+def _import_file(path: str) -> ModuleType:
+    """Import a file as a module, again whenever its contents, or those of files that it imports, change."""
+    try:
+        shas = user_modules.file_shas(Path(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    content = user_modules.joint_digest(shas)
+    key = f"{user_modules.MODULES}{hashlib.sha256(f'{path} {content}'.encode()).hexdigest()[:16]}"
+    if key in sys.modules:
+        user_modules.forget_changed(shas)  # it may import others later
+        _loaded[path] = content
+        return sys.modules[key]
+    try:
+        module = user_modules.execute(key, Path(path), shas)
+    except Replaced:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
+        raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
+    _loaded[path] = content
+    user_modules.remember(content)
+    return module
+
+
+def _error_line(error: BaseException, path: str) -> str:
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return f" at line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f" at line {lines[-1]}" if lines else ""

@@ -1,0 +1,205 @@
+"""Classification data: a training and a validation split, checked against what the set should hold.
+
+A new format is a reader (spec, data folder) -> `FoundLayout`, its entry in `READERS` here, and one in
+`transfer.data.layouts.FORMATS`. The reader of a set that is also stored as Parquet or on the hub is wrapped by
+`with_storage_variants`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transfer.core.errors import UserError, shortened
+from transfer.data.formats.cifar import cifar
+from transfer.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
+from transfer.data.formats.imagenet import imagenet, imagenet21k
+from transfer.data.formats.official_split import cub200, dtd, oxford_pets, stanford_cars
+from transfer.data.formats.parquet import hf, parquet
+from transfer.data.formats.storage_variants import with_storage_variants
+from transfer.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
+from transfer.data.formats.users_reader import classification_by_user
+from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
+from transfer.data.splits.integrity import check_split, overlap_notes, take_fraction, take_per_class
+from transfer.data.splits.split import Split
+
+__all__ = ["ClassificationData", "Split", "open_classification"]
+
+READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
+    "image_folder": image_folder,
+    "images": lambda spec, root: unlabelled_images(spec, find_root(spec, root)),
+    "imagenet": imagenet,
+    "imagenet21k": imagenet21k,
+    "parquet": parquet,
+    "hf": hf,
+    "cub200": with_storage_variants(cub200),
+    "caltech101": with_storage_variants(caltech101),
+    "stanford_cars": with_storage_variants(stanford_cars),
+    "cifar": with_storage_variants(cifar),
+    "dtd": with_storage_variants(dtd),
+    "colorectal_histology": with_storage_variants(colorectal_histology, tissue_key),
+    "oxford_pets": with_storage_variants(oxford_pets),
+    "uc_merced": with_storage_variants(uc_merced, file_key),
+}
+CHECKED_AT_ONCE = 200_000
+"""Sets of more images are not decoded before they are used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationData:
+    """An opened dataset."""
+
+    name: str
+    version: str | None
+    classes: tuple[str, ...]
+    """Names; the position is the label."""
+    train: Split | None
+    val: Split | None
+    counts: dict[str, Any]
+    """{"train" | "val": {"images", "classes"}, "ignored"}, after the choice of images; classes with images."""
+    digest: str
+    """The digest of split, label, name, size and content of every image used."""
+    storage: StorageVariant = "published"
+    """How the dataset is stored."""
+    origin: str = ""
+    """ID@REVISION on the hub."""
+    skipped: int = 0
+    """Images excluded because they cannot be decoded."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
+
+    def needed(self, split: str, by: str) -> Split:
+        """Return the split "train" or "val". Raises UserError that says what there is instead."""
+        found, word = {"train": (self.train, "training"), "val": (self.val, "validation")}[split]
+        if found is not None:
+            return found
+        notes = f" ({'; '.join(self.notes)})" if self.notes else ""
+        raise UserError(
+            f"{self.name}: {by} needs a {word} split, which is missing{notes}; add it to the dataset (a folder "
+            f"{split}/, or the key `{split}` of its YAML), or set another --dataset"
+        )
+
+    def read_channels(self, channels: int) -> None:
+        """Have images read with so many channels. Raises UserError where they cannot be."""
+        for split in (self.train, self.val):
+            if split is not None:
+                split.read_channels(channels)
+
+    def check_unchanged(self) -> None:
+        """Raise Replaced for an image whose file has changed since the dataset was opened."""
+        for split in (self.train, self.val):
+            if split is not None:
+                split.check_unchanged()
+
+
+def open_classification(
+    spec: DatasetSpec,
+    root: Path | None,
+    *,
+    label_fraction: float = 1.0,
+    fraction_seed: int = 0,
+    subset: int | None = None,
+    drop_corrupt: bool = False,
+    trained: bool = True,
+) -> ClassificationData:
+    """Find, read and check a dataset.
+
+    Every image that is used is decoded once, so that a corrupt one is named at the start, and the verdict remembered.
+    Sets of more than `CHECKED_AT_ONCE` (200,000) images are spared that unless `drop_corrupt` asks for it: a damaged
+    image is then named when it is met.
+
+    Args:
+        spec: its facts.
+        root: the `--data` option (see `find_root`).
+        label_fraction: share of each class's training images (see `take_fraction`), at least one.
+        fraction_seed: the seed of that choice.
+        subset: images of each class in both splits, before the label fraction.
+        drop_corrupt: exclude corrupt images instead of raising.
+        trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
+
+    Raises:
+        UserError: not found, incomplete, inconsistent, or with a corrupt image.
+        UsageError: its YAML file asks for something that does not exist.
+    """
+    layout = classification_by_user(spec, root) if spec.reader else READERS[spec.format](spec, root)
+    splits = {name: split for name, split in (("train", layout.train), ("val", layout.val)) if split is not None}
+    check_counts(spec, _counts(splits, len(layout.classes)), absent={"train", "val"} - splits.keys())
+    notes = _check_labels(spec, layout, splits)
+    if subset is not None:
+        splits = {name: take_per_class(split, subset, drop_corrupt=drop_corrupt) for name, split in splits.items()}
+    if "train" in splits:
+        splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
+    readable = splits
+    if drop_corrupt or sum(map(len, splits.values())) <= CHECKED_AT_ONCE:
+        readable = {
+            name: _without_damaged(spec, split, layout.classes, drop_corrupt, notes) for name, split in splits.items()
+        }
+    contents = {name: split.contents(spec.name) for name, split in readable.items()}
+    images = {name: (split.names, contents[name]) for name, split in readable.items()}
+    notes += overlap_notes(spec.name, images, allowed=not trained or spec.overlap == "allow")
+    return ClassificationData(
+        name=spec.name,
+        version=spec.version,
+        classes=layout.classes,
+        train=readable.get("train"),
+        val=readable.get("val"),
+        counts=_counts(readable, len(layout.classes)) | {"ignored": layout.ignored},
+        digest=_digest(readable, contents),
+        storage=layout.storage,
+        origin=layout.origin,
+        skipped=sum(map(len, splits.values())) - sum(map(len, readable.values())),
+        notes=(*layout.notes, *notes),
+    )
+
+
+def _without_damaged(spec: DatasetSpec, split: Split, classes: tuple[str, ...], skip: bool, notes: list[str]) -> Split:
+    """Return the split without corrupt images, and add to `notes`. Raises UserError when a class has none left."""
+    bad, said = check_split(split, name=f"{spec.name} {split.name}", skip=skip)
+    notes += [f"{split.name}: {note}" for note in said]
+    if not len(bad):
+        return split
+    rest = split.select(np.setdiff1d(np.arange(len(split)), bad))
+    lost = np.setdiff1d(split.labels, rest.labels)
+    if len(lost):
+        names = shortened([classes[label] for label in lost])
+        raise UserError(f"{spec.name}: all {split.name} images of {len(lost)} class(es) are corrupt: {names}")
+    return rest
+
+
+def _check_labels(spec: DatasetSpec, layout: FoundLayout, splits: dict[str, Split]) -> list[str]:
+    """Check that labels, if there are any, are in range, and that no class is without a training image.
+
+    Return a note on classes without a validation image.
+    """
+    if not layout.classes:
+        return []
+    notes = list[str]()
+    for name, split in splits.items():
+        wrong = np.flatnonzero((split.labels < 0) | (split.labels >= len(layout.classes)))
+        if len(wrong):
+            raise UserError(
+                f"{split.place(int(wrong[0]))}: label {split.labels[wrong[0]]} is outside 0..{len(layout.classes) - 1} "
+                f"({len(wrong)} images like this)"
+            )
+        empty = [layout.classes[label] for label in np.setdiff1d(np.arange(len(layout.classes)), split.labels)]
+        if empty and name == "train" and not layout.sparse:
+            raise UserError(f"{spec.name}: {len(empty)} class(es) without training images: {shortened(empty)}")
+        if empty and name == "val":
+            notes.append(f"val: no image of {len(empty)} of {len(layout.classes)} classes: {shortened(empty, 3)}")
+    return notes
+
+
+def _counts(splits: dict[str, Split], most: int) -> dict[str, Any]:
+    found = ((name, len(split), len(np.unique(split.labels))) for name, split in splits.items())
+    return {name: {"images": images, "classes": min(classes, most)} for name, images, classes in found}
+
+
+def _digest(splits: dict[str, Split], contents: dict[str, NDArray[Any]]) -> str:
+    return manifest_digest(
+        (f"{name}/{label}/{image}", size, content.tobytes())
+        for name, split in splits.items()
+        for label, image, size, content in zip(split.labels, split.names, split.sizes, contents[name], strict=True)
+    )

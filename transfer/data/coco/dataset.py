@@ -1,0 +1,295 @@
+"""Detection data in COCO's format: images, boxes, masks and crowds, checked before anything is trained or scored.
+
+A file of annotations for each split and a folder with its images: `annotations/instances_train2017.json` beside
+`train2017/`, or `_annotations.coco.json` in `train/`, `valid/` and `test/`, as Roboflow exports them, unless the YAML
+file names others by `train_annotations`, `train_images`, `val_annotations`, `val_images`.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transfer.core.errors import UsageError, UserError, shortened
+from transfer.data import spec as dataset_spec
+from transfer.data.coco.annotations import Classes, read_split
+from transfer.data.coco.images import Splits, check_images, choose_images, unlisted
+from transfer.data.coco.split import WORDS, CocoSplit
+from transfer.data.formats.folders import choose_splits
+from transfer.data.formats.users_reader import read_by_user, rows_by_split
+from transfer.data.layouts import BESIDE, EXPORTED
+from transfer.data.spec import DatasetSpec
+from transfer.data.splits.integrity import Images, check_present, overlap_notes
+from transfer.data.splits.manifest import Manifest
+from transfer.data.toy.coco import GENERATORS
+
+SPLITS = ("train", "val")
+Read = tuple[CocoSplit, Classes, dict[str, int]]
+"""What `read_split` returns."""
+NOTED = {
+    "ignored": (0, "have `ignore: 1`: not trained on, as in mmdetection, and scored as any other, as by pycocotools"),
+    "computed_area": (0, "have no `area`: it is that of the mask, or of the box without one"),
+    "no_area": (0.5, "have area 0 or a side of 0: not trained on, scored as small; without `area` it is computed"),
+    "below_pixel": (0.5, "have a side below a pixel, as if divided by the image's size; COCO's boxes are in pixels"),
+}
+"""What is noted of counts in `CocoData.dropped` above a share of the split's objects."""
+FEW = 0.01
+"""Share of the objects that may lack a mask in a set with masks: these are background in training, as in mmdetection,
+and neither right nor wrong in scores of masks."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CocoData:
+    """An opened dataset."""
+
+    name: str
+    version: str | None
+    root: Path
+    classes: tuple[str, ...]
+    """Names in the order of the categories' ids; a label 0..C-1 is an index into them."""
+    category_ids: tuple[int, ...]
+    """Id of each label; COCO's ids have gaps."""
+    train: CocoSplit | None
+    val: CocoSplit | None
+    counts: dict[str, Any]
+    """Counts {"train" | "val": {"images", "objects", "crowds"}, "classes"}; crowds are not among the objects."""
+    dropped: dict[str, dict[str, int]]
+    """Numbers of objects by split that are not trained on: `crowds`, `ignored`, `no_area`, `outside` of their image,
+    `below_pixel` in a side; of boxes `clipped` for training; of `short_polygons`, of objects `left_without_polygon` by
+    these, and of those with a `computed_area`. The whole split is counted; scoring takes all objects."""
+    digest: str
+    """Digest of the annotations and of the name, size and content of every image used."""
+    skipped: int = 0
+    """Number of images excluded because they cannot be decoded."""
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    """The files of the images of each split as they were when the digest was taken."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
+
+    def check_unchanged(self) -> None:
+        """Raise Replaced for an image whose file has changed since the dataset was opened."""
+        for manifest in self.manifests.values():
+            manifest.check()
+
+    @property
+    def objects(self) -> int:
+        """Return the number of objects of both splits, without crowds."""
+        return sum(int((~split.crowd).sum()) for split in (self.train, self.val) if split)
+
+    @property
+    def unmasked(self) -> int:
+        """Return the number of `objects` that have no segmentation."""
+        return sum(int((~split.crowd & ~split.masked).sum()) for split in (self.train, self.val) if split)
+
+    @property
+    def masks(self) -> bool:
+        """Return whether masks can be trained and scored: nearly every object has a segmentation."""
+        return self.unmasked <= FEW * self.objects
+
+    def images(self) -> dict[str, Images]:
+        """Return the names and contents of the images of each split."""
+        return {name: (manifest.names, manifest.contents) for name, manifest in self.manifests.items()}
+
+    def as_coco(self, split: CocoSplit) -> dict[str, Any]:
+        """Return the images, objects and categories of a split in COCO's format, with boxes as in the file."""
+        rows = zip(split.ids, split.image, split.label, split.boxes, split.areas, split.crowd, split.segmentations)
+        objects = [
+            {
+                "id": int(number),
+                "image_id": split.images[image].id,
+                "category_id": self.category_ids[label],
+                "bbox": box.tolist(),
+                "area": float(area),
+                "iscrowd": int(crowd),
+                **({} if segmentation is None else {"segmentation": segmentation}),
+            }
+            for number, image, label, box, area, crowd, segmentation in rows
+        ]
+        images = [asdict(image) for image in split.images]
+        categories = [{"id": number, "name": name} for number, name in zip(self.category_ids, self.classes)]
+        return {"images": images, "annotations": objects, "categories": categories}
+
+
+def open_coco(
+    spec: DatasetSpec,
+    data: Path | None,
+    *,
+    subset: int | None = None,
+    drop_corrupt: bool = False,
+    trained: bool = True,
+) -> CocoData:
+    """Find, parse and check a dataset.
+
+    Args:
+        spec: description of the dataset.
+        data: value of the `--data` option (see `spec.find_root`).
+        subset: keep this many images of each split, those with objects first, ranked by content; subsets are nested.
+        drop_corrupt: exclude corrupt images and their objects instead of raising.
+        trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
+
+    Raises:
+        DatasetNotFound: the dataset, or a part of it, does not exist.
+        UserError: annotations that are not in COCO's format or contradict themselves, each other or the images; a
+            missing or corrupt image; nothing to train on, or nothing to score by.
+        UsageError: its YAML file names something that does not exist.
+    """
+    exif = spec.options.get("exif", "ignore")
+    if exif not in ("apply", "ignore"):
+        raise UsageError(f"{spec.name}: `exif` is {exif!r}; it must be apply or ignore")
+    if spec.reader:
+        (root, read), said = _by_user(spec, data), list[str]()
+    else:
+        root, layout, said = _layout(spec, data)
+        read = {
+            name: read_split(name, _annotations(root, file), root / folder) for name, (file, folder) in layout.items()
+        }
+    splits, classes, lone = _shared_classes(read)
+    splits = {name: replace(split, upright=exif == "apply") for name, split in splits.items()}
+    splits, classes, merged = _one_class_a_name(splits, classes)
+    said += lone + merged
+    for name, (split, _, dropped) in read.items():
+        counts = [(dropped[key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
+        said += [f"{count} {WORDS[name]} objects {text}" for count, least, text in counts if count > least]
+    dataset_spec.check_counts(spec, _counts(splits, classes))
+    _check_usable(splits)
+    for split in splits.values():
+        check_present(split.paths(), name=spec.name, listed_in=split.file)
+    said += unlisted(root, splits)
+    if subset is not None:
+        splits = choose_images(splits, subset, skip=drop_corrupt)
+    splits, skipped, notes = check_images(spec, splits, skip=drop_corrupt)
+    _check_usable(splits)
+    manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
+    opened = CocoData(
+        name=spec.name,
+        version=spec.version,
+        root=root,
+        classes=tuple(classes.values()),
+        category_ids=tuple(classes),
+        train=splits.get("train"),
+        val=splits.get("val"),
+        counts=_counts(splits, classes),
+        dropped={name: dropped for name, (_, _, dropped) in read.items()},
+        digest=_digest(splits, manifests),
+        skipped=skipped,
+        manifests=manifests,
+    )
+    shared = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
+    return replace(opened, notes=(*said, *notes, *shared))
+
+
+def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read]]:
+    """Return the folder and the splits of a dataset that a user's function reads. Raises UserError."""
+    root, result = read_by_user(spec, data)
+    wanted = "a dict with 'train', 'val' or both, each a pair of a dict in COCO's format and the folder of the images"
+    pairs = rows_by_split(
+        spec,
+        {name: [pair] for name, pair in result.items()} if isinstance(result, dict) else result,
+        SPLITS,
+        wanted,
+        lambda pair: isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], dict),
+    )
+    file, splits = Path(spec.reader.rpartition(":")[0]), {}
+    for name, [(annotations, folder)] in pairs.items():
+        splits[name] = read_split(name, file, root / folder, json.dumps(annotations).encode())
+    return root, splits
+
+
+def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[str, str]], list[str]]:
+    """Return the folder of the dataset, and of each split the annotation file and image folder in it, and notes.
+
+    A split set to null has none; a toy set is drawn on first use.
+    """
+    layout, keys = {}, spec.options.keys() - {"exif"}
+    for name in SPLITS:
+        file = dataset_spec.text_option(spec, f"{name}_annotations")
+        if file is None and f"{name}_annotations" in keys:
+            continue
+        usual = Path(file).parent.as_posix() if file and Path(file).name == BESIDE else f"{name}2017"
+        layout[name] = (
+            file or f"annotations/instances_{name}2017.json",
+            dataset_spec.text_option(spec, f"{name}_images") or usual,
+        )
+    files, folders = zip(*((file, f"{folder}/") for file, folder in layout.values()), strict=True)
+    trees = [(*files, *folders), (*(Path(file).name for file in files), *folders)]
+    trees += [(file,) for file in EXPORTED if not keys]
+    root = dataset_spec.generated_root(spec, GENERATORS) or dataset_spec.find_root(spec, data, tuple(trees))
+    if any(_annotations(root, file).is_file() for file in files):
+        return root, layout, []
+
+    def exported(name: str) -> tuple[str, str] | None:
+        return (f"{name}/{BESIDE}", name) if (root / name / BESIDE).is_file() else None
+
+    return root, *choose_splits(spec, root, exported, lambda *_: "", form="{}/")
+
+
+def _annotations(root: Path, file: str) -> Path:
+    """Return the path of an annotation file, which may also lie in the root itself."""
+    return root / file if (root / file).is_file() else root / Path(file).name
+
+
+def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
+    """Return the splits with labels by the classes of all their files, these, and a note on those of one file alone."""
+    (one, first, _), (other, last, _) = (*read.values(),)[0], (*read.values(),)[-1]
+    lone, same = sorted(first.items() ^ last.items()), {name for _, name in first.items() & last.items()}
+    names = {*first.values()} & {*last.values()} - same
+    if odd := [(number, name) for number, name in lone if {number} & first.keys() & last.keys() or name in names]:
+        raise UserError(
+            f"{one.file} and {other.file} have different categories (id, name): {shortened(odd)}; write both files "
+            "with the same"
+        )
+    classes = dict(sorted((first | last).items()))
+    labels = {name: np.searchsorted([*classes], [*own]) for name, (_, own, _) in read.items()}
+    splits = {name: replace(split, label=labels[name][split.label]) for name, (split, _, _) in read.items()}
+    return splits, classes, [f"categories in only one split (id, name): {shortened(lone)}"] * bool(lone)
+
+
+def _one_class_a_name(splits: Splits, classes: Classes) -> tuple[Splits, Classes, list[str]]:
+    """Make categories of one name one class, with the lowest id that has objects; return a line that says so."""
+    numbers = list(classes)
+    used = {numbers[label] for split in splits.values() for label in np.unique(split.label)}
+    kept: dict[str, int] = {}
+    for number in sorted(numbers, key=lambda number: (number not in used, number)):
+        kept.setdefault(classes[number], number)
+    if len(kept) == len(classes):
+        return splits, classes, []
+    rest = sorted(kept.values())
+    labels = np.array([rest.index(kept[name]) for name in classes.values()])
+    splits = {name: replace(split, label=labels[split.label]) for name, split in splits.items()}
+    merged = [f"{number} is {kept[name]} ({name})" for number, name in classes.items() if number != kept[name]]
+    return (
+        splits,
+        {number: classes[number] for number in rest},
+        [f"categories with the same name were merged: {shortened(merged)}"],
+    )
+
+
+def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        name: {"images": len(split.images), "objects": int((~split.crowd).sum()), "crowds": int(split.crowd.sum())}
+        for name, split in splits.items()
+    }
+    return counts | {"classes": len(classes)}
+
+
+def _check_usable(splits: Splits) -> None:
+    for name, split in splits.items():
+        used, fault = (split.trained, "train on") if name == "train" else (~split.crowd, "score")
+        fault = f"no object to {fault}: all are crowd annotations"
+        if name == "train":
+            fault += ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
+        if not len(split.ids):
+            fault = f"no {'annotations of the ' if split.images else ''}{WORDS[name]} images"
+        if not used.any():
+            raise UserError(f"{split.file}: {fault}; set another file in the dataset's YAML file")
+
+
+def _digest(splits: Splits, manifests: dict[str, Manifest]) -> str:
+    files = [(f"{name}/annotations", len(split.ids), bytes.fromhex(split.content)) for name, split in splits.items()]
+    for name, manifest in manifests.items():
+        named = zip(manifest.names, manifest.sizes.tolist(), manifest.contents)
+        files += [(f"{name}/images/{image}", size, content.tobytes()) for image, size, content in named]
+        files += [(f"{name}/upright", 0, b"")] * splits[name].upright
+    return dataset_spec.manifest_digest(files)

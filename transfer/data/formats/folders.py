@@ -1,0 +1,281 @@
+"""Class folders -> splits. Nothing is decoded; every folder is listed once. Shapes: M images."""
+
+import os
+import re
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeVar
+from unicodedata import normalize
+
+import numpy as np
+
+from transfer.core.errors import MissingInput, UserError, shortened
+from transfer.data.layouts import SPLITS, holds_images
+from transfer.data.loading.read_image import is_image
+from transfer.data.spec import DatasetSpec, find_root, generated_root, text_option
+from transfer.data.splits.split import FileSplit, Split
+from transfer.data.toy.digits import TOYS, toy_digits
+
+GENERATORS = {"toy_digits": toy_digits, **TOYS}
+StorageVariant = Literal["published", "parquet", "hub"]
+SCANNERS = 16
+"""Threads that list folders: on a network disk most of the time is waiting."""
+LEFTOVER = re.compile(
+    r"\._.*|\.DS_Store|Thumbs\.db|desktop\.ini|\.git\w*|readme.*|.*\.(txt|csv|json|xml|md)", re.IGNORECASE
+)
+"""Names of files that usually lie beside images, and are skipped silently."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLayout:
+    """What a reader of a format returns: whole splits, before any choice of images."""
+
+    classes: tuple[str, ...]
+    """Names in the order of the labels; none where there are no labels."""
+    train: Split | None
+    val: Split | None
+    ignored: int = 0
+    """Files that are no images, and hidden ones."""
+    storage: StorageVariant = "published"
+    """How it is stored: in folders and files as its authors published it, as Parquet files, or in the hub's cache."""
+    origin: str = ""
+    """ID@REVISION on the hub."""
+    sparse: bool = False
+    """Whether classes may be without training images, as in ImageNet-21k."""
+    notes: Sequence[str] = ()
+    """See `ClassificationData.notes`."""
+
+
+@dataclass(frozen=True)
+class ClassFolder:
+    """The images of one class: their paths below its folder, sorted, and all else that lies there."""
+
+    names: list[str]
+    others: list[str]
+
+
+def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read `train/CLASS/image.jpg` and `val/CLASS/image.jpg`, where `choose_splits` says what may stand for `val`.
+
+    A `train/` with images and no folders has no labels, and neither has a split without any class of `train/`.
+
+    Raises:
+        UserError: a folder is missing or has no classes, training has an empty one, or validation one of its own.
+    """
+    root = dataset_root(spec, data)
+    folders, notes = choose_splits(
+        spec, root, lambda name: root / name if (root / name).is_dir() else None, _without_labels, form="{}/"
+    )
+    if "train" in folders and not folder_names(folders["train"]):
+        found = unlabelled_images(spec, folders["train"])
+        return replace(found, notes=(*found.notes, *_beside(root, [folders["train"]])))
+    val = text_option(spec, "val")
+    notes += _beside(root, [*folders.values(), *(root / name for name in ([val] if val else SPLITS["val"]))])
+    classes: tuple[str, ...] = ()
+    splits, ignored = {}, 0
+    for split, folder in folders.items():
+        present = class_names(folder)
+        names = tuple(dict.fromkeys(normalize("NFC", name) for name in present))
+        classes = classes or names
+        if not {*names} <= {*classes}:
+            raise UserError(f"{spec.name}: {class_difference(classes, names)}")
+        splits[split], others, more = read_split(split, folder, classes, present=present)
+        ignored, notes = ignored + others, notes + more
+    if classes != tuple(sorted(classes)):
+        notes.append(f"classes in the order of their numbers: {in_short(classes)}")
+    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
+
+
+def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
+    """Return all images in a folder and below it as a training split without classes. Raises UserError for none."""
+    found = scan_images(folder)
+    if not found.names:
+        raise MissingInput(f"{spec.name}: no images found in {folder}")
+    train = FileSplit.unlabelled("train", folder, found.names)
+    notes = [f"{len(train)} images without labels", *passed_over(found.others)]
+    return FoundLayout(classes=(), train=train, val=None, ignored=len(found.others), notes=notes)
+
+
+def _without_labels(folder: Path, train: Path | None) -> str:
+    """Return why a split to score has no labels; empty if it has."""
+    if not (names := folder_names(folder)):
+        return "no class folders"
+    if train and (known := folder_names(train)) and known.isdisjoint(names):
+        cure = "; sort its images by val_annotations.txt" * (folder / "val_annotations.txt").is_file()
+        return f"no class folder of those in {train.name}/{cure}"
+    return "" if holds_images(folder) else "no images"
+
+
+def _beside(root: Path, known: Sequence[Path]) -> list[str]:
+    """Return a note on images beside known folders, loose or in folders of their own; if it is known, all are."""
+    taken = {place for folder in known for place in (folder.resolve(), *folder.resolve().parents)}
+    shown = sorted(place for place in root.iterdir() if place.name[0] != "." and place.resolve() not in taken)
+    folders = [f"{place.name}/" for place in shown if holds_images(place)]
+    loose = [place.name for place in shown if is_image(place.name) and place.is_file()]
+    said = f"skipped: {len(folders)} folders with images, {len(loose)} loose ones: {shortened(folders + loose, 3)}"
+    return [said] * (bool(folders + loose) and root not in known)
+
+
+def folder_names(folder: Path) -> set[str]:
+    """Return the names of the folders in a folder in NFC, but hidden ones."""
+    return {normalize("NFC", entry.name) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."}
+
+
+def dataset_root(spec: DatasetSpec, data: Path | None) -> Path:
+    """Return the folder of the dataset; a bundled one is written on first use. Raises UserError, UsageError."""
+    return generated_root(spec, GENERATORS) or find_root(spec, data)
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the class folders in a split's folder, `in_order`; hidden ones are left out.
+
+    Raises:
+        UserError: there is none, or images lie beside them.
+    """
+    shown = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    stray = sorted(entry.name for entry in shown if is_image(entry.name) and not entry.is_dir())
+    if stray:
+        raise UserError(
+            f"{folder}: {len(stray)} image(s) outside the class folders: {shortened(stray)}; move each image into the "
+            "folder of its class"
+        )
+    names = tuple(in_order([entry.name for entry in shown if entry.is_dir()]))
+    if not names:
+        raise UserError(f"{folder}: no class folders found (expected {folder.name}/CLASS/image.jpg)")
+    return names
+
+
+def read_split(
+    name: str, folder: Path, classes: Sequence[str], *, present: Sequence[str] | None = None
+) -> tuple[FileSplit, int, list[str]]:
+    """Return a split, its images in the order of the classes and then of paths, the number of other files, and notes.
+
+    Args:
+        name: the name of the split.
+        folder: that holds the class folders.
+        classes: all, in the order of their labels.
+        present: the folders, in any of Unicode's forms of their class's name; None: one for each class.
+
+    Raises:
+        UserError: a class of the training split is empty.
+    """
+    label_of = {wanted: label for label, wanted in enumerate(classes)}
+    listed = list(classes if present is None else present)
+    with ThreadPoolExecutor(SCANNERS) as pool:
+        scanned = list(pool.map(scan_images, [folder / entry for entry in listed]))
+    empty = [entry for entry, images in zip(listed, scanned, strict=True) if not images.names]
+    if empty and name == "train":
+        raise UserError(
+            f"{folder}: {len(empty)} class folder(s) without images: {shortened(empty)}; fill or remove them"
+        )
+    labels = np.repeat(
+        [label_of.get(entry, label_of.get(normalize("NFC", entry))) for entry in listed],
+        [len(images.names) for images in scanned],
+    )
+    folders = list(zip(listed, scanned, strict=True))
+    names = [f"{entry}/{image}" for entry, images in folders for image in images.names]
+    others = [f"{entry}/{other}" for entry, images in folders for other in images.others]
+    nested, notes = [image for image in names if image.count("/") > 1], passed_over(others)
+    if nested:
+        notes.append(f"{name}: {len(nested)} images lie in subfolders of their class folders, e.g. {nested[0]}")
+    split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
+    return split, len(others), notes
+
+
+def passed_over(others: Sequence[str]) -> list[str]:
+    """Return a line on files that do not usually lie beside images, if there are any."""
+    strange = [name for name in others if not LEFTOVER.fullmatch(name.rpartition("/")[2])]
+    return [f"{len(strange)} files skipped: {shortened(strange, 3)}"] if strange else []
+
+
+def scan_images(folder: Path) -> ClassFolder:
+    """Return the images in a folder and below it; links are followed. Raises OSError where it cannot be listed."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    images: list[str] = []
+    others: list[str] = []
+    for parent, inner, files in os.walk(folder, onerror=fail, followlinks=True):
+        below = f"{parent}/".removeprefix(f"{folder}/")
+        others += [f"{below}{name}/" for name in inner if name.startswith(".")]
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        for name in files:
+            (images if is_image(name) and not name.startswith(".") else others).append(below + name)
+    return ClassFolder(sorted(images), sorted(others))
+
+
+def class_difference(train: Sequence[str], val: Sequence[str]) -> str:
+    """Return what is different about the classes of the two splits."""
+    only = [sorted(set(one) - set(other)) for one, other in ((train, val), (val, train))]
+    return (
+        f"the classes of training and validation differ: only in training: {shortened(only[0])}; only in validation: "
+        f"{shortened(only[1])}{'' if any(only) else '; or their order'}"
+    )
+
+
+Part = TypeVar("Part")
+
+
+def choose_splits(
+    spec: DatasetSpec,
+    place: object,
+    find: Callable[[str], Part | None],
+    unlabelled: Callable[[Part, Part | None], str],
+    *,
+    form: str = "{}",
+) -> tuple[dict[str, Part], list[str]]:
+    """Return the parts to train on ("train") and to score ("val"), of which one may be missing, and notes.
+
+    The keys `train` and `val` name a part. Else `train` is trained on, and the first of `val`, `validation`, `valid`,
+    `dev` and `test` that has labels is scored.
+
+    Args:
+        spec: with the keys.
+        place: where parts were looked for, for messages.
+        find: name -> a part, None if there is none.
+        unlabelled: why a part has no labels, empty if it has; asked of those to score, one by one, beside the part to
+            train on.
+        form: how a name is written in notes.
+
+    Raises:
+        MissingInput: no part was found, or the one that a key names is missing.
+    """
+    chosen: dict[str, Part] = {}
+    notes: list[str] = []
+    for key, usual in SPLITS.items():
+        named = text_option(spec, key)
+        found = {name: part for name in ([named] if named else usual) if (part := find(name)) is not None}
+        if named and not found:
+            raise MissingInput(f"{spec.name}: {place}: {form.format(named)} not found (key `{key}`)")
+        while key == "val" and found and (reason := unlabelled(found[next(iter(found))], chosen.get("train"))):
+            notes.append(f"{form.format(next(iter(found)))} has {reason}")
+            del found[next(iter(found))]
+        if found:
+            name, *others = found
+            chosen[key] = found[name]
+            if key == "val" and not named and "generator" not in spec.options:
+                left = f", not {', '.join(map(form.format, others))}" if others else ""
+                notes.append(f"evaluated on {form.format(name)}{left}")
+    if not chosen:
+        names = [form.format(name) for usual in SPLITS.values() for name in usual]
+        reason = f" ({'; '.join(notes)})" if notes else ""
+        raise MissingInput(
+            f"{spec.name}: {place} has none of {', '.join(names)}{reason}; set the keys `train` and `val`"
+        )
+    return chosen, notes
+
+
+def in_order(names: Collection[str]) -> list[str]:
+    """Return the names of classes in the order of their labels: sorted, as numbers where all are whole numbers."""
+    if all(re.fullmatch("-?[0-9]+", name) for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)
+
+
+def in_short(classes: Collection[str]) -> str:
+    """Return "0, 1, 2, ... 11"."""
+    first, last = [*classes][:3], [*classes][3:]
+    return ", ".join(first) + (f", {'... ' * (len(last) > 1)}{last[-1]}" if last else "")

@@ -1,0 +1,150 @@
+"""ImageNet-1k and ImageNet-21k in the layouts they are published in: classes are WordNet ids such as n01440764."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from transfer.core.errors import MissingInput, UserError, reason_of, shortened
+from transfer.data.formats.folders import FoundLayout, class_names, folder_names, read_split, scan_images
+from transfer.data.layouts import SPLITS
+from transfer.data.spec import DatasetSpec, find_root
+from transfer.data.splits.split import FileSplit
+
+SOLUTION = "LOC_val_solution.csv"
+TRUTH, META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+
+
+def ground_truth(folder: Path) -> tuple[dict[str, str], Path]:
+    """Return {image name without suffix: WordNet id} and the file that lists them, searched for in the folders above.
+
+    Raises:
+        UserError: there is none, or it does not parse.
+    """
+    above = list(folder.parents[:4])
+    found = [(read, path) for pattern, read in READERS for place in above for path in sorted(place.glob(pattern))]
+    if not found:
+        raise MissingInput(
+            f"{folder}: images without class folders, and neither {SOLUTION} (Kaggle) nor ILSVRC2012_devkit_t12/ "
+            f"(extracted) in {folder.parent} or above it; put one of them there, or sort the images into class folders"
+        )
+    read, path = found[0]
+    try:
+        return read(path), path
+    except Exception as error:  # scipy's and csv's are of many kinds
+        raise UserError(f"{path}: not the list of the validation images' classes ({reason_of(error)})") from None
+
+
+def _solution(path: Path) -> dict[str, str]:
+    """Read Kaggle's lines `ILSVRC2012_val_00000001,n01751748 111 108 230 366`: the class, then boxes."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(file)}
+
+
+def _devkit(path: Path) -> dict[str, str]:
+    """Read the devkit: line i has the number of the class of validation image i, and `meta.mat` the WordNet ids."""
+    from scipy.io import loadmat
+
+    synsets = np.atleast_1d(loadmat(path.with_name(META), squeeze_me=True)["synsets"])
+    wnid_of = {int(number): str(wnid) for number, wnid in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
+    lines = path.read_text(encoding="utf-8-sig").split()
+    return {f"ILSVRC2012_val_{number:08d}": wnid_of[int(line)] for number, line in enumerate(lines, start=1)}
+
+
+READERS = ((SOLUTION, _solution), (f"*devkit*/data/{TRUTH}", _devkit), (f"data/{TRUTH}", _devkit))
+"""Patterns of the lists, the likelier first, and their readers."""
+
+
+KAGGLE = "ILSVRC/Data/CLS-LOC"
+
+
+def wnids(name: str) -> tuple[str, ...]:
+    """Return the WordNet ids of "imagenet1k" (1,000) or "imagenet21k_goog" (21,843), sorted, from timm's lists."""
+    from timm.data import ImageNetInfo
+
+    return tuple(ImageNetInfo(name).label_names())
+
+
+def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read ImageNet-1k: `train/WNID`, and `val/WNID` or all validation images in `val/` beside their ground truth.
+
+    The ground truth is Kaggle's LOC_val_solution.csv, or the extracted devkit. The folder may also be the one that
+    holds Kaggle's `ILSVRC/Data/CLS-LOC`. The key `classes: N` stands for N other WordNet ids, those of the folders.
+
+    Raises:
+        UserError: class folders are missing, empty or not ImageNet's, or an image of a flat `val/` has no truth.
+    """
+    root = find_root(spec, data)
+    images = root / KAGGLE if (root / KAGGLE).is_dir() else root
+    train = images / "train" if (images / "train").is_dir() else None
+    val = next((images / name for name in SPLITS["val"] if name != "test" and (images / name).is_dir()), None)
+    flat = val is not None and not folder_names(val)
+    folders = [folder for folder in (train, None if flat else val) if folder]
+    classes = _classes(spec, "imagenet1k", folders[:1])
+    for folder in folders:
+        _checked_class_folders(folder, classes, whole=True)
+    splits, ignored, notes = {}, 0, list[str]()
+    if train:
+        splits["train"], ignored, notes = read_split("train", train, classes)
+    if val:
+        splits["val"], others, more = (_flat_split if flat else read_split)("val", val, classes)
+        ignored, notes = ignored + others, notes + more
+    return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
+
+
+def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read ImageNet-21k: one folder for each WordNet id, all for training.
+
+    Labels are positions in the list of 21,843 ids that published models were trained on (timm's
+    imagenet21k_goog_synsets.txt); ids of the list without a folder keep their label, as the public release lacks two.
+    The key `classes: N` stands for N ids, those of the folders.
+
+    Raises:
+        UserError: a folder is empty or not in the list, or there are not N.
+    """
+    root = find_root(spec, data)
+    classes = _classes(spec, "imagenet21k_goog", [root])
+    present = _checked_class_folders(root, classes, whole=False)
+    train, ignored, notes = read_split("train", root, classes, present=present)
+    return FoundLayout(classes=classes, train=train, val=None, ignored=ignored, notes=notes, sparse=True)
+
+
+def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return the published list, or as many class folders as the key `classes` says."""
+    count = spec.options.get("classes")
+    if count is None:
+        return wnids(published)
+    names = class_names(folders[0]) if folders else ()
+    if len(names) != count:
+        raise UserError(f"{spec.name}: {len(names)} class folders in {shortened(folders)}, but `classes` is {count}")
+    return names
+
+
+def _checked_class_folders(folder: Path, classes: Sequence[str], *, whole: bool) -> tuple[str, ...]:
+    """Return the names of the class folders. Raises UserError for others than the classes, and, if `whole`, fewer."""
+    names = class_names(folder)
+    others, lacking = sorted(set(names) - set(classes)), sorted(set(classes) - set(names)) if whole else []
+    if others or lacking:
+        raise UserError(
+            f"{folder}: {len(lacking)} of {len(classes)} classes have no folder: {shortened(lacking)}; {len(others)} "
+            f"folder(s) are not among the classes: {shortened(others)}; restore or remove them, or describe the "
+            "variant in a YAML file with `classes: N`"
+        )
+    return names
+
+
+def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, int, list[str]]:
+    images = scan_images(folder)
+    truth, source = ground_truth(folder)
+    label_of = {wnid: label for label, wnid in enumerate(classes)}
+    labels = []
+    for image in images.names:
+        wnid = truth.get(image.partition(".")[0])
+        if wnid not in label_of:
+            reason = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
+            raise UserError(f"{source}: it gives {folder / image} {reason}")
+        labels.append(label_of[wnid])
+    split = FileSplit.unlabelled(name, folder, images.names)
+    return replace(split, labels=np.array(labels, dtype=np.int64)), len(images.others), []

@@ -1,0 +1,210 @@
+"""Classification sets as Parquet files, as `datasets` saves them, or in the cache of the Hugging Face hub.
+
+Rows are converted once to Arrow files, which give random access and are shared by all processes. They are as large as
+the data, so they lie where the user's other ones do (`HF_DATASETS_CACHE`, `HF_HOME`), not in this suite's cache folder.
+Images stay encoded until they are read. Nothing is downloaded: a run never touches the network.
+Shapes: M images, C classes.
+"""
+
+import contextlib
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from transfer.core.cache import file_stamp
+from transfer.core.errors import MissingInput, UsageError, UserError, first_line, shortened
+from transfer.data.formats.folders import FoundLayout, StorageVariant, choose_splits
+from transfer.data.formats.rows import Rows, read_images, read_labels, shared_classes
+from transfer.data.layouts import PARQUET, SPLITS
+from transfer.data.spec import DatasetSpec, find_root, text_option
+from transfer.data.splits.in_memory import Source
+
+Part = TypeVar("Part", bound=Hashable)
+
+
+def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read Parquet files, or what `save_to_disk` of `datasets` wrote; keys `train`, `val` (a file, a pattern or a
+    folder), `image`, `label` (columns).
+
+    Raises:
+        UserError: a file is missing or corrupt, or its columns or labels do not serve.
+    """
+    root = find_root(spec, data)
+    return layout_from_rows(
+        spec, f"{root} (Parquet files)", lambda name: files_of(root, name), read_files, storage="parquet"
+    )
+
+
+def files_of(root: Path, name: str, forms: Sequence[str] = PARQUET) -> tuple[Path, ...] | None:
+    """Return the sorted files of a split by its name, itself a file or a pattern, too; None if there are none."""
+    single = ("state.json",) if name in SPLITS["train"] else ()
+    for pattern in (name, *(form.format(name) for form in forms), *single):
+        place = Path(pattern).anchor  # of an absolute pattern
+        found = (Path(place) if place else root).glob(pattern.removeprefix(place))
+        if files := tuple(sorted(path for path in found if path.is_file())):
+            return files
+    return None
+
+
+def read_files(paths: Sequence[Path]) -> Rows:
+    """Return the rows of Parquet files, one after the other, or those that a `state.json` belongs to.
+
+    Raises:
+        UserError: a file is corrupt, or there are no rows.
+    """
+    import pyarrow
+    from datasets import Dataset
+    from pyarrow.parquet import ParquetFile
+
+    folders = (paths[0].parent, paths[0].parent.parent)
+    if paths[0].name == "state.json":
+        with quiet_datasets(str(folders[0])):
+            table = Dataset.load_from_disk(str(folders[0])).flatten_indices()
+        stamps = [file_stamp(path) for path in sorted(folders[0].iterdir()) if path.is_file()]
+        return Rows(table, Source((str(folders[0]),), (len(table),), f"{folders[0]}\0{' '.join(stamps)}"), folders)
+    rows, stamps = [], []
+    for path in paths:
+        try:
+            with ParquetFile(path) as file:
+                rows.append(file.metadata.num_rows)
+            stamps.append(f"{path.resolve()}\0{file_stamp(path)}")
+        except (OSError, pyarrow.ArrowException) as error:
+            raise UserError(f"{path}: cannot be read as Parquet: {first_line(error)}") from None
+    source = Source(tuple(map(str, paths)), tuple(rows), "\n".join(stamps))
+    if not sum(rows):
+        raise UserError(f"{shortened(source.files)}: there are no rows")
+    with quiet_datasets(shortened(source.files)):
+        table = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(_converted(source)))
+    return Rows(table, source, folders)
+
+
+def _converted(source: Source) -> Path:
+    """Return the folder of the rows converted from files: one for each state of these.
+
+    `datasets` takes files of equal names and times for equal, and would give the rows of files that were replaced.
+    """
+    import datasets
+
+    digest = hashlib.sha256(source.stamp.encode()).hexdigest()[:16]
+    return Path(datasets.config.HF_DATASETS_CACHE) / f"vit-transfer-{digest}"
+
+
+@contextlib.contextmanager
+def quiet_datasets(what: str) -> Iterator[None]:
+    """Keep the progress bars and notes of `datasets` off the screen, and name `what` in its errors."""
+    import datasets
+
+    bars, level = datasets.utils.are_progress_bars_disabled(), datasets.utils.logging.get_verbosity()
+    datasets.utils.disable_progress_bars()
+    datasets.utils.logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = error.__cause__ or error
+        raise UserError(f"{what}: cannot be read by `datasets`: {first_line(reason)}") from error
+    finally:
+        datasets.utils.logging.set_verbosity(level)
+        if not bars:
+            datasets.utils.enable_progress_bars()
+
+
+def layout_from_rows(
+    spec: DatasetSpec,
+    place: object,
+    find: Callable[[str], Part | None],
+    read: Callable[[Part], Rows],
+    *,
+    storage: StorageVariant,
+    origin: str = "",
+) -> FoundLayout:
+    """Return the splits that `choose_splits` finds.
+
+    Args:
+        spec: with the keys `train`, `val`, `image`, `label`.
+        place, find: see `choose_splits`.
+        read: gives the rows of a part.
+        storage, origin: see `FoundLayout`.
+
+    Raises:
+        UserError: columns or labels do not serve, or the classes of the splits differ.
+    """
+    read = cache(read)
+    labels_of = cache(lambda part: read_labels(read(part), text_option(spec, "label")))
+    parts, notes = choose_splits(spec, place, find, lambda part, _: labels_of(part).absent)
+    labels = {name: labels_of(part) for name, part in parts.items()}
+    if "train" in labels and labels["train"].absent:
+        raise UserError(f"{spec.name}: train has {labels['train'].absent}")
+    classes, numbers, more = shared_classes(spec.name, labels)
+    folders = {name: Path(read(part).source.files[0]).parent.name for name, part in parts.items()}
+    more += [f"{name}: {folder}/ is not all of it" for name, folder in folders.items() if folder.startswith("partial-")]
+    splits = {
+        name: read_images(name, read(part), numbers[name], text_option(spec, "image")) for name, part in parts.items()
+    }
+    train, val = (splits.get(name) for name in SPLITS)
+    return FoundLayout(classes=classes, train=train, val=val, storage=storage, origin=origin, notes=notes + more)
+
+
+def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read the snapshot of one revision in the hub's cache (`HF_HUB_CACHE`, `HF_HOME`).
+
+    Keys: `hub` (its id), `revision` (a commit, 40 hex digits), `config`, `train`, `val` (names of splits), `image`,
+    `label` (columns).
+
+    Args:
+        spec: its facts.
+        data: unused; every reader takes it.
+
+    Raises:
+        UsageError: `hub` or `revision` is missing or malformed.
+        UserError: it is not in the cache, or its splits, columns or labels do not serve.
+    """
+    from datasets import load_dataset_builder
+
+    hub, revision = text_option(spec, "hub"), text_option(spec, "revision")
+    if not hub or not revision or not re.fullmatch("[0-9a-f]{40}", revision):
+        raise UsageError(
+            f"{spec.name}: `hub` is {hub!r} and `revision` {revision!r}; they must be the id of a dataset, as in "
+            "OWNER/NAME, and a commit of it (40 hex digits): branches move; your own folder needs `format: parquet`"
+        )
+    with quiet_datasets(f"{spec.name} ({hub}@{revision})"):
+        builder = load_dataset_builder(str(_snapshot(spec.name, hub, revision)), text_option(spec, "config"))
+        builder.download_and_prepare()
+        tables = {split: builder.as_dataset(split=split) for split in builder.info.splits}
+    origin = f"{hub}@{revision}"
+    parts = {
+        name: Rows(table, Source((f"{hub} {name}",), (len(table),), f"{origin}\0{name}"))
+        for name, table in tables.items()
+    }
+    return layout_from_rows(spec, origin, parts.get, lambda rows: rows, storage="hub", origin=origin)
+
+
+def _snapshot(name: str, hub: str, revision: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub, repo_type="dataset", revision=revision, local_files_only=True))
+    except LocalEntryNotFoundError:
+        raise MissingInput(
+            f"{name}: {hub} at {revision} is not in the cache of the Hugging Face hub; where there is a network, fetch "
+            f"it with\n  `hf download --repo-type dataset {hub} --revision {revision}`"
+        ) from None
+
+
+def cache_of(hub: str) -> Path:
+    """Return the folder of the hub's cache for one dataset; it need not exist."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=hub, repo_type="dataset")
+
+
+def cached_revisions(hub: str) -> list[str]:
+    """Return the commits of a dataset whose Parquet files are in the hub's cache, sorted."""
+    return sorted(path.name for path in cache_of(hub).glob("snapshots/*") if any(path.rglob("*.parquet")))

@@ -1,0 +1,184 @@
+"""Images and labels of a table's rows, in the forms in which people keep them. Shapes: M images, C classes."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transfer.core.errors import UserError, first_line, shortened
+from transfer.core.files import listed_path, with_home
+from transfer.data.formats.folders import class_difference, in_order, in_short
+from transfer.data.packed import PackedNames
+from transfer.data.splits.in_memory import RowSplit, Source
+from transfer.data.splits.integrity import check_present
+from transfer.data.splits.split import FileSplit, Split
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a split and their origin."""
+
+    table: "Dataset"
+    source: Source
+    folders: tuple[Path, ...] = ()
+    """Folders from which relative paths in the rows may start."""
+
+    def column(self, key: str, kind: str, named: str | None) -> str:
+        """Return the column that is named, else the only one of a type of `datasets`, else that of the key's name.
+
+        Raises:
+            UserError: there is none, or several.
+        """
+        features = self.table.features
+        fitting = [name for name, feature in features.items() if type(feature).__name__ == kind]
+        fitting = [name for name in features if name == named] if named else fitting or [key] * (key in features)
+        if len(fitting) == 1:
+            return str(fitting[0])
+        kinds = (f"{name} ({getattr(kind, 'dtype', None) or type(kind).__name__})" for name, kind in features.items())
+        found = f"no column {named!r}" if named else f"{len(fitting) or 'no'} columns of type {kind}"
+        raise UserError(
+            f"{self.source.files[0]}: {found}: set the key `{key}` to one of the columns: {', '.join(kinds)}"
+        )
+
+    def check_values(self, values: Any, column: str) -> None:
+        """Raise UserError that names the first row without a value."""
+        if values.null_count:
+            place = self.source.place(int(np.flatnonzero(values.is_null().to_numpy())[0]))
+            raise UserError(f"{place}: no value in column {column!r} ({values.null_count} rows like this)")
+
+
+class RowLabels(NamedTuple):
+    """The labels of rows as they stand there."""
+
+    values: NDArray[Any]
+    """[M], int64 or texts."""
+    names: Sequence[str] | None
+    """Of the classes, where the table has them."""
+    absent: str = ""
+    """Why there are none."""
+
+
+def read_labels(rows: Rows, named: str | None) -> RowLabels:
+    """Return whole numbers, of any type, or texts; -1 or an empty text in all rows means that there are no labels.
+
+    Args:
+        rows: the rows.
+        named: the column; None: see `Rows.column`.
+
+    Raises:
+        UserError: a row has no label, or the column holds something else.
+    """
+    import pyarrow as pa
+
+    try:
+        column = rows.column("label", "ClassLabel", named)
+    except UserError as error:
+        return RowLabels(np.empty(0), None, f"no labels ({error})")
+    values = rows.table.data.column(column)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if values.null_count == len(values):
+        return RowLabels(np.empty(0), None, "no labels (no value)")
+    texts, numbers = ("is_string", "is_large_string"), ("is_integer", "is_floating", "is_boolean")
+    if not any(getattr(pa.types, test)(values.type) for test in texts + numbers):
+        raise UserError(f"{rows.source.files[0]}: column {column!r} holds {values.type}, not classes")
+    rows.check_values(values, column)
+    if any(getattr(pa.types, test)(values.type) for test in texts):
+        words = np.array(values.to_pylist(), dtype=object)
+        return RowLabels(words, None, f"no labels ({words[0] or 'empty texts'})" * ({*words} <= {"", "-1"}))
+    found = values.to_numpy()
+    if len(odd := np.flatnonzero(found != found.astype(np.int64))):
+        raise UserError(
+            f"{rows.source.place(int(odd[0]))}: label {found[odd[0]]} in column {column!r} is not an integer"
+        )
+    names = getattr(rows.table.features[column], "names", None)
+    return RowLabels(found.astype(np.int64), names, "no labels (-1)" * bool((found == -1).all()))
+
+
+def shared_classes(
+    name: str, labels: Mapping[str, RowLabels]
+) -> tuple[tuple[str, ...], dict[str, NDArray[Any]], list[str]]:
+    """Return the classes of all splits, the labels 0..C-1 of each split, and notes on how labels became numbers.
+
+    Texts are the classes themselves, numbered `in_order`; numbers without names are classes from 0, or from 1 where no
+    0 is among them.
+
+    Raises:
+        UserError: the splits have different classes.
+    """
+    named = [part.names for part in labels.values() if part.names]
+    if any(names != named[0] for names in named):
+        raise UserError(f"{name}: {class_difference(*(part.names or [] for part in labels.values()))}")
+    if named:
+        return tuple(named[0]), {split: part.values for split, part in labels.items()}, []
+    texts = {split: list(map(str, part.values.tolist())) for split, part in labels.items()}
+    if any(part.values.dtype == object for part in labels.values()):
+        classes = in_order({*next(iter(texts.values()))})
+    else:
+        lowest, highest = (edge(edge(part.values) for part in labels.values()) for edge in (min, max))
+        classes = [str(number) for number in range(int(lowest > 0), highest + 1)]
+    if unknown := sorted({text for part in texts.values() for text in part}.difference(classes)):
+        raise UserError(f"{name}: {len(unknown)} label(s) are not classes of {next(iter(texts))}: {shortened(unknown)}")
+    label_of = {text: label for label, text in enumerate(classes)}
+    numbers = {split: np.array([label_of[text] for text in part]) for split, part in texts.items()}
+    note = f"labels {in_short(classes)} are numbered 0 to {len(classes) - 1}"
+    return tuple(classes), numbers, [note] * (classes != [str(label) for label in range(len(classes))])
+
+
+def read_images(split: str, rows: Rows, labels: NDArray[Any], named: str | None) -> Split:
+    """Return the images of rows: encoded, or files that the rows name.
+
+    Args:
+        split: the name of the split.
+        rows: the rows.
+        labels: [M].
+        named: the column; None: see `Rows.column`.
+
+    Raises:
+        UserError: a row has no image, a file is missing, or the column holds something else.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from datasets import Image
+
+    column = rows.column("image", "Image", named)
+    try:
+        table = rows.table.select_columns([column]).cast_column(column, Image(decode=False))
+        stored = table.data.column(column)
+        content, paths = (pc.struct_field(stored, field) for field in ("bytes", "path"))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UserError(f"{rows.source.files[0]}: column {column!r} holds no images: {first_line(error)}") from None
+    count = len(labels)
+    if content.null_count == count:
+        rows.check_values(paths, column)
+        return _files(split, rows, labels, [with_home(path) for path in paths.to_pylist()])
+    rows.check_values(content, column)
+    return RowSplit(
+        name=split,
+        labels=labels.astype(np.int64),
+        names=PackedNames(f"{split}/{row:06d}" for row in range(count)),
+        sizes=pc.binary_length(content).to_numpy().astype(np.int64),
+        table=table,
+        column=column,
+        rows=np.arange(count),
+        source=rows.source,
+    )
+
+
+def _files(split: str, rows: Rows, labels: NDArray[Any], paths: list[str]) -> FileSplit:
+    """Return the images in files; relative paths start where the first of them is found."""
+    listed = {folder: [listed_path(folder, path) for path in paths] for folder in rows.folders}
+    folder = next((folder for folder in listed if (folder / listed[folder][0]).exists()), rows.folders[0])
+    full = [os.path.join(folder, path) for path in listed[folder]]  # noqa: PTH118 (absolute ones stay)
+    check_present(full, name=shortened(rows.source.files), listed_in=Path(rows.source.files[0]))
+    if any(map(os.path.isabs, paths)):
+        folder = Path(os.path.commonpath([os.path.dirname(path) for path in full]))  # noqa: PTH120
+    names = [os.path.relpath(path, folder) for path in full]
+    return replace(FileSplit.unlabelled(split, folder, names), labels=labels.astype(np.int64))

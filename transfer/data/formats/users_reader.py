@@ -1,0 +1,181 @@
+"""Readers of datasets in users' files: `format: path/to/file.py:NAME` in the YAML of a dataset.
+
+Such a function is called with the folder of the dataset and the further keys of the YAML. It returns lists by split,
+and what a list holds depends on what the dataset is for.
+"""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transfer.core.errors import UsageError, UserError, did_you_mean, shortened
+from transfer.core.files import listed_path, read_lines, with_home
+from transfer.core.user_code import digest, load
+from transfer.data.formats.folders import FoundLayout, in_order
+from transfer.data.spec import DatasetSpec, find_root
+from transfer.data.splits.in_memory import ArraySplit
+from transfer.data.splits.integrity import check_present
+from transfer.data.splits.split import FileSplit
+
+
+@dataclass(frozen=True)
+class ListedSplit:
+    """The images of one split, in the order of their list."""
+
+    source: Path
+    """The list, for messages."""
+    folder: Path
+    images: list[str]
+    """Paths below `folder`."""
+    labels: list[int]
+    """0..C-1."""
+
+
+def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
+    """Yield the fields of every line that is neither blank nor a comment.
+
+    Args:
+        path: the list.
+        form: the names of the fields; those called N and CLASS are whole numbers.
+
+    Raises:
+        UserError: a line is not of this form.
+    """
+    names = form.split()
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.replace("\\", "/").split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        numbers = [field for name, field in zip(names, fields) if name in ("N", "CLASS")]
+        if len(fields) != len(names) or not all(field.isdecimal() for field in numbers):
+            raise UserError(f"{path}:{number}: {line.strip()!r} is not of the form `{form}`")
+        yield fields
+
+
+def layout_from_lists(
+    spec: DatasetSpec, classes: Sequence[str], train: ListedSplit | None, val: ListedSplit | None
+) -> FoundLayout:
+    """Return the splits, of which one may be None, once every image they name is known to exist.
+
+    Raises:
+        UserError: an image is listed twice or missing.
+    """
+    parts = {
+        name: replace(part, images=[listed_path(part.folder, image) for image in part.images])
+        for name, part in (("train", train), ("val", val))
+        if part is not None
+    }
+    paths = [f"{part.folder}/{image}" for part in parts.values() for image in part.images]
+    twice = [path for path, count in Counter(paths).items() if count > 1]
+    if twice:
+        sources = " and ".join(dict.fromkeys(str(part.source) for part in parts.values()))
+        raise UserError(f"{sources}: {len(twice)} image(s) listed more than once: {shortened(twice)}")
+    splits = {name: _split(spec, name, part) for name, part in parts.items()}
+    return FoundLayout(classes=tuple(classes), train=splits.get("train"), val=splits.get("val"))
+
+
+def _split(spec: DatasetSpec, name: str, part: ListedSplit) -> FileSplit:
+    paths = [f"{part.folder}/{image}" for image in part.images]
+    check_present(paths, name=spec.name, listed_in=part.source)
+    split = FileSplit.unlabelled(name, part.folder, part.images)
+    return replace(split, labels=np.array(part.labels, dtype=np.int64))
+
+
+class WrongReader(UsageError):
+    """A user's function reads a dataset for something else."""
+
+
+def read_by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Any]:
+    """Return the folder of a dataset, and what the user's function returns for it.
+
+    Args:
+        spec: its facts; `spec.reader` names the function.
+        data: the `--data` option.
+
+    Raises:
+        DatasetNotFound: the folder is missing.
+        UsageError: the function does not take the keys of the YAML.
+    """
+    root, function = find_root(spec, data), load(spec.reader)
+    signature = inspect.signature(function)
+    options = {key: value for key, value in spec.options.items() if key != "exif"}  # the key of who reads the images
+    try:
+        signature.bind(root, **options)
+    except TypeError as error:
+        known = [*list(signature.parameters)[1:], *(item.name for item in fields(spec))]
+        near = "".join(did_you_mean(key, known) for key in options if key not in known)
+        raise UsageError(f"{spec.name}: the keys of its YAML do not fit {spec.reader}: {error}{near}") from None
+    return root, function(root, **options)
+
+
+def rows_by_split(
+    spec: DatasetSpec, result: Any, splits: Collection[str], wanted: str, fits: Callable[[Any], bool]
+) -> dict[str, list[Any]]:
+    """Return what a user's function returned, once it is known to be lists of rows by split.
+
+    Args:
+        splits: the names of the splits, of which some may be missing.
+        wanted: what is wanted, for messages.
+        fits: tells whether a row is right.
+
+    Raises:
+        WrongReader: it is something else.
+    """
+    what = ""
+    if not isinstance(result, dict) or not result or not set(result) <= set(splits):
+        what = f"a dict of {', '.join(map(repr, result)) or 'nothing'}" if isinstance(result, dict) else repr(result)
+    rows = {} if what else {name: list(part) for name, part in result.items()}
+    for name, part in rows.items():
+        wrong = [row for row in part if not fits(row)][:1]
+        if wrong or not part:
+            what = f"{f'the row {wrong[0]!r}' if part else 'no rows'} in {name!r}"
+    if what:
+        raise WrongReader(f"{spec.reader} returned {what[:200]}; wanted: {wanted}")
+    return rows
+
+
+def file_below(root: Path, path: Any) -> str:
+    """Return a path of a user's function relative to the folder of the dataset. Raises UserError."""
+    try:
+        below = (root / with_home(str(path))).relative_to(root).as_posix()
+    except ValueError:
+        raise UserError(f"{path}: lies outside {root}, the `root` of the dataset") from None
+    return listed_path(root, below)
+
+
+def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Return the splits that a user's function lists as (path, class name), sorted by class and path.
+
+    It may return a `FoundLayout` itself, with splits of a class of its own.
+
+    Raises:
+        UserError: the function returns something else, or an image is missing or listed twice.
+    """
+    root, result = read_by_user(spec, data)
+    if isinstance(result, FoundLayout):
+        return result
+    decode = result.pop("decode", None) if isinstance(result, dict) else None
+    rows = rows_by_split(
+        spec,
+        result,
+        ("train", "val"),
+        "a dict with 'train', 'val' or both, each a list of (path, class name), and `decode` for arrays",
+        lambda row: isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[1], str),
+    )
+    classes = in_order({name for part in rows.values() for _, name in part})
+    labels = {name: label for label, name in enumerate(classes)}
+    source = Path(spec.reader.rpartition(":")[0])
+    splits = {}
+    for split, part in rows.items():
+        files = sorted((labels[name], file_below(root, path)) for path, name in part)
+        splits[split] = ListedSplit(source, root, [path for _, path in files], [label for label, _ in files])
+    layout = layout_from_lists(spec, classes, splits.get("train"), splits.get("val"))
+    if decode is None:
+        return layout
+    train, val = (split and ArraySplit.of(split, decode, digest(spec.reader)) for split in (layout.train, layout.val))
+    return replace(layout, train=train, val=val)

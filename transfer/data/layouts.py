@@ -1,0 +1,174 @@
+"""The layouts that datasets come in: what each looks like on disk, and which YAML keys it knows. Imports no torch.
+
+Published archives, as the YAML file of a dataset states them:
+
+archives:
+  - {url: "https://...", sha256: ..., bytes: ..., into: folder, inside: path/of/an/archive/in/it}
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transfer.core.errors import UsageError
+
+SPLITS = {"train": ("train",), "val": ("val", "validation", "valid", "dev", "test")}
+"""The usual names of the split to train on and of the one to score, the first one first."""
+OF_HUB = ("default/{}/*.parquet", "partial-{}/*.parquet", "default/partial-{}/*.parquet")
+PARQUET = ("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json", *OF_HUB)
+"""Patterns of the files of a split in Parquet, as `datasets` saves it to a folder, or as the hub converts it."""
+
+BESIDE = "_annotations.coco.json"
+"""Annotations in COCO's format that lie beside the images of their split, as Roboflow exports them."""
+EXPORTED = tuple(f"{name}/{BESIDE}" for name in ("train", "valid", "test"))
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a layout looks on disk, and which YAML keys beyond the common ones it understands.
+
+    `trees` are alternatives: a folder has the layout when it holds every entry of one of them ("/" marks folders).
+    Without trees any folder will do, and the reader of the format judges it.
+    """
+
+    trees: tuple[tuple[str, ...], ...] = ()
+    keys: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
+    """Patterns, of which one tells a layout without trees where the user names a folder alone."""
+
+
+MSMT17_LISTS = ("list_train.txt", "list_query.txt", "list_gallery.txt")
+CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+CARS = ("cars_train/", "cars_test/", "devkit/cars_train_annos.mat", "devkit/cars_meta.mat")
+CIFAR10 = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
+TISSUES = ("01_TUMOR", "02_STROMA", "03_COMPLEX", "04_LYMPHO", "05_DEBRIS", "06_MUCOSA", "07_ADIPOSE", "08_EMPTY")
+STORAGE_KEYS = ("hub", "generator")
+"""Keys of the published layouts: `hub` names the same set on the Hugging Face hub (`formats/storage_variants.py`)."""
+
+FORMATS = {
+    "market1501": Format(
+        (("bounding_box_train/", "query/", "bounding_box_test/"), ("query/", "bounding_box_test/")),
+        ("train", "query", "gallery", "pattern", "cameras", "generator"),
+    ),
+    "msmt17": Format(
+        (("train/", "test/", *MSMT17_LISTS), ("mask_train_v2/", "mask_test_v2/", *MSMT17_LISTS)), ("generator",)
+    ),
+    "reid_lists": Format(keys=("train", "query", "gallery", "columns", "header", "images", "cameras", "split")),
+    "torchreid": Format(keys=("set", "split", "cameras")),
+    "image_folder": Format(tuple((f"{name}/",) for usual in SPLITS.values() for name in usual), (*SPLITS, "generator")),
+    "images": Format(),
+    "imagenet": Format(
+        (("train/",), ("val/",), ("ILSVRC/Data/CLS-LOC/train/",), ("ILSVRC/Data/CLS-LOC/val/",)), ("classes",)
+    ),
+    "imagenet21k": Format((("n01440764/",),), ("classes",)),
+    "parquet": Format(
+        keys=(*SPLITS, "image", "label"),
+        signs=(
+            "state.json",
+            "dataset_dict.json",
+            *(form.format(name) for usual in SPLITS.values() for name in usual for form in PARQUET),
+        ),
+    ),
+    "hf": Format(keys=("hub", "revision", "config", "train", "val", "image", "label")),
+    "cub200": Format((("images/", *CUB_LISTS),), STORAGE_KEYS),
+    "caltech101": Format((("101_ObjectCategories/",), ("BACKGROUND_Google/",)), STORAGE_KEYS),
+    "stanford_cars": Format((CARS,), STORAGE_KEYS),
+    "cifar": Format((("train", "test", "meta"), CIFAR10), STORAGE_KEYS),
+    "dtd": Format((("images/", "labels/train1.txt", "labels/test1.txt"),), ("partition", *STORAGE_KEYS)),
+    "colorectal_histology": Format((tuple(f"{name}/" for name in TISSUES),), ("train_images", *STORAGE_KEYS)),
+    "oxford_pets": Format((("images/", "annotations/trainval.txt", "annotations/test.txt"),), STORAGE_KEYS),
+    "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
+    "coco": Format(
+        keys=("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
+        signs=("annotations/instances_*2017.json", "instances_*2017.json", *EXPORTED),
+    ),
+}
+
+
+def recognise(folder: Path) -> str:
+    """Return the format of a folder: by a sign, else by its trees, of which a larger one tells more, else `images`.
+
+    Raises:
+        UsageError: it may have several, or has none and no images.
+    """
+    kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
+    trees = {
+        frozenset(tree): kind
+        for kind, layout in reversed(FORMATS.items())  # image_folder replaces imagenet
+        for tree in layout.trees
+        if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree)
+    }
+    kinds = kinds or sorted({kind for tree, kind in trees.items() if not any(tree < other for other in trees)})
+    if not kinds and holds_images(folder):
+        kinds = ["images"]
+    if len(kinds) != 1:
+        found = f"may be of format {' or '.join(kinds)}" if kinds else "a folder in no known layout, without images"
+        kind = (kinds or ["image_folder"])[0]
+        raise UsageError(f"{folder}: {found}; name a YAML file that says:\n  format: {kind}\n  root: {folder}")
+    return kinds[0]
+
+
+def holds_images(folder: Path) -> bool:
+    """Return whether there is an image in a folder or below it."""
+    from transfer.data.loading.read_image import is_image
+
+    names = (name for _, _, files in os.walk(folder, followlinks=True) for name in files)
+    return any(is_image(name) and name[0] != "." for name in names)
+
+
+def missing_entries(folder: Path, tree: Sequence[str]) -> list[str]:
+    """Return the entries of a tree that a folder lacks, or that are empty or unreadable there."""
+    return [entry for entry in tree if not _present(folder / entry, entry)]
+
+
+def _present(path: Path, entry: str) -> bool:
+    if not entry.endswith("/"):
+        return path.is_file()
+    return path.is_dir() and os.access(path, os.R_OK) and any(path.iterdir())
+
+
+DIGITS = {"sha256": 64, "md5": 32}
+KEYS = ("url", "bytes", "into", "inside", *DIGITS)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One file to download, and where its content goes."""
+
+    url: str
+    algorithm: str
+    """sha256 or md5, of the published file."""
+    checksum: str
+    """The checksum in hex digits."""
+    bytes: int | None = None
+    into: str = ""
+    """Folder, below the data folder, that gets its content."""
+    inside: str = ""
+    """The archive within the archive that is meant."""
+
+
+def read_archives(entries: list[Any], path: Path) -> tuple[Archive, ...]:
+    """Return the archives that a dataset's file lists. Raises UsageError that names the file."""
+    return tuple(_read_archive(entry, path) for entry in entries)
+
+
+def _read_archive(entry: Any, path: Path) -> Archive:
+    keys = entry if isinstance(entry, dict) else {}
+    values = {key: str(keys.get(key) or "") for key in ("url", "into", "inside", *DIGITS)}
+    algorithm = next((name for name in DIGITS if name in keys), "sha256")
+    fits = (
+        set(keys) <= set(KEYS)
+        and values["url"].startswith(("https://", "http://"))
+        and re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", values[algorithm])
+        and isinstance(keys.get("bytes", 1), int)
+        and not any(".." in Path(place).parts or place.startswith("/") for place in (values["into"], values["inside"]))
+    )
+    if not fits:
+        raise UsageError(
+            f"{path}: `archives` has {entry!r}; wanted: a `url` that begins with https:// or http://, its `sha256` or "
+            "`md5` in hex digits, and maybe `bytes`, and `into` and `inside` as relative paths without `..`"
+        )
+    return Archive(values["url"], algorithm, values[algorithm], keys.get("bytes"), values["into"], values["inside"])

@@ -1,0 +1,191 @@
+"""Augmentation of one image for supervised training, and the evaluation transform.
+
+Images leave as bytes [C, size, size]; they become floats in [0, 1] where the model is, which normalises them. Every
+draw comes from `random`, numpy's global generator or torch's, so that under `transfer.core.seeding.seeded` an
+augmented image is a function of the key.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Literal
+
+from PIL import Image
+from timm.data import create_transform
+from timm.data.auto_augment import AugmentOp, AutoAugment, RandAugment
+from torch import Tensor
+from torchvision import transforms
+
+from backbones.pretrain.options import AugmentOptions, shorter_side
+from transfer.core.errors import UsageError
+from transfer.data.loading.bigvision import AreaCrop, InceptionCrop, SquashCrop
+from transfer.data.loading.bigvision import RandAugment as BigVisionRandAugment
+from transfer.data.loading.fast_ops import TIMM
+from transfer.data.loading.image_ops import FastCrop, FastFlip, FastJitter, FastView
+from transfer.data.loading.images import RandomErasing, to_floats, to_pixels
+
+Step = Callable[[Any], Any]
+Transform = Callable[[Any], Any]
+View = Literal["bicubic", "fast", "area", "squash"]
+
+
+class Augmentation:
+    """PIL image, or tensor [C, H, W] -> tensor [C, H, W]: `steps` from image to image, then erasing, if any.
+
+    `RandomErasing` takes floats in [0, 1], and may leave that range. With fast operations the first step takes pixels
+    [C, H, W] in place of the image.
+    """
+
+    def __init__(self, steps: Sequence[Step], erase: RandomErasing | None = None) -> None:
+        self.steps = steps
+        self.erase = erase
+        self.takes_pixels = isinstance(steps[0], FastCrop | FastView)
+
+    def __call__(self, image: Any) -> Any:
+        pixels = to_pixels(apply_steps(self.steps, image))
+        return pixels if self.erase is None else self.erase(to_floats(pixels))
+
+
+def apply_steps(steps: Sequence[Step], image: Any) -> Any:
+    """Return an image, or a tensor [C, H, W], after these steps. Raises UsageError for a step of PIL images alone."""
+    for step in steps:
+        if isinstance(image, Tensor) and isinstance(step, _OF_PIL):
+            kind = f"{type(step).__name__} is of PIL images, not of arrays of {len(image)} channels"
+            raise UsageError(f"{kind}; use --resize-mode fast (in training: --augment crop)")
+        image = step(image)
+    return image
+
+
+class PaddedCrop:
+    """A random size x size crop of an image with `pad` black pixels on each side; resized to size x size before."""
+
+    def __init__(self, size: int, pad: int, interpolation: str) -> None:
+        self.size = size
+        self.pad = pad
+        self.resample = Image.Resampling[interpolation.upper()]
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        if image.size != (self.size, self.size):
+            image = image.resize((self.size, self.size), self.resample)
+        left, top = (random.randint(-self.pad, self.pad) for _ in range(2))
+        return image.crop((left, top, left + self.size, top + self.size))  # what lies outside is black
+
+
+_OF_PIL = (AreaCrop, SquashCrop, InceptionCrop, PaddedCrop, RandAugment, AutoAugment, BigVisionRandAugment)
+
+
+def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], std: Sequence[float]) -> Transform:
+    """Return the training augmentation, an `Augmentation` from PIL images, or tensors [C, H, W] for fast operations.
+
+    Operations on colors are for RGB: with a mean of other than three channels they are left out.
+
+    Args:
+        size: pixels of the result's sides.
+        options: the kind and its values.
+        mean: the mean of the backbone's normalisation. It fills what timm's geometric operations uncover, and
+            with `std` sets the noise of the erased box.
+        std: likewise.
+
+    Raises:
+        UsageError: timm does not know the auto_augment description.
+    """
+    if len(mean) != 3:
+        options = replace(options, auto_augment=None, color_jitter=0.0, randaug=None)
+    fast = options.image_ops == "fast"
+    flip = FastFlip(options.flip) if fast else transforms.RandomHorizontalFlip(options.flip)
+    if options.augment == "crop":
+        mode = transforms.InterpolationMode(options.interpolation)
+        resized_crop = transforms.RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)
+        return Augmentation([FastCrop(resized_crop) if fast else resized_crop, flip])
+    if options.augment == "bigvision":
+        randaug = [BigVisionRandAugment(*options.randaug)] if options.randaug else []
+        return Augmentation([InceptionCrop(size, options.crop_area, options.crop_ratio), flip, *randaug])
+    crop, color = _timm_steps(size, options, mean)
+    if fast:
+        crop, color = [FastCrop(crop[0]), flip], [*map(_fast, color)]
+    elif options.augment == "pad":
+        crop = [PaddedCrop(size, options.pad, options.interpolation), flip]
+    return Augmentation([*crop, *color], RandomErasing(options.erase, mean, std) if options.erase else None)
+
+
+def _fast(step: Any) -> Any:
+    """Return a color step of timm with operations of `fast_ops`. Raises UsageError where there is none."""
+    if isinstance(step, transforms.ColorJitter):
+        return FastJitter(step)
+    if not isinstance(step, RandAugment | AutoAugment):
+        raise UsageError(
+            f"--image-ops fast: knows timm's RandAugment and AutoAugment, not its {type(step).__name__}; use `pil`"
+        )
+    for op in _operations([step]):
+        op.aug_fn = TIMM[op.name]
+    return step
+
+
+def _timm_steps(size: int, options: AugmentOptions, mean: Sequence[float]) -> tuple[list[Any], list[Step]]:
+    """Return timm's crop and flip, and its color (and auto_augment) operations, before the image becomes a tensor."""
+    try:
+        crop, color, _ = create_transform(
+            size,
+            is_training=True,
+            scale=options.crop_area,
+            ratio=options.crop_ratio,
+            hflip=options.flip,
+            color_jitter=options.color_jitter or None,  # type: ignore[arg-type]  # None: not even its draws
+            auto_augment=options.auto_augment,
+            interpolation=options.interpolation,
+            mean=tuple(mean),
+            separate=True,
+        )
+    except (AssertionError, KeyError, ValueError) as error:
+        known = "see timm.data.auto_augment (rand-m9-mstd0.5-inc1 is DeiT's), or None"
+        raise UsageError(f"--auto-augment {options.auto_augment}: {error or 'unknown to timm'}; {known}") from None
+    for op in _operations(color.transforms):
+        if op.name.startswith("Posterize"):
+            op.aug_fn = posterize
+    return crop.transforms, color.transforms
+
+
+def _operations(steps: Iterable[Any]) -> Iterator[AugmentOp]:
+    """Yield timm's operations in its RandAugment and AugMix (`ops`) and its AutoAugment (`policy`)."""
+    for step in steps:
+        yield from getattr(step, "ops", [])
+        yield from chain.from_iterable(getattr(step, "policy", []))
+
+
+def posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
+    """Keep the highest `bits` bits; 0 bits give a black image, as timm's increasing magnitudes intend.
+
+    timm passes 0 bits on to Pillow (in DeiT's recipe where the magnitude reaches 10), and Pillow 13 raises.
+    """
+    return image.point([value & ~(2 ** (8 - bits) - 1) for value in range(256)] * 3)
+
+
+def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") -> list[Step]:
+    """Return the steps from an image to the part of it that is evaluated, size x size pixels.
+
+    Nothing is resampled where the image has the wanted size already.
+
+    Args:
+        size: pixels of the centre crop's sides.
+        resize: shorter side before it; None: floor(size / 0.875).
+        view: how the image is resized: `bicubic` with antialias (DeiT, DINO, timm), `fast` likewise but on bytes, which
+            takes a third of the time and differs by at most 2 of 255 in photographs, `area` by area averages
+            (big_vision), `squash` to a square, bilinear without antialias (big_vision's few-shot probes).
+    """
+    resize = shorter_side(size, resize)
+    if view == "fast":
+        return [FastView(size, resize)]
+    if view == "area":
+        return [AreaCrop(size, resize)]
+    if view == "squash":
+        return [SquashCrop(size, resize)]
+    return [transforms.Resize(resize, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
+
+
+def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
+    """Return the transform of evaluation, PIL image -> uint8 [C, size, size]; see `view_steps`.
+
+    The transform of the view `fast` also takes pixels [C, H, W].
+    """
+    return Augmentation(view_steps(size, resize, view=view))

@@ -1,0 +1,147 @@
+"""Images as tensors, and the transforms of person re-identification, with random erasing.
+
+Shapes: H x W pixels.
+"""
+
+import io
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torchvision.io import ImageReadMode, decode_jpeg
+from torchvision.transforms import InterpolationMode, v2
+
+from transfer.data.loading.read_image import read_image
+
+AREA = (0.02, 1 / 3)
+ASPECT = (0.3, 1 / 0.3)
+TRIES = 10
+
+
+class RandomErasing:
+    """Fills one random box of an image [C, H, W] in [0, 1] with noise, in place.
+
+    Recipes erase after normalising, with noise N(0, 1) per pixel. Here the backbone normalises, so the box is filled
+    with mean + std * N(0, 1), unclipped: the backbone then sees exactly that noise. The box covers a share of the image
+    drawn uniformly from `AREA` and has a height / width drawn log-uniformly from `ASPECT`; a box that does not fit is
+    drawn again, up to `TRIES` times. Box from `random`, noise from torch, in the order of timm's RandomErasing (mode
+    "pixel", one box), so equal seeds give equal boxes.
+    """
+
+    def __init__(self, probability: float, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.probability = probability
+        self.mean = torch.tensor(mean).view(-1, 1, 1)
+        self.std = torch.tensor(std).view(-1, 1, 1)
+
+    def __call__(self, image: Tensor) -> Tensor:
+        box = draw_box(self.probability, *image.shape[-2:])
+        if box is not None:
+            top, left, h, w = box
+            noise = torch.empty(len(image), h, w).normal_()
+            image[:, top : top + h, left : left + w] = noise.mul_(self.std).add_(self.mean)
+        return image
+
+
+def draw_box(probability: float, H: int, W: int) -> tuple[int, int, int, int] | None:
+    """Return (top, left, height, width) of a box to erase, or None; see `RandomErasing`."""
+    if random.random() > probability:
+        return None
+    for _ in range(TRIES):
+        area = random.uniform(*AREA) * H * W
+        aspect = math.exp(random.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
+        h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if h < H and w < W:
+            top = random.randint(0, H - h)
+            return top, random.randint(0, W - w), h, w
+    return None
+
+
+Transform = Callable[[Any], Tensor]
+Key = int | tuple[int, int, int]
+
+
+def read_pixels(content: bytes, *, name: str, mode: str = "RGB") -> Tensor:
+    """Return the pixels of an encoded image, uint8 [C, H, W], for the fast image operations; see `read_image`.
+
+    JPEG files of RGB or grey pixels are decoded by torchvision; all others, and those that it refuses, as by
+    `read_image`. Both decode by libjpeg-turbo, in full size, and without the rotation that EXIF may ask for.
+
+    Raises:
+        UserError: it is corrupt.
+    """
+    if content.startswith(b"\xff\xd8"):
+        try:
+            encoded = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            pixels: Tensor = decode_jpeg(encoded, mode=ImageReadMode.UNCHANGED)
+            if len(pixels) in {"L": (1,), "RGB": (1, 3)}.get(mode, ()):
+                return pixels.expand(len(mode), -1, -1)
+        except RuntimeError:
+            pass  # read_image raises the error that names the file, or reads what torchvision cannot
+    return to_pixels(read_image(io.BytesIO(content), name=name, mode=mode))
+
+
+def to_pixels(image: Image.Image | NDArray[Any] | Tensor) -> Tensor:
+    """Return an image [H, W, C], or [H, W] in grey, as a tensor [C, H, W], contiguous; a tensor is one already."""
+    if isinstance(image, Tensor):
+        return image.contiguous()
+    array = image if isinstance(image, np.ndarray) else np.array(image)
+    return torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1).contiguous()
+
+
+class ReidTrainTransform:
+    """PIL image or uint8 [C, H, W] -> [C, H, W] float: resize, flip, pad with black, crop, to [0, 1], erase a box.
+
+    The training augmentation of TransReID (arXiv 2102.04378; bag of tricks, arXiv 1903.07071, section 2) up to the
+    normalisation, which the backbone does. Erased pixels lie outside [0, 1]: see `RandomErasing`.
+
+    Args:
+        size: (H, W).
+        flip: probability of a horizontal flip.
+        pad: black pixels added on each side before cropping back to `size`.
+        erase: probability of random erasing.
+        mean: the mean of the backbone's normalisation; with `std` it sets the noise of the erased box.
+        std: likewise.
+    """
+
+    def __init__(
+        self,
+        size: tuple[int, int] = (256, 128),
+        *,
+        flip: float = 0.5,
+        pad: int = 10,
+        erase: float = 0.5,
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
+    ) -> None:
+        resize = v2.Resize(list(size), InterpolationMode.BICUBIC)
+        geometry = [v2.RandomHorizontalFlip(flip), v2.Pad(pad), v2.RandomCrop(list(size))]
+        self.steps = v2.Compose([resize, *geometry, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
+        self.erase = RandomErasing(erase, mean, std)
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return self.erase(self.steps(image))
+
+
+class ReidTestTransform:
+    """PIL image or uint8 [C, H, W] -> [C, H, W] float in [0, 1]: a bilinear resize to `size` (H, W)."""
+
+    def __init__(self, size: tuple[int, int] = (256, 128)) -> None:
+        resize = v2.Resize(list(size), InterpolationMode.BILINEAR)
+        self.steps = v2.Compose([resize, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return self.steps(image)
+
+
+def to_floats(images: Tensor) -> Tensor:
+    """Return uint8 images as float32 in [0, 1], correctly rounded on every device; others are returned as they are."""
+    if images.dtype != torch.uint8:
+        return images
+    # A divisor on the device: for a Python number CUDA multiplies by a rounded 1 / 255.
+    return images.float().div_(torch.full((), 255.0, device=images.device))

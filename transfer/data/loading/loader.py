@@ -1,0 +1,244 @@
+"""Batches of a whole training run in one stream of loader workers, from any step on.
+
+Which images form a batch is a function of (seed, epoch), made before any worker starts; how one is augmented of (seed,
+epoch, image, repeat), which the dataset gets as its key. Neither depends on workers, so a resumed run sees what an
+undisturbed one does, and skipping to its place decodes nothing. Batches are global: under several ranks each takes its
+part of every batch.
+"""
+
+import os
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from transfer.core.errors import UserError
+from transfer.core.process import ALONE, Ranks, exit_with, part_of_rank
+from transfer.core.seeding import restored_generators
+
+
+def pk_batches(identities: Sequence[int], *, p: int, k: int, seed: int, epoch: int) -> list[list[int]]:
+    """Return batches of P identities x K images each (Hermans et al. 2017, arXiv 1703.07737, section 2).
+
+    The epoch of the person re-identification codebases: the images of every identity are shuffled and cut into groups
+    of K, a rest is left out, and an identity with fewer than K images is drawn with replacement to one group. Then, as
+    long as P identities have groups left, P of them are drawn at random and each gives one group.
+
+    Args:
+        identities: identity of each of M images.
+        p: identities per batch.
+        k: images per identity.
+        seed: the seed of the run.
+        epoch: the epoch of the batches.
+
+    Returns:
+        Lists of P * K indices, the images of one identity side by side.
+
+    Raises:
+        UserError: there are fewer than P identities.
+    """
+    images = defaultdict(list)
+    for index, identity in enumerate(identities):
+        images[identity].append(index)
+    if len(images) < p:
+        raise UserError(
+            f"a batch takes {p} identities, but the training set has {len(images)}: lower P to at most that"
+        )
+    generator = np.random.default_rng([seed, epoch])
+    groups = {identity: _groups(images[identity], k, generator) for identity in sorted(images)}
+    available = sorted(groups)
+    batches = []
+    while len(available) >= p:
+        drawn = [available[position] for position in generator.choice(len(available), size=p, replace=False)]
+        batches.append([index for identity in drawn for index in groups[identity].pop(0)])
+        available = [identity for identity in available if groups[identity]]
+    return batches
+
+
+def _groups(indices: list[int], k: int, generator: np.random.Generator) -> list[list[int]]:
+    """Return `indices` in random order, cut into groups of K."""
+    if len(indices) < k:
+        return [generator.choice(indices, size=k, replace=True).tolist()]
+    order = generator.permutation(indices).tolist()
+    return [order[start : start + k] for start in range(0, len(order) - k + 1, k)]
+
+
+def shuffled_batches(n: int, batch: int, *, seed: int, epoch: int, drop_last: bool = True) -> list[list[int]]:
+    """Return 0..n-1 in random order, cut into batches. Raises UserError when `drop_last` leaves no batch."""
+    if drop_last and n < batch:
+        raise UserError(f"a batch takes {batch} images, but the training set has {n}: lower the batch size")
+    order = np.random.default_rng([seed, epoch]).permutation(n).tolist()
+    stop = n - n % batch if drop_last else n
+    return [order[start : start + batch] for start in range(0, stop, batch)]
+
+
+def repeated_batches(n: int, batch: int, *, repeats: int, seed: int, epoch: int) -> list[list[int]]:
+    """Return batches for repeated augmentation (arXiv 1902.05509): several copies of each image, augmented separately.
+
+    The epoch of DeiT (arXiv 2012.12877, section 6; `RASampler`): 0..n-1 in random order, each `repeats` times in a row.
+    Of these the epoch takes the first n, rounded down to a multiple of 256 (all n below 256), so about n / `repeats`
+    images. Within a batch first copies come first, then second ones: ranks take contiguous parts, so with more ranks
+    than `repeats` each sees copies of different images, as there.
+
+    Args:
+        n: images.
+        batch: images per (global) batch; a rest is left out.
+        repeats: copies of each image.
+        seed: the seed of the run.
+        epoch: the epoch of the batches.
+
+    Raises:
+        UserError: an epoch has no whole batch.
+    """
+    selected = n // 256 * 256 or n
+    if selected < batch:
+        raise UserError(f"a batch takes {batch} images, but an epoch has {selected}: lower the batch size")
+    order = np.random.default_rng([seed, epoch]).permutation(n)
+    copies = np.repeat(order, repeats)[:selected]
+    batches = []
+    for start in range(0, selected - batch + 1, batch):
+        places = np.arange(start, start + batch)
+        batches.append(copies[places[np.argsort(places % repeats, kind="stable")]].tolist())
+    return batches
+
+
+T = TypeVar("T")
+Key = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class StreamPosition:
+    """The position of a step: its epoch, its index in it, and the epoch's length in steps; all count from 0.
+
+    `total` is the steps of all epochs where their lengths differ; 0: all are as long as this one.
+    """
+
+    epoch: int
+    index: int
+    length: int
+    total: int = 0
+
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether this is the epoch's last step."""
+        return self.index + 1 == self.length
+
+
+class RunLoader:
+    """Loads the batches that `fit` trains on.
+
+    Args:
+        dataset: maps a key (epoch, index, repeat) to a sample; `repeat` counts earlier uses of the index in the epoch.
+        epoch_batches: epoch -> the *global* batches of sample indices; a rank loads its contiguous part of each.
+        workers: loader processes; 0 loads in this one.
+        collate: samples -> batch; None: torch's default, which stacks tensors.
+        parts: micro-batches per step; each is shared among the ranks, so that they hold what one process's would.
+        lengths: the batches of each epoch, where they differ.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        epoch_batches: Callable[[int], list[list[int]]],
+        *,
+        workers: int = 0,
+        parts: int = 1,
+        ranks: Ranks = ALONE,
+        pin_memory: bool = False,
+        collate: Callable[[list[Any]], Any] | None = None,
+        lengths: Sequence[int] = (),
+    ):
+        self.collate, self.lengths = collate, lengths
+        self.dataset, self.epoch_batches = dataset, epoch_batches
+        self.workers, self.parts, self.ranks, self.pin_memory = workers, parts, ranks, pin_memory
+
+    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Any]]:
+        """Yield the position and this rank's part of every batch, from step `index` of `epoch` to the end of epoch
+        `epochs`.
+        """
+        loader = DataLoader(
+            _Batched(self.dataset),
+            batch_sampler=_Keys(self, epoch, index, epochs),
+            collate_fn=self.collate,
+            num_workers=self.workers,
+            pin_memory=self.pin_memory,
+            worker_init_fn=worker_setup() if self.workers else None,
+            prefetch_factor=4 if self.workers else None,
+        )
+        return zip(self.positions(epoch, index, epochs), unwrap_worker_errors(loader))
+
+    def positions(self, epoch: int, index: int, epochs: int) -> Iterator[StreamPosition]:
+        """Yield the positions of `stream` without the batches."""
+        for current in range(epoch, epochs):
+            length = self.lengths[current] if self.lengths else len(self.epoch_batches(current))
+            for step in range(index if current == epoch else 0, length):
+                yield StreamPosition(current, step, length, sum(self.lengths))
+
+
+class _Batched(Dataset[Any]):
+    """A dataset of which a batch's samples are taken one after the other, and the generators restored once."""
+
+    def __init__(self, dataset: Dataset[Any]):
+        self.dataset = dataset
+
+    def __getitems__(self, keys: list[Key]) -> list[Any]:
+        with restored_generators():
+            return [self.dataset[key] for key in keys]
+
+
+class _Keys:
+    def __init__(self, loader: RunLoader, epoch: int, index: int, epochs: int):
+        self.loader, self.epoch, self.index, self.epochs = loader, epoch, index, epochs
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        for epoch in range(self.epoch, self.epochs):
+            seen: Counter[int] = Counter()
+            for index, batch in enumerate(self.loader.epoch_batches(epoch)):
+                keys = []
+                for sample in batch:
+                    keys.append((epoch, sample, seen[sample]))
+                    seen[sample] += 1
+                if epoch > self.epoch or index >= self.index:
+                    yield [
+                        key
+                        for part in _chunks(keys, self.loader.parts)
+                        for key in part_of_rank(part, self.loader.ranks)
+                    ]
+
+
+def unwrap_worker_errors(batches: Iterable[T]) -> Iterator[T]:
+    """Yield the batches; raise a worker's UserError without the traceback that the loader wraps around it."""
+    try:
+        yield from batches
+    except UserError as error:
+        kind = type(error)  # also the last thing that the traceback names
+        raise kind(str(error).rpartition(f"{kind.__name__}: ")[2].strip()) from None
+
+
+def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:
+    size = -(-len(keys) // parts)
+    return [keys[start : start + size] for start in range(0, len(keys), size)]
+
+
+def worker_setup() -> Callable[[int], None]:
+    """Return what prepares a worker process of a loader that this process makes."""
+    return partial(_prepare_worker, os.getpid(), Image.MAX_IMAGE_PIXELS)
+
+
+def _prepare_worker(parent: int, pixels: int | None, worker: int) -> None:
+    """Ignore signals, which the parent answers, end with the parent, use one thread, and have its limit of pixels."""
+    Image.MAX_IMAGE_PIXELS = pixels
+    # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker
+    # that died of it would make torch raise in the parent at any point, within the saving of its state too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    # torch looks at the process that forked the worker, which is a server where workers are not forked directly
+    exit_with(parent)
+    torch.set_num_threads(1)

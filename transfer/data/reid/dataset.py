@@ -1,0 +1,283 @@
+"""Person re-identification data: training, query and gallery lists, checked against the dataset's stated counts.
+
+A new layout is a parser (as in `reid_layouts`), its entry in `FORMATS` here, and its tree in
+`transfer.data.layouts.FORMATS`.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transfer.core.errors import UserError, shortened
+from transfer.data.formats.users_reader import file_below, read_by_user, rows_by_split
+from transfer.data.reid import market1501 as layouts
+from transfer.data.reid.lists import msmt17, reid_lists
+from transfer.data.reid.market1501 import Sample, Splits
+from transfer.data.reid.torchreid_sets import torchreid_set
+from transfer.data.spec import DatasetSpec, check_counts, find_root, generated_root, manifest_digest
+from transfer.data.splits.integrity import Images, check_present, check_split, overlap_notes, shared_images
+from transfer.data.splits.manifest import Manifest
+from transfer.data.splits.split import FileSplit
+from transfer.data.toy.people import GENERATORS
+
+FORMATS: dict[str, Callable[[Path, DatasetSpec, bool], Splits]] = {
+    "market1501": layouts.market1501,
+    "msmt17": msmt17,
+    "reid_lists": reid_lists,
+    "torchreid": torchreid_set,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReidData:
+    """An opened dataset. Lists are sorted by file name; training identities are 0..C-1, test identities as on disk.
+
+    A set without training images can be scored, not trained on.
+    """
+
+    name: str
+    version: str | None
+    root: Path
+    train: list[Sample]
+    query: list[Sample]
+    gallery: list[Sample]
+    rounds: tuple[tuple[list[Sample], list[Sample]], ...] = ()
+    """Query and gallery of each test split if several are scored; `query` and `gallery` then hold all their images."""
+    cameras: bool = True
+    """Whether `Sample.camera` is a camera. Else it is another number for each file, so that only the query image itself
+    is of the query's camera."""
+    counts: dict[str, Any]
+    """Counts {"train" | "query" | "gallery": {"images", "identities", "cameras"}, "distractors", "junk", "ignored"};
+    identities of the gallery are without distractors, which are counted as images; no cameras count as 0."""
+    digest: str
+    """Digest of split, identity, camera, relative name, size and content of every image used."""
+    skipped: int = 0
+    """Number of images excluded because they cannot be decoded."""
+    manifest: Manifest | None = None
+    """The files of all images as they were when the digest was taken."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
+
+    @property
+    def tests(self) -> tuple[tuple[list[Sample], list[Sample]], ...]:
+        """Return query and gallery of each test split that is scored."""
+        return self.rounds or ((self.query, self.gallery),)
+
+    def check_unchanged(self) -> None:
+        """Raise Replaced for an image whose file has changed since the dataset was opened."""
+        if self.manifest is not None:
+            self.manifest.check()
+
+    def images(self) -> dict[str, Images]:
+        """Return the names and contents of the images of each split."""
+        assert self.manifest is not None
+        rows = {name: row for row, name in enumerate(self.manifest.names)}
+        parts = {"train": self.train, "query": self.query, "gallery": self.gallery}
+        names = {split: [self.name_of(sample) for sample in samples] for split, samples in parts.items()}
+        contents = self.manifest.contents
+        return {part: (found, contents[np.array([rows[name] for name in found], int)]) for part, found in names.items()}
+
+    def files(self, samples: Sequence[Sample]) -> FileSplit:
+        """Return the files of samples, with their identities as labels."""
+        split = _files(self.root, [sample.path for sample in samples])
+        split.labels = np.array([sample.identity for sample in samples], dtype=np.int64)
+        return split
+
+    def name_of(self, sample: Sample) -> str:
+        """Return the file name of a sample relative to `root`, with forward slashes (`../` of one outside)."""
+        return os.path.relpath(sample.path, self.root)
+
+
+def open_reid(
+    spec: DatasetSpec,
+    data: Path | None,
+    *,
+    subset: int | None = None,
+    msmt17_val: bool = True,
+    drop_corrupt: bool = False,
+    trained: bool = True,
+) -> ReidData:
+    """Find, parse and check a dataset.
+
+    Args:
+        spec: description of the dataset.
+        data: value of the `--data` option (see `find_root`).
+        subset: keep this many training and this many test identities (see `choose_identities`).
+        msmt17_val: MSMT17 trains on list_train + list_val, as TransReID does; else on list_train, as torchreid does.
+        drop_corrupt: exclude corrupt images instead of raising.
+        trained: whether its training images are used, so that test images among them are an error, see `overlap_notes`.
+
+    Raises:
+        UserError: not found, incomplete, with a name that does not parse, with a corrupt image, or without any query
+            that has a match.
+        UsageError: the dataset is of another kind, or its YAML file names something that does not exist.
+    """
+    if spec.reader:
+        root, splits = _by_user(spec, data)
+    else:
+        root = generated_root(spec, GENERATORS) or find_root(spec, data, layouts.trees_of(spec))
+        splits = FORMATS[spec.format](root, spec, msmt17_val)
+        splits.cameras = not layouts.without_cameras(spec)
+    layouts.drop_junk(splits)
+    _check_listed(spec, root, splits)
+    parts = _parts(splits, msmt17_val)
+    _check_usable(spec.name, parts["query"], parts["gallery"])
+    check_present(_paths(parts), name=spec.name)
+    if subset is not None:
+        if splits.rounds:
+            raise UserError(f"{spec.name}: --subset takes part of one test split; name it with `split: N`")
+        parts = dict(zip(parts, layouts.choose_identities(**parts, n=subset), strict=True))
+    paths = _paths(parts)
+    unreadable, read_notes = check_split(_files(root, paths), name=spec.name, skip=drop_corrupt)
+    bad = {paths[index] for index in unreadable}
+    parts = {split: [sample for sample in samples if sample.path not in bad] for split, samples in parts.items()}
+    _check_usable(spec.name, parts["query"], parts["gallery"])
+    parts["train"] = _relabel(parts["train"])
+    manifest = Manifest.of(root, _files(root, _paths(parts)).names, what=spec.name)
+    train, query, gallery, *rounds = parts.values()
+    opened = ReidData(
+        name=spec.name,
+        version=splits.version,
+        root=root,
+        train=train,
+        query=query,
+        gallery=gallery,
+        rounds=tuple(zip(rounds[::2], rounds[1::2])),
+        cameras=splits.cameras,
+        counts=_counts({"train": train, "query": query, "gallery": gallery}, splits) | {"ignored": splits.ignored},
+        digest=_digest(parts, manifest, cameras=splits.cameras),
+        skipped=len(bad),
+        manifest=manifest,
+        notes=(*splits.notes, *read_notes),
+    )
+    notes = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
+    return replace(opened, notes=(*opened.notes, *notes, *_copied_queries(opened)))
+
+
+def _check_listed(spec: DatasetSpec, root: Path, splits: Splits) -> None:
+    """Compare version and counts with those stated, and note what is missing. Raises UserError."""
+    if spec.version is not None and splits.version not in (None, spec.version):
+        raise UserError(f"{spec.name}: {root} holds version {splits.version}, but {spec.version} was asked for")
+    listed = {"query": splits.query, "gallery": splits.gallery} | ({"train": splits.train} if splits.train else {})
+    if splits.val is not None:
+        listed |= {"val": splits.val, "train_val": splits.train + splits.val}
+    check_counts(spec, _counts(listed, splits), absent={"train", "val", "train_val"} - listed.keys())
+    if not splits.cameras:
+        splits.notes.append("no cameras: only the query image itself is excluded from its ranking")
+    if not splits.train:
+        splits.notes.append(f"no training images{' with `split: all`' * bool(splits.rounds)}: evaluation only")
+
+
+def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
+    """Return the lists by name, sorted: train, query, gallery, then query and gallery of each of several test splits.
+
+    Without cameras every file gets a camera of its own.
+    """
+    train = splits.train + (splits.val or [] if val else [])
+    query, gallery = splits.query, splits.gallery
+    if splits.rounds:
+        query, gallery = (
+            list({sample.path: sample for one in splits.rounds for sample in one[side]}.values()) for side in (0, 1)
+        )
+    parts = {"train": train, "query": query, "gallery": gallery}
+    for number, lists in enumerate(splits.rounds):
+        parts |= {f"query {number}": lists[0], f"gallery {number}": lists[1]}
+    if not splits.cameras:
+        files = {path: os.path.realpath(path) for path in _paths(parts)}
+        own = {file: number for number, file in enumerate(sorted(set(files.values())))}
+        parts = {
+            split: [Sample(sample.path, sample.identity, own[files[sample.path]]) for sample in samples]
+            for split, samples in parts.items()
+        }
+    return {split: sorted(samples, key=lambda sample: sample.path) for split, samples in parts.items()}
+
+
+def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
+    """Return the folder and the lists of a dataset that a user's function reads. Raises UserError."""
+    root, result = read_by_user(spec, data)
+    if isinstance(result, Splits):
+        return root, result
+    rows = rows_by_split(
+        spec,
+        result,
+        ("train", "query", "gallery"),
+        "a dict with 'train', 'query' and 'gallery', each a list of (path, identity, camera), both as int, or of "
+        "(path, identity) without cameras",
+        lambda row: (
+            isinstance(row, tuple | list) and [isinstance(item, Integral) for item in row[1:]] in ([True], [True, True])
+        ),
+    )
+    samples = {
+        split: [Sample(f"{root}/{file_below(root, row[0])}", int(row[1]), int(row[-1])) for row in part]
+        for split, part in rows.items()
+    }
+    train, query, gallery = (samples.get(split, []) for split in ("train", "query", "gallery"))
+    cameras = all(len(row) == 3 for part in rows.values() for row in part)
+    return root, Splits(train=train, query=query, gallery=gallery, cameras=cameras)
+
+
+def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
+    for split, samples in {"query": query, "gallery": gallery}.items():
+        if not samples:
+            raise UserError(f"{name}: no {split} images")
+    if not layouts.matched(query, gallery):
+        raise UserError(
+            f"{name}: none of the {len(query)} queries has a match (the same identity under another camera) in the "
+            "gallery; are the folders of one dataset, and the camera numbers right? A set without cameras says "
+            "`cameras: none` in its YAML file"
+        )
+
+
+def _copied_queries(data: ReidData) -> list[str]:
+    """Return a line if copies of queries in the gallery count as matches, as their cameras or files are others."""
+    images = data.images()
+    pairs = [
+        (query, data.gallery[row])
+        for place, row in shared_images(images["query"], images["gallery"])
+        if (query := data.query[place]).camera != data.gallery[row].camera
+    ]
+    examples = shortened([f"{data.name_of(copy)} = {data.name_of(query)}" for query, copy in pairs], 3)
+    where = "under other cameras" if data.cameras else "in other files"
+    return [f"{len(pairs)} gallery images are copies of queries {where}: {examples}"] if pairs else []
+
+
+def _relabel(train: Sequence[Sample]) -> list[Sample]:
+    labels = {identity: label for label, identity in enumerate(sorted({sample.identity for sample in train}))}
+    return [Sample(sample.path, labels[sample.identity], sample.camera) for sample in train]
+
+
+def _counts(parts: dict[str, list[Sample]], splits: Splits) -> dict[str, Any]:
+    counts: dict[str, Any] = {split: _summary(samples, splits) for split, samples in parts.items()}
+    distractors = [sample for sample in parts["gallery"] if sample.identity in (splits.distractors or ())]
+    counts["gallery"]["identities"] -= len({sample.identity for sample in distractors})
+    return counts | {"distractors": len(distractors), "junk": splits.junk}
+
+
+def _summary(samples: Sequence[Sample], splits: Splits) -> dict[str, int]:
+    return {
+        "images": len(samples),
+        "identities": len({sample.identity for sample in samples}),
+        "cameras": len({sample.camera for sample in samples}) if splits.cameras else 0,
+    }
+
+
+def _digest(parts: dict[str, list[Sample]], manifest: Manifest, *, cameras: bool) -> str:
+    files = dict(zip(_paths(parts), zip(manifest.names, manifest.sizes.tolist(), manifest.contents)))
+    samples = [(split, sample, *files[sample.path]) for split, part in parts.items() for sample in part]
+    return manifest_digest(
+        (f"{split}/{sample.identity}/{sample.camera if cameras else 'none'}/{name}", size, content.tobytes())
+        for split, sample, name, size, content in samples
+    )
+
+
+def _paths(parts: dict[str, list[Sample]]) -> list[str]:
+    return list(dict.fromkeys(sample.path for samples in parts.values() for sample in samples))
+
+
+def _files(root: Path, paths: Sequence[str]) -> FileSplit:
+    return FileSplit.unlabelled("", root, (os.path.relpath(path, root) for path in paths))

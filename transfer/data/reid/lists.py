@@ -1,0 +1,127 @@
+"""Re-identification datasets as list files: one image a line, with its identity."""
+
+import csv
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from transfer.core.errors import MissingInput, UsageError, UserError
+from transfer.core.files import listed_path, read_lines, with_home
+from transfer.data.reid.market1501 import ONE_EACH, PARTS, Row, Sample, Splits, splits_of, without_cameras
+from transfer.data.spec import DatasetSpec, text_option
+
+DRAWS = 10
+"""Draws of the gallery that `split: all` averages over, as TransReID's README says for VehicleID."""
+MSMT17_FOLDERS = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}
+MSMT17_CAMERA = r"[^_]*_[^_]*_(\d+)_"
+
+
+def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
+    """Read the files that the keys `train`, `query` and `gallery` of the YAML name, by its key `columns`.
+
+    Columns are `image`, `identity` and `camera` (numbers, or names that are numbered in sorted order), and `part`
+    (train, query or gallery, in a file that lists them all), apart by commas or spaces; others are skipped, as are the
+    first `header` lines. `images` says where an image lies, as `image/{}.jpg`. With `gallery: one per identity` the
+    gallery is drawn from the queries.
+
+    Raises:
+        UserError: a list is missing, or a line does not parse.
+        UsageError: a key has no such value.
+    """
+    columns = (text_option(spec, "columns") or "image identity").split()
+    if not {"image", "identity"} <= set(columns) or not ({"camera"} & set(columns) or without_cameras(spec)):
+        raise UsageError(f"{spec.name}: `columns` must name image, identity, camera, or the YAML say `cameras: none`")
+    images, header = text_option(spec, "images") or "{}", spec.options.get("header", 0)
+    if type(header) is not int or header < 0:
+        raise UsageError(f"{spec.name}: `header` is {header!r}; it must be the number of lines to skip")
+    rows = {}
+    for part in PARTS:
+        name = text_option(spec, part)
+        if name and name != ONE_EACH:
+            rows[part] = list(_rows(root / name, root, images, columns, header=header, part=part))
+    splits = splits_of(rows)
+    if spec.options.get("gallery") == ONE_EACH:
+        seeds = chosen_splits(spec, DRAWS)
+        drawn = [_draw_gallery(splits.query, seed) for seed in seeds]
+        splits.query, splits.gallery = drawn[0]
+        splits.rounds = drawn if len(seeds) > 1 else []
+        which = f"{DRAWS} draws" if splits.rounds else f"draw {seeds[0]} of {DRAWS}; `split` chooses another, or all"
+        splits.notes.append(f"the gallery is one image of each identity, drawn at random ({which})")
+    return splits
+
+
+def chosen_splits(spec: DatasetSpec, count: int) -> list[int]:
+    """Return the numbers of the test splits that the key `split` chooses: N, or all. Raises UsageError."""
+    split = spec.options.get("split", 0)
+    if split == "all":
+        return list(range(count))
+    if type(split) is not int or split not in range(count):
+        raise UsageError(f"{spec.name}: `split` is {split!r}; it must be a number from 0 to {count - 1}, or all")
+    return [split]
+
+
+def _draw_gallery(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[Sample]]:
+    """Return queries, and a gallery of one image of each identity, whatever the order of the samples."""
+    generator, people = random.Random(seed), defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: (sample.identity, sample.path)):
+        people[sample.identity].append(sample)
+    gallery = [generator.choice(images) for images in people.values()]
+    return list(set(samples) - set(gallery)), gallery
+
+
+def msmt17(root: Path, spec: DatasetSpec, val: bool) -> Splits:
+    """Read MSMT17: lists of `0000/0000_000_01_0303morning_0008_0.jpg 0` (path, identity; the camera is third).
+
+    V1 and V2 (faces blurred) differ in the names of the image folders and give different scores.
+
+    Args:
+        root: the folder that holds the lists.
+        spec: unused; every parser takes it.
+        val: whether `list_val.txt` is used and must exist.
+
+    Raises:
+        UserError: a list is missing, a line of one does not parse, or both versions lie in one folder.
+    """
+    versions = [name for name, folders in MSMT17_FOLDERS.items() if all((root / folder).is_dir() for folder in folders)]
+    if len(versions) != 1:
+        raise UserError(f"{root}: the image folders of both V1 and V2 are here; move each version to its own folder")
+    train, test = MSMT17_FOLDERS[versions[0]]
+    val_list = root / "list_val.txt"
+    if val and not val_list.is_file():
+        raise UserError(f"{val_list}: file not found; use `--no-msmt17-val` to train on list_train.txt alone")
+    folders = {"train": train, "query": test, "gallery": test} | ({"val": train} if val_list.is_file() else {})
+    rows = {
+        part: list(_rows(root / f"list_{part}.txt", root, f"{folder}/{{}}", ["image", "identity"], MSMT17_CAMERA))
+        for part, folder in folders.items()
+    }
+    return replace(splits_of(rows), version=versions[0], distractors=frozenset())
+
+
+def _rows(
+    path: Path, root: Path, images: str, columns: Sequence[str], camera: str = "", *, header: int = 0, part: str = ""
+) -> Iterator[Row]:
+    """Yield the rows of a list; `camera` is the pattern that finds the camera in the name of an image."""
+    try:
+        lines = [line.replace("\\", "/") for line in read_lines(path)]
+    except (OSError, ValueError) as error:
+        raise MissingInput(f"{path}: cannot be read as a list of images: {error}") from None
+    for number, line in enumerate(lines[header:], start=header + 1):
+        if not line.strip():
+            continue
+        apart = [cell.strip() for cell in next(csv.reader([line]))]
+        if len(apart) != len(columns):  # by spaces, which the image may contain
+            *first, rest = line.split(maxsplit=columns.index("image"))
+            apart = [*first, *rest.rsplit(maxsplit=len(columns) - len(first) - 1)]
+        cells = dict(zip(columns, apart))
+        image = with_home(cells.get("image", ""))
+        name = images.replace("{}", image)[images.find("{}") if image.startswith("/") else 0 :]
+        found = re.match(camera, name.rpartition("/")[2]) if camera else None
+        seen_by = cells.get("camera", "0") if not camera else found[1] if found else ""
+        if len(cells) < len(columns) or not (image and cells["identity"] and seen_by):
+            expected = f"`{' '.join(columns)}`" if not camera else "0000/0000_000_01_0303morning_0008_0.jpg 0"
+            raise UserError(f"{path}:{number}: {line!r} does not parse (expected e.g. {expected})")
+        if cells.get("part", part) == part:
+            yield str(root / listed_path(root, name)), cells["identity"], seen_by

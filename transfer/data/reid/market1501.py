@@ -1,0 +1,218 @@
+"""Re-identification datasets on disk: one parser per layout, from a folder to lists of samples.
+
+`--subset N` takes a small part of a real dataset, chosen by content, so that it is the same part on every machine.
+"""
+
+import hashlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from transfer.core.errors import UsageError, UserError, did_you_mean, shortened
+from transfer.data.formats.folders import ClassFolder, passed_over, scan_images
+from transfer.data.loading.read_image import is_image
+from transfer.data.spec import DatasetSpec, text_option
+
+DISTRACTOR = 0
+PARTS = ("train", "query", "gallery")
+MARKET_FOLDERS = dict(zip(PARTS, ("bounding_box_train", "query", "bounding_box_test")))
+LIKE_TRAIN = (MARKET_FOLDERS["train"], "train")
+ONE_EACH = "one per identity"
+Row = tuple[str, str, str]  # file, identity, camera
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image: its file, the person on it, and the camera that took it."""
+
+    path: str
+    identity: int
+    camera: int
+
+
+@dataclass(kw_only=True)
+class Splits:
+    """Result of a parser. `val` is None when the layout has no list for it, or the list does not exist."""
+
+    train: list[Sample]
+    query: list[Sample]
+    gallery: list[Sample]
+    val: list[Sample] | None = None
+    rounds: list[tuple[list[Sample], list[Sample]]] = field(default_factory=list)
+    """Query and gallery of each test split if several are scored. `query` and `gallery` are then not read."""
+    distractors: frozenset[int] | None = None
+    """Identities in the gallery that mark distractors; None: `drop_junk` decides."""
+    cameras: bool = True
+    """Whether the cameras of samples are known."""
+    junk: int = 0
+    """Number of images dropped because the protocol excludes them from the score."""
+    ignored: int = 0
+    """Number of files that are no images (Thumbs.db, hidden files and folders)."""
+    version: str | None = None
+    notes: list[str] = field(default_factory=list)
+    """What was chosen or skipped, a line each."""
+
+
+def trees_of(spec: DatasetSpec) -> tuple[tuple[str, ...], ...] | None:
+    """Return what a folder must hold (see `Format.trees`) by the keys of the YAML; None: what its format says.
+
+    Training images that no key names may be missing: such a set is scored only.
+    """
+    if spec.format == "reid_lists":
+        return (tuple(name for part in PARTS if (name := text_option(spec, part)) and name != ONE_EACH),)
+    if spec.format != "market1501":
+        return None
+    train, *test = (f"{text_option(spec, part) or MARKET_FOLDERS[part]}/" for part in PARTS)
+    return ((train, *test),) if spec.options.get("train") else ((train, *test), tuple(test))
+
+
+def without_cameras(spec: DatasetSpec) -> bool:
+    """Return whether the YAML says `cameras: none`. Raises UsageError for another value."""
+    cameras = text_option(spec, "cameras")
+    if cameras not in (None, "none"):
+        raise UsageError(f"{spec.name}: `cameras` must be none (or left out), not {cameras!r}")
+    return cameras == "none"
+
+
+def drop_junk(splits: Splits) -> None:
+    """Drop junk from every list, and decide whether 0 marks distractors, whatever the layout.
+
+    Identities below 0 (-1) are junk, as in every published protocol; 0 in the gallery are distractors and kept, unless
+    0 is a person among the training images or queries.
+    """
+    known = [splits.train, splits.val or [], splits.query]
+    lists = [*known, splits.gallery, *(part for both in splits.rounds for part in both)]
+    splits.junk += len({sample for part in lists for sample in part if sample.identity < 0})
+    for part in lists:
+        part[:] = [sample for sample in part if sample.identity >= 0]
+    if splits.distractors is None:
+        counted = any(sample.identity == DISTRACTOR for part in known for sample in part)
+        splits.distractors = frozenset(() if counted else (DISTRACTOR,))
+        splits.notes += ["identities start at 0: identity 0 is a person in the training or query images"] * counted
+
+
+def splits_of(rows: dict[str, list[Row]]) -> Splits:
+    """Return the samples of each list. Identities and cameras that are names are numbered as `_numbers` does."""
+    people, cameras = (_numbers({row[place] for part in rows.values() for row in part}) for place in (1, 2))
+    parts = {part: [Sample(file, people[name], cameras[by]) for file, name, by in rows[part]] for part in rows}
+    train, query, gallery = (parts.get(part, []) for part in PARTS)
+    return Splits(train=train, query=query, gallery=gallery, val=parts.get("val"))
+
+
+def _numbers(names: set[str]) -> dict[str, int]:
+    """Return numbers as they are; if there are others, all but -1 are names and numbered in sorted order, from 1."""
+    if all(re.fullmatch(r"-?\d+", name) for name in names):
+        return {name: int(name) for name in names}
+    return {name: number for number, name in enumerate(sorted(names - {"-1"}), start=1)} | {"-1": -1}
+
+
+def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
+    """Read Market-1501: three folders of `0002_c1s1_000451_03.jpg` (identity, camera, sequence, frame, box).
+
+    Images in subfolders belong to the folder. The YAML may name the folders (`train`, `query`, `gallery`) and the
+    `pattern` of a file name, with groups for identity and camera.
+
+    Raises:
+        UserError: an image is named otherwise, or the training images lie in a folder of nearly the expected name.
+        UsageError: `pattern` is not a regular expression with these groups.
+    """
+    pattern, groups = _pattern(spec)
+    folders = {part: text_option(spec, part) or MARKET_FOLDERS[part] for part in PARTS}
+    rows: dict[str, list[Row]] = {part: [] for part in PARTS}
+    nested, others = [], []
+    for part, folder in folders.items():
+        found = scan_images(root / folder) if (root / folder).is_dir() else ClassFolder([], [])
+        others += [f"{folder}/{name}" for name in found.others]
+        nested += [f"{folder}/{name}" for name in found.names if "/" in name]
+        for name in found.names:
+            match = pattern.match(name.rpartition("/")[2])
+            cells = [match[group] or "" for group in groups] if match else [""]
+            if "" in cells:
+                raise UserError(
+                    f"{root / folder}/{name}: not named like a Market-1501 image (0002_c1s1_000451_03.jpg): it lacks "
+                    "identity or camera, the first two groups of the `pattern`, or those named (?P<identity>...) and "
+                    "(?P<camera>...); `cameras: none` in the YAML file says that there are no cameras"
+                )
+            rows[part].append((f"{root / folder}/{name}", cells[0], cells[1]))
+    beside = _beside([root / folder for folder in folders.values()])
+    near = [path.parent for path in beside if did_you_mean(path.parent.name.lower(), LIKE_TRAIN)]
+    if near and not rows["train"]:
+        raise UserError(
+            f"{root / folders['train']}: no images; set the key `train` to {near[0]}, or move that folder away"
+        )
+    splits = replace(splits_of(rows), version=spec.version, ignored=len(others), notes=passed_over(others))
+    unused = [os.path.relpath(path, root) for path in beside]
+    for names, said in ((nested, "in subfolders are taken"), (unused, "beside the folders of the set are not used")):
+        splits.notes += [f"{len(names)} images {said} ({shortened(names, 3)})"] if names else []
+    return splits
+
+
+def _beside(folders: Sequence[Path]) -> list[Path]:
+    """Return the images that lie directly beside these folders, or in another folder beside them."""
+    around = {place for folder in folders for place in (folder.parent, *folder.parent.iterdir())}
+    others = [place for place in around if not any(folder in (place, *place.parents) for folder in folders)]
+    return sorted(path for place in others for path in place.glob("*") if is_image(path.name) and path.name[0] != ".")
+
+
+def _pattern(spec: DatasetSpec) -> tuple[re.Pattern[str], tuple[str | int, str | int]]:
+    """Return the pattern of a name, and its groups for identity and camera (the same one without cameras)."""
+    count = 1 if without_cameras(spec) else 2
+    written = text_option(spec, "pattern") or (r"(-?\d+)" if count == 1 else r"(-?\d+)_c(\d+)")
+    try:
+        pattern = re.compile(written, re.IGNORECASE)
+        named = [name for name in ("identity", "camera") if name in pattern.groupindex]
+        groups: Sequence[str | int] = (("identity", "camera") if named else (1, 2))[:count]
+        if pattern.groups < count or not {*groups} <= {*(named or (1, 2))}:
+            raise re.error("it needs a group for the identity and one for the camera")
+    except re.error as error:
+        raise UsageError(f"{spec.name}: `pattern` {written!r}: {error}") from None
+    return pattern, (groups[0], groups[-1])
+
+
+def choose_identities(
+    train: list[Sample], query: list[Sample], gallery: list[Sample], n: int
+) -> tuple[list[Sample], list[Sample], list[Sample]]:
+    """Return N training identities and N test identities with all their images.
+
+    An identity's rank is the sha256 of the bytes of its first image. Test identities are those with a query that has a
+    match. Of the other gallery images (distractors) the same proportion is kept, ranked each by its own bytes.
+
+    Raises:
+        UserError: there are fewer than N of either.
+    """
+    people = {sample.identity for sample in matched(query, gallery)}
+    others = [sample for sample in gallery if sample.identity not in people]
+    trainable = len({sample.identity for sample in train})
+    if n < 1 or n > len(people) or (train and n > trainable):
+        raise UserError(f"subset {n}: the dataset has {trainable} training and {len(people)} test identities")
+    trained = _first_by_content(train, n)
+    tested = _first_by_content([sample for sample in query if sample.identity in people], n)
+    ranked = sorted(others, key=lambda sample: (_content(sample), sample.path))
+    kept = set(ranked[: round(len(others) * n / len(people))])
+    return (
+        [sample for sample in train if sample.identity in trained],
+        [sample for sample in query if sample.identity in tested],
+        [sample for sample in gallery if sample.identity in tested or sample in kept],
+    )
+
+
+def matched(query: Iterable[Sample], gallery: Iterable[Sample]) -> list[Sample]:
+    """Return the queries whose identity another camera saw: the queries that the score is averaged over."""
+    cameras = defaultdict(set)
+    for sample in gallery:
+        cameras[sample.identity].add(sample.camera)
+    return [sample for sample in query if cameras[sample.identity] - {sample.camera}]
+
+
+def _first_by_content(samples: list[Sample], n: int) -> set[int]:
+    first: dict[int, Sample] = {}
+    for sample in samples:
+        first.setdefault(sample.identity, sample)
+    return set(sorted(first, key=lambda identity: (_content(first[identity]), identity))[:n])
+
+
+def _content(sample: Sample) -> bytes:
+    return hashlib.sha256(Path(sample.path).read_bytes()).digest()

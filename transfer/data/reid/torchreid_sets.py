@@ -1,0 +1,160 @@
+"""`--dataset torchreid:NAME`: opens the image datasets that the torchreid package knows.
+
+Nothing is downloaded, and nothing is written beside the data: torchreid's classes see a folder of links to it.
+"""
+
+import contextlib
+import glob
+import json
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
+from transfer.data.formats.folders import scan_images
+from transfer.data.reid.lists import chosen_splits
+from transfer.data.reid.market1501 import PARTS, Sample, Splits
+from transfer.data.spec import DatasetSpec
+
+DRAWN_SPLITS = ("splits.json", "splits_single_shot.json")
+"""Files into which torchreid's classes write the test splits that they draw."""
+SEED = 0
+"""Of these splits whatever the seed of a run, so that every machine scores the same ones."""
+
+
+def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
+    """Return the lists of torchreid's dataset class for its folder below `root`, in the order of file names.
+
+    Of several test splits the key `split` chooses one (0 if left out) or all. Identities of the training set are
+    numbered in that order too: torchreid numbers them in the order of a set.
+
+    Raises:
+        UserError: torchreid is not installed, or it does not find the dataset or parts of it.
+        UsageError: torchreid knows no such dataset or split.
+    """
+    known = _classes()
+    from transfer.core.seeding import seeded  # imports torch
+
+    name = str(spec.options.get("set"))
+    if name not in known:
+        raise UsageError(
+            f"torchreid knows no image dataset {name!r}{did_you_mean(name, known)}\nknown: {', '.join(sorted(known))}"
+        )
+    kind = known[name]
+    folder = root / getattr(kind, "dataset_dir", "")
+    if not folder.is_dir():  # some classes would download it
+        raise MissingInput(f"{spec.name}: {folder}: directory not found; set `--data` to its parent folder")
+    with _links(root, folder) as links, seeded(SEED):
+        opened = [_open(kind, links, root, spec.name)]
+        count = len(json.loads(Path(opened[0].split_path).read_bytes())) if hasattr(opened[0], "split_path") else 1
+        chosen = chosen_splits(spec, count)
+        if chosen != [0]:
+            opened = [_open(kind, links, root, spec.name, split_id=split) for split in chosen]
+        lists = [[_samples(getattr(one, part), links, root, spec.name) for part in PARTS] for one in opened]
+    train, query, gallery = lists[0]
+    splits = Splits(train=train, query=query, gallery=gallery, distractors=frozenset(kind._junk_pids))
+    if len(chosen) > 1:
+        splits.train, splits.rounds = [], _same_people([(query, gallery) for _, query, gallery in lists])
+    elif {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
+        splits.train = []
+        splits.notes.append("torchreid uses the test images as training images")
+    labels: dict[int, int] = {}
+    splits.train = [
+        Sample(sample.path, labels.setdefault(sample.identity, len(labels)), sample.camera) for sample in splits.train
+    ]
+    if count > 1:
+        which = f"test split {chosen[0]} of {count}" if len(chosen) == 1 else f"all {count} test splits"
+        own = "".join(f"; {folder / entry} is not used" for entry in DRAWN_SPLITS if (folder / entry).exists())
+        splits.notes.append(f"{which} (`split: N` or `split: all` in a YAML file); draws have seed {SEED}{own}")
+    splits.notes += _left_out([sample.path for one in lists for part in one for sample in part], folder, spec.name)
+    return splits
+
+
+def _left_out(listed: list[str], folder: Path, name: str) -> list[str]:
+    """Return a note on images that torchreid's class does not look for: with other extensions, or below its folders.
+
+    Raises UserError if they are more than 1 % of those that it reads.
+    """
+    paths = [Path(path) for path in {*listed}]
+    parents, endings = {path.parent for path in paths}, {path.suffix for path in paths}
+    files = [folder / name for name in scan_images(folder).names]
+    missed = [str(file) for file in files if file.suffix not in endings or not parents.isdisjoint(file.parents[1:])]
+    said = f"torchreid's class reads {len(paths)} images and skips {len(missed)} ({shortened(missed, 3)})"
+    if len(missed) > len(paths) / 100:
+        own = min(parents, default=folder).parent
+        raise UserError(
+            f"{name}: {said}: convert or move them; `--dataset {own}` reads all, if in a layout of the suite"
+        )
+    return [said] if missed else []
+
+
+def _same_people(rounds: list[tuple[list[Sample], list[Sample]]]) -> list[tuple[list[Sample], list[Sample]]]:
+    """Return test splits in which a person has one number (VIPeR's class numbers each split separately)."""
+    listed = {(sample.path, sample.identity) for lists in rounds for part in lists for sample in part}
+    if len(listed) == len({path for path, _ in listed}):
+        return rounds
+    people: dict[str, int] = {}
+    for lists in rounds:
+        numbers: dict[int, int] = {}
+        for part in lists:
+            for place, sample in enumerate(part):
+                person = numbers.setdefault(sample.identity, people.get(sample.path, len(people)))
+                people.setdefault(sample.path, person)
+                part[place] = Sample(sample.path, person, sample.camera)
+    return rounds
+
+
+def _classes() -> dict[str, Any]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # that its evaluation, which is not used, is not compiled
+            from torchreid.reid.data import datasets
+    except ImportError as error:
+        raise MissingInput(f"torchreid cannot be imported ({error}): pip install -e '.[torchreid]'") from None
+    return dict(vars(datasets)["__image_datasets"])  # includes what users registered there
+
+
+@contextlib.contextmanager
+def _links(root: Path, folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder in the place of `root`, with links to what `folder` holds, but for splits drawn before.
+
+    torchreid's classes write their splits and extracted images into the folder that they are given, and list files in
+    the order of the disk before they draw: inside, `glob` sorts.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name) / folder.relative_to(root)
+        copy.mkdir(parents=True, exist_ok=True)
+        for entry in folder.iterdir():
+            if entry.suffix == ".json" and entry.name not in DRAWN_SPLITS:
+                shutil.copy(entry, copy / entry.name)  # through a link the original would be overwritten
+            elif entry.name not in DRAWN_SPLITS:
+                (copy / entry.name).symlink_to(entry)
+        listing, glob.glob = glob.glob, lambda *args, **options: sorted(listing(*args, **options))
+        try:
+            yield Path(name)
+        finally:
+            glob.glob = listing
+
+
+def _open(kind: Any, links: Path, root: Path, name: str, **options: int) -> Any:
+    with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+        warnings.simplefilter("ignore")
+        try:
+            return kind(root=str(links), verbose=False, **options)
+        except Exception as error:  # another project's code, on data that it may not expect
+            reason = str(error).replace(str(links), str(root))
+            raise UserError(
+                f"{name}: torchreid cannot open it under {root}: {type(error).__name__}: {reason}"
+            ) from error
+
+
+def _samples(rows: list[tuple[Any, ...]], links: Path, root: Path, name: str) -> list[Sample]:
+    samples = []
+    for path, identity, camera, *_ in rows:
+        file = Path(str(path).replace(str(links), str(root), 1))
+        if not file.exists() and Path(path).exists():
+            raise MissingInput(f"{name}: {file} is still in its archive: extract it, as torchreid would")
+        samples.append(Sample(str(file), int(identity), int(camera)))
+    return sorted(samples, key=lambda sample: sample.path)

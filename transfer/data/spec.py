@@ -1,0 +1,280 @@
+"""Datasets as facts: a name or a YAML file -> `DatasetSpec`, and where its files lie. Imports no torch.
+
+A shipped set is `configs/datasets/NAME.yaml`; a user's own set in a known layout is one YAML file with the same keys.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
+from transfer.core.files import with_home
+from transfer.core.settings import CONFIGS, config_names, read_yaml
+from transfer.core.user_code import is_in_file, locate
+from transfer.data.layouts import FORMATS, Archive, Format, missing_entries, read_archives, recognise
+
+ADAPTER = "torchreid:"
+KINDS: dict[str, tuple[Any, str]] = {
+    "root": (str | list, "a folder or a list of folders"),
+    "counts": (dict, "a mapping"),
+    "archives": (list, "a list of mappings"),
+}
+"""The types of what is not text in a YAML file."""
+
+
+class DatasetNotFound(MissingInput):
+    """No folder holds the dataset in the expected layout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec:
+    """The facts of one dataset, as its YAML file states them."""
+
+    name: str
+    format: str
+    """A key of `FORMATS`, or a user's function as `path/to/file.py:NAME`."""
+    root: tuple[str, ...] = ()
+    """Folders it may lie in: absolute, or relative to the data folder."""
+    version: str | None = None
+    counts: dict[str, Any] | None = None
+    """What a complete copy holds; the reader of the format checks it."""
+    license: str = ""
+    citation: str = ""
+    how: str = ""
+    """Where to ask for it."""
+    archives: tuple[Archive, ...] = ()
+    """What `python -m transfer.doctor data --fetch NAME` gets, where the licence lets a program fetch it."""
+    overlap: str = "refuse"
+    """What test images among the training images are met with: `refuse`, or `allow` for self-tests."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Keys that only this format knows."""
+    recognised: bool = False
+    """Whether the user named a folder alone, and the format is what it looks like."""
+
+    @property
+    def reader(self) -> str:
+        """A user's function that reads it, as `path/to/file.py:NAME`; empty for a format of the suite."""
+        return self.format if is_in_file(self.format) else ""
+
+
+def dataset_names() -> list[str]:
+    """Return the sorted names of the shipped datasets."""
+    return config_names("datasets")
+
+
+def resolve_dataset(name: str) -> DatasetSpec:
+    """Return the facts of a shipped name, of a YAML file's path, of a folder in a known layout, or of `torchreid:NAME`.
+
+    Raises:
+        UsageError: the name is unknown, the file is missing, or one of its keys is unknown or of the wrong type; or a
+            folder is in no layout, or may be in several.
+    """
+    if name.startswith(ADAPTER):
+        return DatasetSpec(name=name, format="torchreid", options={"set": name.removeprefix(ADAPTER)})
+    path = Path(with_home(name))
+    if path.suffix in (".yaml", ".yml"):
+        return _from_yaml(path, folder=path.resolve().parent)
+    if path.is_dir() and name not in dataset_names():
+        folder = path.resolve()
+        title = folder.name.lstrip(".") or "data"
+        return DatasetSpec(name=title, format=recognise(folder), root=(str(folder),), recognised=True)
+    if name not in dataset_names():
+        raise UsageError(
+            f"unknown dataset {name!r}{did_you_mean(name, dataset_names()) or ';'} use a name of "
+            f"`python -m transfer --list datasets`, a YAML file, a folder, or {ADAPTER}NAME"
+        )
+    return _from_yaml(CONFIGS / "datasets" / f"{name}.yaml", folder=None)
+
+
+def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
+    """Read a YAML file; a relative `root` in a user's file is searched for in `folder` before the data folder."""
+    content = read_yaml(path)
+    kind = str(content.get("format"))
+    users = is_in_file(kind)
+    if users:
+        kind = locate(kind, folder)
+    elif kind not in FORMATS:
+        raise UsageError(
+            f"{path}: `format` is {kind!r}{did_you_mean(kind, FORMATS)}\nknown: {', '.join(FORMATS)}; "
+            "or path/to/file.py:NAME"
+        )
+    layout = Format() if users else FORMATS[kind]
+    common = {entry.name for entry in fields(DatasetSpec)} - {"options", "recognised"}
+    known = common | set(layout.keys)
+    for key in content:
+        if key not in known and not users:  # a user's function says what it takes when it is called
+            raise UsageError(
+                f"{path}: unknown key {key!r}{did_you_mean(key, known)}\nknown: {', '.join(sorted(known))}"
+            )
+    facts = {key: value for key, value in content.items() if key in common and value is not None} | {"format": kind}
+    for key, value in facts.items():
+        wanted, words = KINDS.get(key, (str, "text (put it in quotes)"))
+        if not isinstance(value, wanted):
+            raise UsageError(f"{path}: `{key}` is {value!r}; it must be {words}")
+    facts = {"name": path.stem} | facts
+    if not re.fullmatch(r"[^./\\][^/\\]*", facts["name"]):
+        raise UsageError(
+            f"{path}: `name` is {facts['name']!r}; folders are named after it: no slash, nor a dot in front"
+        )
+    if facts.get("overlap", "refuse") not in ("refuse", "allow"):
+        raise UsageError(f"{path}: `overlap` is {facts['overlap']!r}; it must be refuse or allow")
+    facts["archives"] = read_archives(facts.get("archives", []), path)
+    options = {key: value for key, value in content.items() if key not in common}
+    facts["root"] = _roots(facts.get("root", []), folder)
+    if layout.trees and not facts["root"] and "generator" not in options:
+        raise UsageError(f"{path}: `root` is missing; it names the folder that holds the images")
+    return DatasetSpec(**facts, options=options)
+
+
+def _roots(value: str | list[str], folder: Path | None) -> tuple[str, ...]:
+    entries = [with_home(entry) for entry in ([value] if isinstance(value, str) else value)]
+    return tuple(dict.fromkeys([str(folder / entry) for entry in entries if folder] + entries))
+
+
+def text_option(spec: DatasetSpec, key: str) -> str | None:
+    """Return the value of a key of the format, with the home folder for `~`; None when it is not given.
+
+    Raises:
+        UsageError: it is not text.
+    """
+    value = spec.options.get(key)
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{spec.name}: `{key}` is {value!r}; it must be text (put it in quotes)")
+    return value and with_home(value)
+
+
+def generated_root(spec: DatasetSpec, generators: Mapping[str, Callable[[], Path]]) -> Path | None:
+    """Return the folder of a bundled set, which is written on first use; None for other sets."""
+    name = text_option(spec, "generator")
+    if name is None:
+        return None
+    return generators[name]()
+
+
+def check_counts(spec: DatasetSpec, found: dict[str, Any], *, absent: Collection[str] = ()) -> None:
+    """Compare every number in `spec.counts` with what was found.
+
+    Args:
+        spec: the facts.
+        found: {part: {unit: number} or number}.
+        absent: parts that are not there, and so are not compared.
+
+    Raises:
+        UsageError: `counts` has an entry that is unknown.
+        MissingInput: a number is another.
+    """
+    have, expected = flat_counts(found), flat_counts(spec.counts or {})
+    for key in expected.keys() - have.keys():
+        if key.split()[0] not in absent:
+            raise UsageError(f"{spec.name}: `counts` has an unknown entry {key!r}{did_you_mean(key, have)}")
+    wrong = [
+        f"  {key}: expected {number}, found {have[key]}"
+        for key, number in expected.items()
+        if key in have and have[key] != number
+    ]
+    if wrong:
+        hint = "extract the archive again; if it is another variant, describe it in a YAML file with its own `counts`"
+        if "generator" in spec.options:
+            hint = "delete its folder in the cache folder to generate it again"
+        raise MissingInput(f"{spec.name}: the dataset is incomplete:\n" + "\n".join(wrong) + f"\n{hint}")
+
+
+def flat_counts(counts: dict[str, Any]) -> dict[str, Any]:
+    """Flatten {"train": {"images": 5}, "junk": 1} to {"train images": 5, "junk": 1}."""
+    units = {key: value if isinstance(value, dict) else {"": value} for key, value in counts.items()}
+    return {f"{key} {unit}".strip(): number for key, inner in units.items() for unit, number in inner.items()}
+
+
+def data_folder(data: Path | None) -> Path | None:
+    """Return `--data` if given, else `$TRANSFER_DATA`, else None."""
+    named = data or os.environ.get("TRANSFER_DATA")
+    return Path(with_home(str(named))) if named else None
+
+
+def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...], ...] | None = None) -> Path:
+    """Return the folder that holds the dataset.
+
+    Args:
+        spec: its facts.
+        data: the `--data` option; None: `$TRANSFER_DATA`. Either the folder that holds one of the
+            spec's `root` folders, or the dataset's folder itself.
+        trees: of the layout, see `Format`; None: those of the spec's format.
+
+    Raises:
+        DatasetNotFound: nowhere found, or incomplete.
+        UserError: found in two places.
+    """
+    trees = trees or _expected_trees(spec)
+    named, under = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
+    folder = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
+    if folder is None:
+        raise DatasetNotFound(_not_found_message(spec, data_folder(data), [*named, *under], trees))
+    return folder
+
+
+def candidate_folders(spec: DatasetSpec, data: Path | None, *, itself: bool) -> tuple[list[Path], list[Path]]:
+    """Return the absolute folders in `root` (and maybe the data folder), and the relative ones below the data folder.
+
+    Args:
+        itself: whether the data folder may be the dataset itself. It is not, where there is no
+            tree to recognise and `root` names folders.
+    """
+    base = data_folder(data)
+    named = [Path(root) for root in spec.root if Path(root).is_absolute()]
+    under = [base / root for root in spec.root if not Path(root).is_absolute()] if base else []
+    return ([*named, base] if base and itself else named), under
+
+
+def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits: Callable[[Path], bool]) -> Path | None:
+    """Return the first named folder that fits, else the only one of `under`. Raises UserError if several fit."""
+    for path in named:
+        if fits(path):
+            return path.resolve()
+    found = sorted({path.resolve() for path in under if fits(path)})
+    if len(found) > 1:
+        listed = "\n".join(f"  {path}" for path in found)
+        raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {found[0]}`")
+    return found[0] if found else None
+
+
+def _expected_trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:
+    """Return the trees to look for in a folder; an empty one if the YAML file names the parts of the layout itself."""
+    named = {"train", "val", "classes"} & spec.options.keys()
+    return ((),) if named or spec.reader else FORMATS[spec.format].trees or ((),)
+
+
+def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:
+    """Return why `path` does not hold the layout (by the alternative that comes nearest); None when it does."""
+    if not path.is_dir():
+        return "no such folder"
+    _, lacks = min((len(lacks := missing_entries(path, tree)) / max(len(tree), 1), lacks) for tree in trees)
+    return f"missing, empty or unreadable: {', '.join(lacks)}" if lacks else None
+
+
+def _not_found_message(
+    spec: DatasetSpec, base: Path | None, looked: list[Path], trees: tuple[tuple[str, ...], ...]
+) -> str:
+    if spec.recognised:
+        keys = ", ".join(FORMATS[spec.format].keys)
+        fix = f"or use a YAML file with `format: {spec.format}`, `root: {looked[0]}` and what fits of {keys}"
+        return f"{spec.name}: {looked[0]}: {_reason_not_held(looked[0], trees)}; add it, {fix}"
+    lines = [f"{spec.name}: the dataset was not found"]
+    lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
+    lines += ["  no data folder is set"] * (base is None)
+    folder = next((root for root in spec.root if not Path(root).is_absolute()), "DATASET")
+    lines += [f"expected in the data folder: {folder}/ with {', '.join(tree)}" for tree in trees if tree]
+    lines.append("set the data folder with `--data FOLDER` or TRANSFER_DATA=FOLDER")
+    return "\n".join(lines + ([f"to get the dataset: {spec.how}"] if spec.how else []))
+
+
+def manifest_digest(files: Iterable[tuple[str, int, bytes]]) -> str:
+    """Return the sha256 (hex) over (relative name, size in bytes, sha256 of the content) of every file.
+
+    The order in which they come does not count, nor does the folder: a copy has the digest of its original.
+    """
+    lines = sorted(f"{name}\0{size}\0{content.hex()}\n".encode() for name, size, content in files)
+    return hashlib.sha256(b"".join(lines)).hexdigest()

@@ -1,0 +1,240 @@
+"""Images checked and chosen by what they contain, the same on every machine, however the images are stored.
+
+Every image is decoded once before it is used, so that a corrupt file is reported at the start; test images among the
+training images are found by their bytes, under any name. Shapes: M images.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from tqdm import tqdm
+
+from transfer.core.cache import recall, remember
+from transfer.core.errors import UsageError, UserError, shortened
+from transfer.core.files import parse_json
+from transfer.core.process import usable_cores
+from transfer.data.loading.read_image import LEAVE_OUT, orientation
+from transfer.data.splits.split import Split
+
+SHOWN = 5
+
+
+def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = None) -> None:
+    """Raise UserError that names the files that cannot be opened, and the list of all."""
+    missing = []
+    for path in paths:
+        try:
+            os.stat(path)  # noqa: PTH116 (called 100,000 times)
+        except OSError as error:
+            missing.append(f"{os.path.normpath(path)}: {error.strerror}")
+    if missing:
+        hint = f"\n{listed_in} names them: extract the archive of the images again" if listed_in else ""
+        raise UserError(f"{name}: {len(missing)} file(s) of the dataset cannot be opened{_list_some(missing)}{hint}")
+
+
+def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[str]]:
+    """Return the indices [K] of the images of a split that cannot be read, in order, and notes on the others.
+
+    Args:
+        split: the images.
+        name: what messages call them.
+        skip: return the unreadable images instead of raising.
+
+    Raises:
+        UserError: there are such images, and `skip` is off.
+    """
+
+    def verdict(index: int) -> int | str:
+        """Return `orientation`, or why it cannot be read."""
+        try:
+            return orientation(split.decoded(index))
+        except UserError as error:
+            return str(error).removesuffix(LEAVE_OUT)
+
+    verdicts = read_once(verdict, ["turn or fault", *split.stamps(range(len(split)))], f"checking {name}")
+    bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
+    raise_if_damaged([*bad.values()], len(split), name, skip=skip)
+    notes = orientation_notes([found for found in verdicts if not isinstance(found, str)], "read as stored")
+    return np.array([*bad], dtype=np.int64), notes
+
+
+def orientation_notes(found: Sequence[int], read: str) -> list[str]:
+    """Return notes on images that are not stored upright by their `orientation`; `read` says how EXIF's is taken."""
+    by_exif, by_tag = sum(turn > 1 for turn in found), found.count(0)
+    notes = [f"{by_exif} images have an EXIF orientation; they are {read}"] * (by_exif > 0)
+    return notes + [f"{by_tag} TIFF images are turned by their orientation tag"] * (by_tag > 0)
+
+
+def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
+    """Return a plain value for each image by its index, taken in threads (PIL releases the interpreter's lock).
+
+    They are kept in the cache folder under a key of the listing: each state of a dataset is read once.
+
+    Args:
+        value: gives the value of an image. Its errors are raised.
+        listing: what is done, and the stamps of all images (see `Split.stamps`).
+        what: for the progress bar, as in "reading NAME".
+    """
+    state = "\n".join([f"up to {Image.MAX_IMAGE_PIXELS} pixels", *listing])
+    key = f"read/{hashlib.sha256(state.encode()).hexdigest()}.json"
+    count = len(listing) - 1
+    try:
+        kept = parse_json(recall(key) or b"")
+    except ValueError:
+        kept = None
+    if isinstance(kept, list) and len(kept) == count:
+        return kept
+    with ThreadPoolExecutor(min(16, usable_cores())) as pool:
+        taken = pool.map(value, range(count))
+        values = list(tqdm(taken, what, count, unit=" images", delay=2, leave=False, disable=None))
+    remember(key, json.dumps(values).encode(), what=what)
+    return values
+
+
+def raise_if_damaged(bad: Sequence[str], count: int, name: str, *, skip: bool) -> None:
+    """Raise UserError with the faults of unreadable images, unless there are none or they are to be skipped."""
+    if bad and not skip:
+        raise UserError(
+            f"{name}: {len(bad)} of {count} images cannot be read{_list_some(bad)}\n"
+            "restore or convert them, or exclude them with `--drop-corrupt`"
+        )
+
+
+def _list_some(entries: Sequence[str]) -> str:
+    rest = f"\n  and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
+    return ":" + "".join(f"\n  {entry}" for entry in entries[:SHOWN]) + rest
+
+
+RULE = "pixels of lossless images in 8 bits, bytes of others"
+"""Part of the key of remembered digests: digests by another rule are not taken for these."""
+
+
+def take_fraction(split: Split, share: float, *, seed: int = 0, drop_corrupt: bool = False) -> Split:
+    """Return the first ceil(share * n) of each class's n images, ranked by content and seed; shares of a seed are
+    nested.
+
+    Raises:
+        UsageError: the share is not in (0, 1].
+        UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
+    """
+    if not 0 < share <= 1:
+        raise UsageError(f"label fraction {share}: it must be above 0 and at most 1")
+    exact = Fraction(str(share))  # 0.1 * 30 is above 3 in floating point
+    if share == 1:
+        return split
+    return select_by_content(split, lambda n: math.ceil(exact * n), seed=seed, skip=drop_corrupt)
+
+
+def take_per_class(split: Split, n: int, *, drop_corrupt: bool = False) -> Split:
+    """Return N images of each class, or all of a smaller one, ranked by content; subsets are nested.
+
+    Raises:
+        UsageError: N is below 1.
+        UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
+    """
+    if n < 1:
+        raise UsageError(f"subset {n}: it must be at least 1 image per class")
+    return select_by_content(split, lambda _: n, seed=0, skip=drop_corrupt)
+
+
+def select_by_content(split: Split, count: Callable[[int], int], *, seed: int, skip: bool = False) -> Split:
+    """Return the first `count(n)` of each class's n images, in their old order.
+
+    An image's rank is the sha256 of (its content digest, seed); equal images are ranked by name.
+    """
+    keep = []
+    order = np.argsort(split.labels, kind="stable")
+    starts = np.flatnonzero(np.diff(split.labels[order], prepend=-1))
+    groups = np.split(order, starts[1:])
+    for group in tqdm(groups, desc=f"ranking {split.name}", unit=" classes", delay=2, leave=False, disable=None):
+        digests = content_digests(split, group, skip=skip)
+        ranks = [hashlib.sha256(digest + str(seed).encode()).digest() for digest in digests]
+        ranked = sorted(range(len(group)), key=lambda place: (ranks[place], split.names[int(group[place])]))
+        keep.append(group[ranked[: count(len(group))]])
+    return split.select(np.sort(np.concatenate(keep)) if keep else order)
+
+
+def all_digests(split: Split) -> list[bytes]:
+    """Return the content digest of every image of a split, taken once. Raises UserError as `content_digests`."""
+    if split.digests is None:
+        split.digests = content_digests(split, np.arange(len(split)))
+    return split.digests
+
+
+def content_digests(split: Split, indices: NDArray[Any], *, skip: bool = False) -> list[bytes]:
+    """Return the content digests of these images: sha256 of the pixels, of a JPEG or WEBP of the encoded bytes.
+
+    They are kept in the cache folder under a key of path, size and time of them all, so that each state of a class is
+    read once. With `skip` a corrupt image, which is left out later, is given the digest of its bytes.
+
+    Raises:
+        UserError: an image cannot be read, or is corrupt.
+    """
+    places = indices.tolist()
+    listing = [RULE + " with alpha" * (split.channels == 4), *split.stamps(indices)]
+    digests = read_once(lambda row: _digest(split, places[row], skip), listing, f"reading {split.name}")
+    return list(map(bytes.fromhex, digests))
+
+
+def _digest(split: Split, index: int, skip: bool) -> str:
+    try:
+        return split.content_digest(index)
+    except UserError:
+        if not skip:
+            raise
+        return hashlib.sha256(split.encoded(index)).hexdigest()
+
+
+LIMIT = 0.01
+"""Share of the test images from which on an overlap is an error; some published sets have a few copies."""
+
+Images = tuple[Sequence[str], NDArray[Any]]
+"""Names of images, and the sha256 of the bytes of each, uint8 [M, 32]."""
+
+
+def shared_images(first: Images, second: Images) -> list[tuple[int, int]]:
+    """Return the indices (in the first, in the second) of each image of the second that has a copy in the first."""
+    digests, others = (np.ascontiguousarray(contents).view("S32").ravel() for _, contents in (first, second))
+    places = {digests[place]: place for place in np.flatnonzero(np.isin(digests, others)).tolist()}
+    return [(places[others[row]], row) for row in np.flatnonzero(np.isin(others, digests)).tolist()]
+
+
+def overlap_notes(
+    name: str, images: Mapping[str, Images], *, trained: str = "", allowed: bool = False
+) -> tuple[str, ...]:
+    """Return a line for each test split that shares images with the training split.
+
+    Args:
+        name: the dataset.
+        images: by split; all but "train" are scored.
+        trained: the name of the training set, if it is another one.
+        allowed: never raise.
+
+    Raises:
+        UserError: they are at least `LIMIT` of a split.
+    """
+    notes = []
+    for split, (names, contents) in images.items():
+        pairs = shared_images(images["train"], (names, contents)) if "train" in images and split != "train" else []
+        if not pairs:
+            continue
+        examples = shortened([f"{names[row]} = {images['train'][0][place]}" for place, row in pairs], 3)
+        of_set = f" of {trained}" if trained else ""
+        note = f"{len(pairs)} of {len(names)} {split} images are also training images{of_set}: {examples}"
+        if len(pairs) >= LIMIT * len(names) and not allowed:
+            raise UserError(
+                f"{name}: {note}; use a disjoint test split: remove them from one of the splits, or correct its "
+                "folder or list (`overlap: allow` in a YAML file of the dataset permits it for a self-test)"
+            )
+        notes.append(note)
+    return tuple(notes)

@@ -1,0 +1,200 @@
+"""The files of a dataset as they were when it was opened: names, sizes, times and contents. Shapes: M files.
+
+A dataset whose images were replaced by others of equal names and sizes must get another identity, and a copy of it
+elsewhere the same one. Hence every file is read, once; afterwards its size, times and inode vouch for it. When a run
+ends, `Manifest.check` says whether a file has changed meanwhile.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from transfer.core.cache import SETTLED, Index, cache_folder, keep_index, load_index
+from transfer.core.errors import Replaced, UserError, print_safe
+from transfer.core.files import lock
+from transfer.core.process import usable_cores
+from transfer.data.packed import PackedNames
+
+CONTENT_BYTES = hashlib.sha256().digest_size
+MANY = 100_000
+"""Files from which on the user is told that this happens once."""
+STAMP = 4
+"""Numbers of a stamp: size in bytes, times of the last change of content and of anything in ns, inode."""
+VERSION = "contents 1"
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """The files of a folder, as they were when they were read."""
+
+    folder: Path
+    names: Sequence[str]
+    """M paths below it."""
+    stamps: NDArray[Any]
+    """int64 [M, STAMP]."""
+    contents: NDArray[Any]
+    """uint8 [M, 32]: the sha256 of each file."""
+
+    @classmethod
+    def of(cls, folder: Path, names: Sequence[str], *, what: str) -> Self:
+        """Return the files as they are now; those whose size, times and inode are known from before are not read.
+
+        A process that finds another one reading the same folder waits for it and takes what it has read.
+
+        Args:
+            folder: that holds the files.
+            names: M paths below it.
+            what: what messages call them.
+
+        Raises:
+            UserError: a file cannot be read.
+        """
+        states = (stamp_of_file(f"{folder}/{name}") for name in names)
+        stamps = np.fromiter(states, dtype=(np.int64, STAMP), count=len(names))
+        contents, known = _Kept.load(folder).find(names, stamps)
+        if not known.all():
+            with _alone(folder, what):
+                kept = _Kept.load(folder)
+                contents, known = kept.find(names, stamps)
+                missing = np.flatnonzero(~known)
+                if len(missing) >= MANY:
+                    print_safe(f"{what}: reading {len(missing):,} files, once; later commands know their contents by "
+                         "their sizes and times", file=sys.stderr)  # fmt: skip
+                with ThreadPoolExecutor(min(16, usable_cores())) as pool:
+                    digests = pool.map(lambda row: _digest(f"{folder}/{names[row]}"), missing.tolist())
+                    bar = tqdm(
+                        digests, f"reading {what}", len(missing), unit=" files", delay=2, leave=False, disable=None
+                    )
+                    for row, digest in zip(missing, bar):
+                        contents[row] = np.frombuffer(digest, dtype=np.uint8)
+                kept.keep(folder, names, stamps, contents)
+        return cls(folder, names, stamps, contents)
+
+    @property
+    def sizes(self) -> NDArray[Any]:
+        """The bytes of each file, int64 [M]."""
+        return self.stamps[:, 0]
+
+    def check(self, rows: Iterable[int] | None = None) -> None:
+        """Raise Replaced for one of these files, or of all, that has changed; only those with another stamp are
+        read.
+        """
+        for row in range(len(self.names)) if rows is None else rows:
+            path = f"{self.folder}/{self.names[row]}"
+            try:
+                same = stamp_of_file(path) == tuple(self.stamps[row]) or _digest(path) == self.contents[row].tobytes()
+            except UserError:
+                same = False
+            if not same:
+                raise Replaced(path)
+
+
+@lru_cache
+def named_files(path: Path) -> Manifest:
+    """Return the files below a folder that an option names, or the one that it names, as they were at the first call.
+
+    A command clears this memory when it begins (`named_files.cache_clear`), and names its runs by these contents.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    folder, found = (path, sorted(path.rglob("*"))) if path.is_dir() else (path.parent, [path])
+    names = [file.relative_to(folder).as_posix() for file in found if file.is_file()]
+    return Manifest.of(folder, names, what=path.name)
+
+
+@dataclass
+class _Kept:
+    """What is known of the files of one folder; the fields are those of `Manifest`."""
+
+    names: PackedNames
+    stamps: NDArray[Any]
+    contents: NDArray[Any]
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        index = load_index(folder, VERSION, "")
+        if index is None:
+            return cls(PackedNames([]), np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8))
+        arrays = index.arrays
+        return cls(PackedNames.from_arrays(arrays["names"], arrays["ends"]), arrays["stamps"], arrays["contents"])
+
+    def find(self, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the contents of files, and whether each is known, bool [M]."""
+        contents, known = np.zeros((len(names), CONTENT_BYTES), np.uint8), np.zeros(len(names), bool)
+        if len(self.names):
+            rows = self._rows(names)
+            known[:] = (rows >= 0) & (self.stamps[rows] == stamps).all(axis=1)
+            contents[known] = self.contents[rows[known]]
+        return contents, known
+
+    def _rows(self, names: Sequence[str]) -> NDArray[Any]:
+        """Return where each name stands here, -1 for a new one."""
+        if isinstance(names, PackedNames) and all(map(np.array_equal, names.arrays(), self.names.arrays())):
+            return np.arange(len(names))
+        places = {name: row for row, name in enumerate(self.names)}
+        return np.array([places.get(name, -1) for name in names], dtype=np.int64)
+
+    def keep(self, folder: Path, names: Sequence[str], stamps: NDArray[Any], contents: NDArray[Any]) -> None:
+        """Write it for later commands, with these files that are old enough for a change to show in a stamp."""
+        # a file that is rewritten within a step of the file system's clock keeps its times
+        rows = np.flatnonzero(stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9)
+        new = [names[row] for row in rows]
+        renewed = set(new)
+        others = np.array([row for row, name in enumerate(self.names) if name not in renewed], dtype=np.int64)
+        block, ends = PackedNames([*(self.names[row] for row in others), *new]).arrays()
+        arrays = {
+            "names": block,
+            "ends": ends,
+            "stamps": np.concatenate([self.stamps[others], stamps[rows]]),
+            "contents": np.concatenate([self.contents[others], contents[rows]]),
+        }
+        if new:
+            keep_index(folder, VERSION, "", Index(arrays, {}))
+
+
+def stamp_of_file(path: str) -> tuple[int, int, int, int]:
+    """Return the stamp of a file, see `STAMP`. Raises UserError for one that cannot be opened."""
+    try:
+        state = os.stat(path)  # noqa: PTH116 (called a million times)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
+    if not stat.S_ISREG(state.st_mode):  # a pipe would be waited on for ever
+        raise UserError(f"{path}: not a regular file; remove it from the dataset")
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
+
+
+def _digest(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 (called a million times)
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, what: str) -> Iterator[None]:
+    """Keep other processes from reading the same files at the same time, where the cache folder has locks."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, UserError):
+            name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+            path = cache_folder() / "contents" / f"{name}.lock"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(path.open("a"))
+            if not lock(file, path):
+                print_safe(f"{what}: another process reads the files of {folder}; waiting for it", file=sys.stderr)
+                lock(file, path, wait=True)
+        yield

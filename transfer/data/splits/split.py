@@ -1,0 +1,254 @@
+"""One split of a classification set: labels, names, contents, and how an image of it is read.
+
+Shapes: M images, C classes, H x W pixels.
+"""
+
+import hashlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from tqdm import tqdm
+
+from transfer.core.errors import UserError
+from transfer.core.process import usable_cores
+from transfer.data.loading.read_image import OF_PIL, mode_of, read_image
+from transfer.data.packed import PackedNames
+from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, stamp_of_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+JPEG = b"\xff\xd8\xff"
+RIFF, WEBP = b"RIFF", b"WEBP"
+
+
+def image_digest(encoded: bytes, *, name: str, mode: str = "RGB") -> str:
+    """Return the sha256 (hex) of an image: of its pixels, or of the encoded bytes of a JPEG or WEBP.
+
+    PNG, TIFF, BMP, GIF and raw pixels keep what they are given, so equal images agree whichever of them holds them.
+    Decoders of JPEG and WEBP differ in the last bit from version to version, hence their bytes stand for them (and
+    damage behind their first bytes goes unseen here; `integrity` looks for it).
+
+    Args:
+        encoded: the image as it is stored.
+        name: what messages call it.
+        mode: the channels that count; grey ones are those of RGB.
+
+    Raises:
+        UserError: the image is damaged.
+    """
+    if encoded.startswith(JPEG) or (encoded.startswith(RIFF) and encoded[8:12] == WEBP):
+        return hashlib.sha256(encoded).hexdigest()
+    return pixel_digest(read_image(io.BytesIO(encoded), name=name, mode=mode))
+
+
+def pixel_digest(image: Image.Image | NDArray[Any]) -> str:
+    """Return the sha256 (hex) of size and pixels of an RGB image, given as such or as uint8 [H, W, 3]."""
+    pixels = np.asarray(image)
+    height, width = pixels.shape[:2]
+    return hashlib.sha256(f"{width}x{height}\0".encode() + pixels.tobytes()).hexdigest()
+
+
+LIMIT = 512 * 2**20
+PROBES = 32
+
+
+class Pixels:
+    """M images of one number of channels, uint8, one after the other, with their sizes."""
+
+    def __init__(self, block: NDArray[Any], shapes: NDArray[Any]) -> None:
+        """Args: block: uint8 [total]; shapes: int64 [M, 2] of (H, W)."""
+        self._block, self._shapes = block, shapes
+        channels = len(block) // shapes.prod(axis=1).sum()
+        self._tail = () if channels == 1 else (channels,)
+        self._ends = np.concatenate([[0], np.cumsum(channels * shapes.prod(axis=1))])
+
+    def __getitem__(self, index: int) -> Image.Image:
+        """Return a copy of image `index`."""
+        start, stop = self._ends[index], self._ends[index + 1]
+        return Image.fromarray(self._block[start:stop].reshape(*self._shapes[index], *self._tail))
+
+    @classmethod
+    def load(cls, read: Callable[[int], Image.Image], count: int, limit: int | None, *, name: str) -> Self | None:
+        """Decode images 0..count-1 in threads.
+
+        Args:
+            limit: in bytes. None is returned when a few images spread over the split say that they take more.
+            name: the name of the split, for the progress bar.
+
+        Raises:
+            UserError: an image cannot be read.
+        """
+        probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
+        if limit is not None and np.mean([_decoded_bytes(read, index) for index in probes]) * count > limit:
+            return None
+        parts, shapes = [], []
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            images = pool.map(lambda index: np.asarray(read(index)), range(count))
+            for image in tqdm(images, desc=f"decoding {name}", total=count, delay=2, leave=False, disable=None):
+                parts.append(image.reshape(-1))
+                shapes.append(image.shape[:2])
+        return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
+
+
+def _decoded_bytes(read: Callable[[int], Image.Image], index: int) -> int:
+    """Return the size of an image; 0 for a corrupt one, which is named, or replaced, in training."""
+    try:
+        image = read(index)
+    except UserError:
+        return 0
+    return len(image.getbands()) * image.width * image.height
+
+
+@dataclass(eq=False)
+class Split(ABC):
+    """Base of splits. Reading is a function of the index, so any worker or thread may do it."""
+
+    name: str
+    """"train" or "val"."""
+    labels: NDArray[Any]
+    """int64 [M], 0..C-1."""
+    names: Sequence[str]
+    """M names that hold on every machine: paths relative to the split's folder, or "train/000123" for rows."""
+    sizes: NDArray[Any]
+    """int64 [M]: bytes of each image as it is stored; of files not before `contents` was asked for."""
+    channels: int = field(default=3, kw_only=True)
+    """Channels of the images that `read` and `read_pixels` return."""
+    mode: str = field(default="RGB", kw_only=True)
+    """PIL's name of them."""
+    pixels: Pixels | None = field(default=None, init=False, repr=False)
+    digests: list[bytes] | None = field(default=None, init=False, repr=False)
+    """Content digests of all images, once `subsets.all_digests` has computed them."""
+    manifest: Manifest | None = field(default=None, init=False, repr=False)
+    """The files of images as they were when `contents` was asked for; None for images in files of other kinds."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def encoded(self, index: int) -> bytes:
+        """Return the image as it is stored. Raises UserError that names it when it cannot be read."""
+
+    @abstractmethod
+    def place(self, index: int) -> str:
+        """Return where the image lies, for messages: a file, or a file and a row."""
+
+    @abstractmethod
+    def stamps(self, indices: Iterable[int]) -> list[str]:
+        """Return what changes when an image may have changed: path, size and time of its file. Raises UserError."""
+
+    def read_channels(self, channels: int) -> None:
+        """Have images read with so many channels. Raises UsageError where the files do not give them."""
+        self.channels, self.mode, self.digests, self.pixels = channels, mode_of(channels), None, None
+
+    @property
+    def gives_arrays(self) -> bool:
+        """Whether images are never PIL's; see `OF_PIL`."""
+        return self.channels not in OF_PIL
+
+    def reader(self, pixels: bool) -> Callable[[int], Any]:
+        """Return `read`, or `read_pixels` where pixels are wanted or there is nothing else."""
+        return self.read_pixels if pixels or self.gives_arrays else self.read
+
+    def read(self, index: int) -> Image.Image:
+        """Return the image. Raises UserError that names it when it is missing or corrupt."""
+        return self.pixels[index] if self.pixels else self.decoded(index)
+
+    def decoded(self, index: int) -> Image.Image:
+        """Return the same image as `read`, always from where it is stored."""
+        return read_image(io.BytesIO(self.encoded(index)), name=self.place(index), mode=self.mode)
+
+    def read_pixels(self, index: int) -> "Tensor":
+        """Return the image as uint8 [C, H, W], decoded by the fast image operations. Raises UserError as `read`."""
+        from transfer.data.loading.images import read_pixels, to_pixels
+
+        if self.pixels:
+            return to_pixels(self.pixels[index])
+        return read_pixels(self.encoded(index), name=self.place(index), mode=self.mode)
+
+    def content_digest(self, index: int) -> str:
+        """Return the sha256 (hex) of the image, equal for equal images however they are stored; see `image_digest`.
+
+        Raises:
+            UserError: it cannot be read, or is corrupt.
+        """
+        mode = "RGBA" if self.channels == 4 else "RGB"
+        return image_digest(self.encoded(index), name=self.place(index), mode=mode)
+
+    def contents(self, what: str) -> NDArray[Any]:
+        """Return the sha256 of each image's bytes as they are stored, uint8 [M, 32]; `what` is for messages.
+
+        Raises:
+            UserError: an image cannot be read.
+        """
+        digests = [hashlib.sha256(self.encoded(index)).digest() for index in range(len(self))]
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+
+    def check_unchanged(self, indices: Iterable[int] | None = None) -> None:
+        """Raise Replaced for an image, of these or of all, whose file has changed since `contents`."""
+        if self.manifest is not None:
+            self.manifest.check(indices)
+
+    def select(self, keep: NDArray[Any]) -> Self:
+        """Return the split with the images of these indices, in this order."""
+        names = PackedNames(self.names[int(index)] for index in keep)
+        changes = {"labels": self.labels[keep], "names": names, "sizes": self.sizes[keep], **self._select_fields(keep)}
+        return replace(self, **changes)
+
+    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
+        return {}
+
+    def preload(self, limit: int | None) -> None:
+        """Decode all images into memory, unless they take more than `limit` bytes; see `Pixels.load`."""
+        if self.pixels is None and len(self):
+            self.pixels = Pixels.load(self.decoded, len(self), limit, name=self.name)
+
+
+@dataclass(eq=False)
+class FileSplit(Split):
+    """A split of image files; a name is the path below `folder`."""
+
+    folder: Path
+
+    @classmethod
+    def unlabelled(cls, name: str, folder: Path, names: Iterable[str]) -> Self:
+        """Return images whose labels do not matter."""
+        packed = PackedNames(names)
+        zeros = np.zeros(len(packed), dtype=np.int64)
+        return cls(name=name, labels=zeros, names=packed, sizes=zeros, folder=folder)
+
+    def path(self, index: int) -> str:
+        """Return the image's file."""
+        return f"{self.folder}/{self.names[index]}"
+
+    place = path
+
+    def decoded(self, index: int) -> Image.Image:
+        """Read the file without a copy of its bytes."""
+        return read_image(self.path(index), mode=self.mode)
+
+    def encoded(self, index: int) -> bytes:
+        """Return the file's content."""
+        try:
+            return Path(self.path(index)).read_bytes()
+        except OSError as error:
+            raise UserError(f"{self.path(index)}: cannot be read: {error.strerror}") from None
+
+    def contents(self, what: str) -> NDArray[Any]:
+        """Return the files' digests, and take their sizes."""
+        self.manifest = Manifest.of(self.folder, self.names, what=what)
+        self.sizes = self.manifest.sizes
+        return self.manifest.contents
+
+    def stamps(self, indices: Iterable[int]) -> list[str]:
+        """Return path, size and time of each file."""
+        return [f"{path}\0{stamp_of_file(path)}" for path in map(self.path, indices)]

@@ -1,0 +1,214 @@
+"""Handwritten digits of scikit-learn as objects, in the layout of COCO 2017: detection and masks without any download.
+
+Each object is a digit on a card of its own shape: the digit's outline, row by row, a little larger. The mask is the
+outline of the card, so it fits what is drawn exactly. Categories are the ten digits, under ids with gaps, as COCO has.
+Some images hold a crowd, a group of small digits of one kind under one run-length encoding, and some hold nothing.
+Shapes: H x W pixels of the canvas, h x w pixels of a card.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from transfer.core.cache import make_once
+from transfer.data.toy.digits import NAMES
+
+VERSION = 1
+"""Version of the drawing, raised with every change: results on other drawings are results on another dataset."""
+COUNTS = {"train": 96, "val": 32}
+CATEGORY_IDS = (1, 2, 3, 5, 6, 8, 11, 12, 15, 16)
+EVERY = 5
+"""Interval of the digits that are for validation only."""
+SIZES = (16, 64)
+"""Shortest and longest side in pixels of the tile of a digit."""
+SMALL = (11, 15)
+"""Shortest and longest side in pixels of the tile of a digit in a crowd."""
+TRIES = 40
+CROWDED, EMPTY = 8, 16
+"""Interval of the images with a crowd, and of those with nothing."""
+
+
+def toy_coco() -> Path:
+    """Return the folder of the drawn set, drawn on first use. Raises UserError when it cannot be written."""
+    return make_once(f"toy_coco-{VERSION}", _write)
+
+
+GENERATORS: dict[str, Callable[[], Path]] = {"toy_coco": toy_coco}
+
+
+@dataclass(frozen=True)
+class _Card:
+    """A digit ready to be pasted: `mask` bool [h, w], whose rows are unbroken, and `strokes` [h, w] in [0, 1]."""
+
+    mask: NDArray[Any]
+    strokes: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A card at its place on the canvas, in pixels."""
+
+    digit: int
+    x: int
+    y: int
+    mask: NDArray[Any]
+
+
+def _write(root: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    for split, count in COUNTS.items():
+        in_split = (np.arange(len(digits.target)) % EVERY == EVERY - 1) == (split == "val")
+        pools = [digits.images[in_split & (digits.target == digit)] for digit in range(10)]
+        (root / f"{split}2017").mkdir()
+        images: list[dict[str, Any]] = []
+        objects: list[dict[str, Any]] = []
+        for number in range(count):
+            rng = np.random.default_rng([VERSION, list(COUNTS).index(split), number])
+            picture, placed, crowd = _scene(number, pools, rng)
+            size = {"height": picture.shape[0], "width": picture.shape[1]}
+            # ids have nothing to do with the order of drawing, as in COCO
+            image = {"id": int(rng.integers(1, 900)) * 1000 + number, **size}
+            images.append(image | {"file_name": f"{image['id']:012d}.jpg"})
+            Image.fromarray(picture).save(root / f"{split}2017" / f"{image['id']:012d}.jpg", quality=90)
+            objects += [
+                _annotation(card, image["id"], len(objects) + place) for place, card in enumerate(placed, start=1)
+            ]
+            if crowd:
+                objects.append(_crowd_annotation(crowd, image, len(objects) + 1))
+        categories = [
+            {"id": number, "name": name, "supercategory": "digit"} for number, name in zip(CATEGORY_IDS, NAMES)
+        ]
+        (root / "annotations").mkdir(exist_ok=True)
+        content = {"images": images, "annotations": objects, "categories": categories}
+        (root / "annotations" / f"instances_{split}2017.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def _scene(
+    number: int, pools: list[NDArray[Any]], rng: np.random.Generator
+) -> tuple[NDArray[Any], list[_Placed], list[_Placed]]:
+    """Draw an image; return uint8 [H, W, 3], its objects, and the members of a crowd. Nothing overlaps."""
+    canvas = _canvas(int(rng.integers(104, 153)), int(rng.integers(136, 185)), rng)
+    taken = np.zeros(canvas.shape[:2], dtype=bool)
+    placed: list[_Placed] = []
+    crowd: list[_Placed] = []
+    if number % EMPTY == EMPTY - 1:
+        return canvas.astype(np.uint8), placed, crowd
+    if number % CROWDED == CROWDED // 2:
+        digit, top, left = int(rng.integers(10)), int(rng.integers(0, 60)), int(rng.integers(0, 80))
+        region = (slice(top, top + 36), slice(left, left + 48))
+        for _ in range(8):
+            member = _place(digit, pools[digit], SMALL, canvas[region], taken[region], rng)
+            if member is not None:
+                crowd.append(_Placed(digit, member.x + left, member.y + top, member.mask))
+        taken[region] = True
+    for _ in range(int(rng.integers(1, 6))):
+        digit = int(rng.integers(10))
+        card = _place(digit, pools[digit], SIZES, canvas, taken, rng)
+        placed += [card] if card is not None else []
+    return (canvas + 0.5).astype(np.uint8), placed, crowd
+
+
+def _place(
+    digit: int,
+    pool: NDArray[Any],
+    sizes: tuple[int, int],
+    canvas: NDArray[Any],
+    taken: NDArray[Any],
+    rng: np.random.Generator,
+) -> _Placed | None:
+    """Draw a digit on a free place, in two random colors; return None when no place is found."""
+    card = _card(pool[int(rng.integers(len(pool)))], round(float(np.exp(rng.uniform(*np.log(sizes))))))
+    height, width = card.mask.shape
+    light, dark = rng.uniform(165, 255, 3), rng.uniform(0, 90, 3)
+    for _ in range(TRIES):
+        if height > taken.shape[0] or width > taken.shape[1]:
+            return None
+        y = int(rng.integers(taken.shape[0] - height + 1))
+        x = int(rng.integers(taken.shape[1] - width + 1))
+        window = (slice(y, y + height), slice(x, x + width))
+        if not taken[window].any():
+            taken[window] = True
+            colors = dark + (light - dark) * card.strokes[:, :, None]
+            canvas[window] = np.where(card.mask[:, :, None], colors, canvas[window])
+            return _Placed(digit, x, y, card.mask)
+    return None
+
+
+def _card(pixels: NDArray[Any], size: int) -> _Card:
+    """Return a card, cut to its mask, from counts of set pixels 0..16 [8, 8] drawn on `size` x `size` pixels."""
+    grey = Image.fromarray(np.pad(pixels * 255 / 16 + 0.5, 1).astype(np.uint8))
+    strokes = np.asarray(grey.resize((size, size), Image.Resampling.BICUBIC), dtype=np.float64) / 255
+    inked = strokes > 0.2
+    border = max(1, size // 16)
+    rows = np.flatnonzero(inked.any(axis=1))
+    mask = np.zeros_like(inked)
+    for row in range(max(rows[0] - border, 0), min(rows[-1] + border + 1, size)):
+        near = np.flatnonzero(inked[max(row - border, 0) : row + border + 1].any(axis=0))
+        if len(near):
+            mask[row, max(near[0] - border, 0) : near[-1] + border + 1] = True
+    kept = np.ix_(np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0)))
+    return _Card(mask[kept], strokes[kept])
+
+
+def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Return float64 [H, W, 3]: soft patches of color, stripes and grain, none as bright or dark as the digits."""
+    coarse = rng.uniform(95, 160, (5, 6, 3)).astype(np.uint8)
+    soft = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), dtype=np.float64)
+    angle, period = rng.uniform(0, np.pi), rng.uniform(5, 14)
+    y, x = np.mgrid[:height, :width]
+    stripes = np.sin((x * np.cos(angle) + y * np.sin(angle)) * 2 * np.pi / period)
+    return np.clip(soft + 12 * stripes[:, :, None] + rng.normal(0, 6, (height, width, 3)), 0, 255)
+
+
+def _annotation(card: _Placed, image: int, number: int) -> dict[str, Any]:
+    height, width = card.mask.shape
+    return {
+        "id": number,
+        "image_id": image,
+        "category_id": CATEGORY_IDS[card.digit],
+        "bbox": [card.x, card.y, width, height],
+        "area": int(card.mask.sum()),
+        "iscrowd": 0,
+        "segmentation": [_outline(card)],
+    }
+
+
+def _outline(card: _Placed) -> list[int]:
+    """Return x, y, x, y, ... of the corners of the mask: down its left side, and up its right side."""
+    lefts = card.mask.argmax(axis=1) + card.x
+    rights = card.mask.shape[1] - card.mask[:, ::-1].argmax(axis=1) + card.x
+    sides = [
+        [(side[row], y) for row in range(len(side)) for y in (card.y + row, card.y + row + 1)]
+        for side in (lefts, rights)
+    ]
+    corners = sides[0] + sides[1][::-1]
+    # a point between two others on one vertical line is not a corner
+    bends = [
+        corner
+        for place, corner in enumerate(corners)
+        if not corners[place - 1][0] == corner[0] == corners[(place + 1) % len(corners)][0]
+    ]
+    return [int(value) for corner in bends for value in corner]
+
+
+def _crowd_annotation(crowd: list[_Placed], image: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return the union of the members as COCO writes crowds: lengths of runs of 0, 1, 0, ... down the columns."""
+    whole = np.zeros((image["height"], image["width"]), dtype=np.uint8)
+    for member in crowd:
+        height, width = member.mask.shape
+        whole[member.y : member.y + height, member.x : member.x + width] |= member.mask
+    flat = np.concatenate([[0], whole.ravel(order="F"), [2]])
+    ends = np.flatnonzero(np.diff(flat))
+    rows, columns = np.flatnonzero(whole.any(axis=1)), np.flatnonzero(whole.any(axis=0))
+    top, left = int(rows[0]), int(columns[0])
+    union = _Placed(crowd[0].digit, left, top, whole[top : rows[-1] + 1, left : columns[-1] + 1])
+    runs = {"size": [image["height"], image["width"]], "counts": np.diff(ends, prepend=0).tolist()}
+    return _annotation(union, image["id"], number) | {"iscrowd": 1, "segmentation": runs}

@@ -1,0 +1,264 @@
+"""Handwritten digits of scikit-learn as a folder of images, and in the layouts of published sets, without any download.
+
+In these layouts there are ten classes, "zero" to "nine", of 20 images, of which 14 are for training where a list says
+so. The eight classes of colorectal histology are eight of the digits; Caltech-101 takes 38 images a class, as it needs
+more than 30. Each digit has two colors of its own, and lies in one of the sets only, so that the sets are as different
+as so few writers allow. And drawn JPEG files of the size of photographs, to measure how fast images are read.
+"""
+
+import functools
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from transfer.core.cache import make_once
+from transfer.data.layouts import TISSUES
+
+SIZE = 32
+DIGITS = 1
+"""Counts up with every change of what is written: results on other images are results on another dataset."""
+EVERY = 5
+"""Each fifth image of a class is for validation."""
+
+
+def toy_digits() -> Path:
+    """Return the folder with `train/` and `val/`, written on first use. Raises UserError when it cannot be written.
+
+    1,797 images of 8 x 8 (UCI Optical Recognition of Handwritten Digits, the part written by 13 people), scaled up to
+    32 x 32 RGB. Writers are not told apart, so training and validation share them.
+    """
+    return make_once(f"toy_digits-{DIGITS}", _write)
+
+
+def _write(root: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    for digit in range(10):
+        for number, pixels in enumerate(digits.images[digits.target == digit]):
+            folder = root / ("val" if number % EVERY == EVERY - 1 else "train") / str(digit)
+            folder.mkdir(parents=True, exist_ok=True)
+            enlarge(pixels).convert("RGB").save(folder / f"{number:04d}.png")
+
+
+def enlarge(pixels: NDArray[Any]) -> Image.Image:
+    """Return counts of set pixels, 0..16 [8, 8], as a grey image of 32 x 32."""
+    grey = Image.fromarray((pixels * 255 / 16 + 0.5).astype(np.uint8))
+    return grey.resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+
+
+QUALITY = 85
+
+
+def draw_jpegs(count: int, width: int, height: int) -> list[bytes]:
+    """Return JPEG files of smooth colors with some noise, with some 0.5 bytes per pixel as those of ImageNet."""
+    generator, files = np.random.default_rng(0), []
+    for _ in range(count):
+        colors = Image.fromarray(generator.integers(0, 256, (height // 16, width // 16, 3), dtype=np.uint8))
+        smooth = np.asarray(colors.resize((width, height), Image.Resampling.BICUBIC)).astype(int)
+        noisy = (smooth + generator.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
+        stream = io.BytesIO()
+        Image.fromarray(noisy).save(stream, "JPEG", quality=QUALITY)
+        files.append(stream.getvalue())
+    return files
+
+
+VERSION = 1
+"""Counts up with every change of what is written: results on other images are results on another dataset."""
+TISSUE_DIGITS = (0, 1, 3, 4, 5, 6, 7, 9)
+"""The digits with most images; the others have too few left for the set of eight tissues."""
+IMAGES_PER_CLASS = {"cub200": 20, "cars": 20, "cifar100": 20, "dtd": 20, "colorectal": 20, "pets": 20, "uc_merced": 20}
+IMAGES_PER_CLASS |= {"caltech101": 38}
+"""Images a class; the sets take them one after the other."""
+PERIOD, TRAIN_IMAGES = 20, 14
+
+
+@dataclass(frozen=True)
+class ToyImage:
+    """One image of a set."""
+
+    digit: int
+    place: int
+    """Among scikit-learn's images of the digit."""
+    number: int
+    """From 0, within its class and set."""
+    image: Image.Image
+
+    @property
+    def for_training(self) -> bool:
+        """Whether lists put it into training."""
+        return self.number % PERIOD < TRAIN_IMAGES
+
+
+def toy_images(name: str) -> Iterator[ToyImage]:
+    """Yield the images of the set `name` of `IMAGES_PER_CLASS`, by class."""
+    digits, turn = _digits(), list(IMAGES_PER_CLASS).index(name)
+    for digit in range(10):
+        if name == "colorectal" and digit not in TISSUE_DIGITS:
+            continue
+        images = digits[digit]
+        before = [other for other in list(IMAGES_PER_CLASS)[:turn] if other != "colorectal" or digit in TISSUE_DIGITS]
+        start = sum(IMAGES_PER_CLASS[other] for other in before)
+        for number, pixels in enumerate(images[start : start + IMAGES_PER_CLASS[name]]):
+            rng = np.random.default_rng([VERSION, turn, digit, number])
+            yield ToyImage(digit, start + number, number, _color(enlarge(pixels), rng))
+
+
+@functools.cache
+def _digits() -> list[NDArray[Any]]:
+    """Return the images of each digit, [M, 8, 8]; read once for the sets of a run."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return [digits.images[digits.target == digit] for digit in range(10)]
+
+
+def _color(grey: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """Return a light digit on a dark ground."""
+    light, dark = rng.integers(150, 256, 3), rng.integers(0, 106, 3)
+    share = np.asarray(grey, dtype=np.float64)[:, :, None] / 255
+    return Image.fromarray((dark + (light - dark) * share + 0.5).astype(np.uint8))
+
+
+def save(image: Image.Image, path: Path) -> None:
+    """Write an image in the format that the suffix names."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jpg":
+        image.save(path, quality=95)
+    else:
+        image.save(path)
+
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+HEADER = b"MATLAB 5.0 MAT-file, written by this package"
+HEADER_BYTES = 116
+"""The header of a MATLAB file, into which scipy writes the time; replacing it makes every copy of the file equal."""
+FIELDS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
+
+
+def _write_lines(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _write_cub200(root: Path) -> None:
+    lists: dict[str, list[str]] = {"images": [], "image_class_labels": [], "train_test_split": []}
+    for number, image in enumerate(toy_images("cub200"), start=1):
+        name = NAMES[image.digit].capitalize()
+        path = f"{image.digit + 1:03d}.{name}/{name}_{image.number + 1:04d}_{number}.jpg"
+        save(image.image, root / "images" / path)
+        lists["images"].append(f"{number} {path}")
+        lists["image_class_labels"].append(f"{number} {image.digit + 1}")
+        lists["train_test_split"].append(f"{number} {int(image.for_training)}")
+    lists["classes"] = [f"{digit + 1} {digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES)]
+    for title, lines in lists.items():
+        _write_lines(root / f"{title}.txt", lines)
+
+
+def _write_cars(root: Path) -> None:
+    """Write images numbered from 1 in each folder, classes mixed."""
+    everything = list(toy_images("cars"))
+    order = np.random.default_rng(VERSION).permutation(len(everything))
+    listed: dict[str, list[tuple[int, int, int, int, int, str]]] = {"train": [], "test": []}
+    for image in (everything[place] for place in order):
+        part = "train" if image.for_training else "test"
+        name = f"{len(listed[part]) + 1:05d}.jpg"
+        listed[part].append((1, 1, 32, 32, image.digit + 1, name))
+        save(image.image, root / f"cars_{part}" / name)
+    devkit, labelled = root / "devkit", np.dtype([(name, object) for name in FIELDS])
+    for path, part in ((devkit / "cars_train_annos.mat", "train"), (root / "cars_test_annos_withlabels.mat", "test")):
+        _write_mat(path, "annotations", np.array(listed[part], dtype=labelled)[None])
+    _write_mat(devkit / "cars_meta.mat", "class_names", np.array(NAMES, dtype=object)[None])
+
+
+def _write_mat(path: Path, name: str, value: NDArray[Any]) -> None:
+    from scipy.io import savemat
+
+    stream = io.BytesIO()
+    savemat(stream, {name: value})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(HEADER.ljust(HEADER_BYTES) + stream.getvalue()[HEADER_BYTES:])
+
+
+def _write_cifar100(root: Path) -> None:
+    """Write the pickles; coarse classes are even and odd digits."""
+    everything = list(toy_images("cifar100"))
+    for file, trained in (("train", True), ("test", False)):
+        part = [image for image in everything if image.for_training is trained]
+        part = [part[place] for place in np.random.default_rng(VERSION).permutation(len(part))]
+        content: dict[str, Any] = {
+            "filenames": [f"{NAMES[image.digit]}_s_{image.number:06d}.png" for image in part],
+            "batch_label": f"{file}ing batch 1 of 1",
+            "fine_labels": [image.digit for image in part],
+            "coarse_labels": [image.digit % 2 for image in part],
+            "data": np.stack([np.asarray(image.image).transpose(2, 0, 1).reshape(-1) for image in part]),
+        }
+        (root / file).write_bytes(pickle.dumps(content, protocol=2))
+    meta = {"fine_label_names": list(NAMES), "coarse_label_names": ["even", "odd"]}
+    (root / "meta").write_bytes(pickle.dumps(meta, protocol=2))
+
+
+def _write_dtd(root: Path) -> None:
+    """Write ten partitions; in the first, images 0 to 11 of a class are for training, 12 and 13 for validation."""
+    listed: dict[str, list[str]] = {}
+    for image in toy_images("dtd"):
+        path = f"{NAMES[image.digit]}/{NAMES[image.digit]}_{image.number + 1:04d}.jpg"
+        save(image.image, root / "images" / path)
+        for partition in range(1, 11):
+            place = (image.number + 2 * (partition - 1)) % PERIOD
+            part = "train" if place < TRAIN_IMAGES - 2 else "val" if place < TRAIN_IMAGES else "test"
+            listed.setdefault(f"{part}{partition}.txt", []).append(path)
+    for name, lines in listed.items():
+        _write_lines(root / "labels" / name, sorted(lines))
+
+
+def _write_colorectal(root: Path) -> None:
+    for number, image in enumerate(toy_images("colorectal")):
+        slide = f"{10_000 + number:X}_CRC-Prim-HE-{number % 10 + 1:02d}_{image.number + 1:03d}"
+        save(
+            image.image,
+            root / TISSUES[TISSUE_DIGITS.index(image.digit)] / f"{slide}.tif_Row_1_Col_{150 * number + 1}.tif",
+        )
+
+
+def _write_pets(root: Path) -> None:
+    """Write cats, which are even digits with capitalised names, and dogs, the odd ones."""
+    lists: dict[str, list[str]] = {"trainval": [], "test": []}
+    breeds = [0, 0]
+    for image in toy_images("pets"):
+        dog = image.digit % 2
+        breeds[dog] += image.number == 0
+        name = f"{NAMES[image.digit] if dog else NAMES[image.digit].capitalize()}_{image.number + 1}"
+        save(image.image, root / "images" / f"{name}.jpg")
+        lists["trainval" if image.for_training else "test"].append(f"{name} {image.digit + 1} {dog + 1} {breeds[dog]}")
+    for title, lines in lists.items():
+        _write_lines(root / "annotations" / f"{title}.txt", lines)
+
+
+def _write_uc_merced(root: Path) -> None:
+    for image in toy_images("uc_merced"):
+        name = NAMES[image.digit]
+        save(image.image, root / "Images" / name / f"{name}{image.number:02d}.tif")
+
+
+def _write_caltech101(root: Path) -> None:
+    for image in toy_images("caltech101"):
+        folder = root / "101_ObjectCategories" / ("BACKGROUND_Google" if image.digit == 0 else NAMES[image.digit])
+        save(image.image, folder / f"image_{image.number + 1:04d}.jpg")
+
+
+def _toy_folder(name: str, write: Callable[[Path], None]) -> Callable[[], Path]:
+    """Return a function that gives the folder of `toy_NAME`, written on first use (UserError if that fails)."""
+    return lambda: make_once(f"toy_{name}-{VERSION}", write)
+
+
+_WRITE = (_write_cub200, _write_cars, _write_cifar100, _write_dtd, _write_colorectal, _write_pets, _write_uc_merced)
+WRITERS = dict(zip(IMAGES_PER_CLASS, (*_WRITE, _write_caltech101), strict=True))
+TOYS = {f"toy_{name}": _toy_folder(name, write) for name, write in WRITERS.items()}

@@ -1,0 +1,323 @@
+"""Where and how one run executes: device, precision, ranks, folder, signals, and what it has cost so far."""
+
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import mean
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch.utils.data import Dataset
+from tqdm import tqdm
+
+from transfer.core.errors import Stopped, UsageError, UserError, shortened, visible_lines
+from transfer.core.exports import EXPORT, PRETRAIN
+from transfer.core.files import write_error
+from transfer.core.process import ALONE, Ranks, Threads, choose_threads, core_limit, usable_cores
+from transfer.data.loading.loader import RunLoader
+from transfer.data.splits.dataset import SplitDataset
+from transfer.engine import dist
+from transfer.engine.cost import Cost
+from transfer.engine.device import autocast, scoring_precision
+from transfer.engine.options import Precision
+from transfer.engine.outcome import Outcome, Status
+from transfer.engine.trackers import Tracker
+
+if TYPE_CHECKING:
+    from backbones.backbone import Backbone
+
+T = TypeVar("T")
+
+
+@dataclass
+class Context:
+    """Everything about a run that is not its recipe."""
+
+    device: torch.device
+    precision: Precision
+    eval_precision: Precision = "fp32"
+    """The precision in which networks are scored; see `scoring_precision`."""
+    seed: int = 0
+    folder: Path | None = None  # None: nothing is saved
+    run_key: str = ""
+    workers: int = 0
+    threads: Threads | None = None  # None: torch's number is left alone
+    threads_why: str | None = None  # of the number that this model got
+    checkpoint_seconds: float = 300.0
+    max_replaced: int = 0
+    """Corrupt images that training may replace with the next readable one, on each rank."""
+    replacing: SplitDataset | None = None
+    """The dataset in which it does."""
+    ranks: Ranks = ALONE
+    progress: bool = False
+    quiet: bool = False  # nothing is printed; notes still go to the record
+    tracker: Tracker = field(default_factory=Tracker)
+    cost: Cost = field(default_factory=Cost)
+    outcome: Outcome = field(default_factory=Outcome)
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)  # of the scores, for the record
+    features: Path | None = None  # folder of the feature store
+    save_weights: bool = True  # whether trained weights are exported, see `engine.trained_weights`
+    backbone: dict[str, Any] = field(default_factory=dict)
+    untrained: list[str] = field(default_factory=list)
+    exported: str | None = None  # weights id of what the run exported
+    about: dict[str, Any] = field(default_factory=dict)  # what an export says about its run
+    weights_id: str = ""  # of the weights that the run's identity names; empty: any
+    head_digest: str = ""  # of the head beside them, likewise
+    observer: "Callable[[Backbone, int], dict[str, Any]] | None" = None
+    """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
+    stop_signal: int | None = None
+    training: bool = False  # `fit` is at its steps
+
+    def observe(self, backbone: "Backbone", epoch: int) -> dict[str, Any]:
+        """Return what the observer reports for the history, if there is an observer; it is not a score."""
+        return self.observer(backbone, epoch) if self.observer else {}
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return autocast to the precision of training; an empty context for fp32."""
+        return autocast(self.precision, self.device)
+
+    def scoring(self) -> AbstractContextManager[Any]:
+        """Return the context for every network that is scored: autocast to `eval_precision`, or full float32 without
+        TF32.
+        """
+        return scoring_precision(self.eval_precision, self.device)
+
+    def loader(
+        self,
+        dataset: Dataset[Any],
+        epoch_batches: Callable[[int], list[list[int]]],
+        *,
+        parts: int,
+        collate: Callable[[list[Any]], Any] | None = None,
+        epochs: int = 1,
+    ) -> RunLoader:
+        """Return the loader that `fit` reads from, under the run's ranks and workers; see `RunLoader`.
+
+        Args:
+            epochs: of the training, where their numbers of batches differ; 1: every epoch is as long as the first.
+        """
+        if self.max_replaced and isinstance(dataset, SplitDataset):
+            dataset.replace_damaged(self.max_replaced)
+            self.replacing = dataset
+        images, lengths, unused = len(dataset), list[int](), list[int]()  # type: ignore[arg-type]
+        for batches in map(epoch_batches, range(epochs)):
+            lengths.append(len(batches))
+            unused.append(images - len({index for batch in batches for index in batch}))
+        steps, left = mean(lengths), mean(unused)
+        self.details["epoch"] = {"steps": steps, "images": images, "left_out": left}
+        in_all = f" on average, {sum(lengths):,} in all" * (min(lengths) < max(lengths))
+        why = " (incomplete batches are dropped)" if left < max(map(len, batches), default=0) else ""
+        rest = f", without {round(left, 1)} of {images} training images{why}" if left else ""
+        self.say(f"steps per epoch: {round(steps, 1)}{in_all}{rest}")
+        return RunLoader(
+            dataset,
+            epoch_batches,
+            workers=self.workers,
+            parts=parts,
+            ranks=self.ranks.data,
+            pin_memory=self.on_gpu,
+            collate=collate,
+            lengths=lengths if epochs > 1 else (),
+        )
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the run computes on a GPU."""
+        return self.device.type == "cuda"
+
+    def note_backbone(self, backbone: "Backbone", operations: dict[str, Any], images: int) -> None:
+        """Note what the record says about the model, and settle the number of threads by its size.
+
+        Args:
+            operations: the operations of one image, as `backbones.flops.flops` returns them.
+            images: that a rank sends through the model at once.
+
+        Raises:
+            UserError: its weights are others than those that the run was planned with.
+        """
+        if self.weights_id not in ("", backbone.weights_id):
+            raise UserError(
+                f"weights {backbone.spec.weights}: modified while the command was running ({self.weights_id} when it "
+                f"began, {backbone.weights_id} now); start it again"
+            )
+        self._settle_threads(operations["total"] * images)
+        self.backbone, self.untrained = backbone.spec.as_dict(), backbone.untrained
+        self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())
+        parts = {name: value for name, value in operations.items() if name not in ("total", "lengths")}
+        self.cost.gflops = operations["total"] / 1e9
+        self.cost.gflops_by = {name: part if name == "method" else part / 1e9 for name, part in parts.items()}
+        self.note_lengths("attention_lengths", operations)
+        if backbone.loaded:
+            self.details["weights"] = asdict(backbone.loaded)
+            if line := str(backbone.loaded):
+                self.note(line)
+        if (channels := backbone.spec.in_chans) != 3:
+            mean, std = (
+                " ".join(f"{value:.3g}" for value in of.flatten().tolist()) for of in (backbone.mean, backbone.std)
+            )
+            self.note(f"--in-chans {channels}: mean {mean}, std {std}; augmentation leaves out operations on colors")
+
+    def _settle_threads(self, work: float) -> None:
+        if self.threads is None:
+            return
+        settled = self.threads if self.on_gpu else self.threads.for_model(work)
+        torch.set_num_threads(settled.count)
+        self.threads_why = settled.reason
+        if settled.reason != self.threads.logged_reason:  # once for all cells of a command
+            self.say(f"threads: {settled.count} ({settled.reason})")
+            self.threads.logged_reason = settled.reason
+
+    def note_lengths(self, name: str, operations: dict[str, Any]) -> None:
+        """Note for the record how many blocks of point-wise attention divide by which L, if any do."""
+        if operations["lengths"]:
+            self.details[name] = {str(L): blocks for L, blocks in operations["lengths"].items()}
+
+    def export(
+        self,
+        backbone: "Backbone",
+        facts_file: str = PRETRAIN,
+        *,
+        tensors: Mapping[str, torch.Tensor] | None = None,
+        head: Mapping[str, torch.Tensor] | None = None,
+        trained: bool = True,
+        **about: Any,
+    ) -> None:
+        """Write a trained backbone into the run's folder, complete or not at all, for tasks and users to load.
+
+        Args:
+            facts_file: the file beside the weights that says where they come from: the run, `about`, outcome and cost.
+            tensors: the backbone's tensors, by default its state dict.
+            head: what else was trained, for a file of its own.
+            trained: whether the run made the backbone's weights, so that the record names them.
+        """
+        from backbones.weights.locate import sha256
+        from transfer.core.exports import WEIGHTS, export
+
+        if self.folder is None or not self.ranks.first:
+            return
+        described = {**self.about, **about, "outcome": asdict(self.outcome), "cost": self.cost.summary()}
+        try:
+            folder = export(backbone, self.folder / EXPORT, {facts_file: described}, tensors=tensors, head=head)
+        except OSError as error:
+            raise write_error(self.folder / EXPORT, error) from error
+        if trained:
+            self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
+
+    def micro_batch(self, batch: int, parts: int) -> int:
+        """Return how many images a rank has in one of the `parts` micro-batches of a step, which takes `batch` over all
+        ranks.
+
+        Raises:
+            UsageError: micro-batches and ranks cannot share them evenly.
+        """
+        world = self.ranks.data.world
+        images, rest = divmod(batch, parts * world)
+        if rest:
+            raise UsageError(f"--batch-size {batch} in {parts} micro-batches cannot be shared evenly by {world} ranks")
+        return images
+
+    def record_unscorable(self, status: Status, reason: object) -> None:
+        """Set the outcome of a run whose network gives numbers that are not finite, or features that do not tell images
+        apart, where it is scored.
+        """
+        self.outcome = replace(self.outcome, status=status, reason=str(reason), signs=None, windows={})
+        self.say(f"{status}: {reason}")
+
+    def note(self, text: str) -> None:
+        """Add a note to the record, and print it on stderr."""
+        self.notes.append(text)
+        self.say(text)
+
+    def note_replaced_images(self) -> None:
+        """Note the damaged images that the training of all ranks replaced, if it may."""
+        if self.replacing is None:
+            return
+        found = sorted({index for part in dist.gather_objects(self.replaced_images()) for index in part})
+        if not found:
+            return
+        self.restore_replaced(found)  # so that the state that is saved has those of all ranks
+        names = sorted(self.replacing.split.names[index] for index in found)
+        self.details["replaced_images"] = names
+        self.note(f"{len(names)} damaged training image(s) were replaced by the next readable one: {shortened(names)}")
+
+    def replaced_images(self) -> list[int]:
+        """Return the indices of the damaged images that the training of this rank replaced so far."""
+        return [] if self.replacing is None else self.replacing.replaced_images()
+
+    def restore_replaced(self, indices: list[int]) -> None:
+        """Take up the images that were replaced before an interruption."""
+        if self.replacing is not None:
+            self.replacing.replace_damaged(self.max_replaced, indices)
+
+    def say(self, text: str) -> None:
+        """Print a line for the user on stderr, from the first rank."""
+        if self.ranks.first and not self.quiet:
+            tqdm.write(visible_lines(text), file=sys.stderr)
+
+    def bar(self, items: Iterable[T], label: str, total: int | None = None, start: int = 0) -> "tqdm[T]":
+        """Return a progress bar on stderr, which prints a line every ten seconds if stderr is not a terminal."""
+        interval = 0.2 if sys.stderr.isatty() else 10.0
+        hidden = not (self.progress and self.ranks.first)
+        return tqdm(
+            items, label, total, initial=start, file=sys.stderr, disable=hidden, mininterval=interval, leave=False
+        )
+
+    def check_stop(self) -> None:
+        """Raise `Stopped` when a signal has come; for places with nothing to save."""
+        if self.stop_signal is not None:
+            raise Stopped
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Let SIGTERM, SIGINT and SIGHUP ask the run to save its state and stop; a second signal stops it at once.
+
+        SIGHUP, which comes when a terminal is closed, stays ignored where it is, as under nohup.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.stop_signal is not None:
+                raise Stopped
+            self.stop_signal = number
+
+        hangup = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, *hangup)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def auto_workers(device: torch.device, ranks: Ranks) -> int:
+    """Return the number of loader processes for a rank: its share of the cores beside a GPU, else a fourth of it."""
+    cores = usable_cores() // ranks.local_world
+    return min(max(cores, 1), 16) if device.type == "cuda" else cores // 4
+
+
+def auto_threads(given: int | None, device: torch.device, ranks: Ranks, workers: int) -> Threads:
+    """Return torch's threads for a rank: the number asked for, else its share of the cores, on a CPU less the loader's
+    processes. See `transfer.core.process`.
+    """
+    cores, reason = core_limit()
+    if ranks.local_world > 1:
+        cores, reason = cores // ranks.local_world, f"{reason}, shared by {ranks.local_world} ranks"
+    if device.type != "cuda" and workers:
+        cores, reason = cores - workers, f"{reason}, without {workers} of the loader"
+    return choose_threads(given, cores, reason, under_torchrun=ranks.world > 1)
+
+
+def peak_mib(device: torch.device) -> float:
+    """Return the most memory used so far, in MiB: on the GPU by torch, on a CPU by this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

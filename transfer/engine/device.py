@@ -1,0 +1,143 @@
+"""The device of a rank, and whether torch can compute on a GPU."""
+
+import platform
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transfer.core.errors import UsageError, UserError
+from transfer.core.machine_errors import machine_error
+from transfer.core.process import Ranks
+from transfer.engine.options import Precision, cpu_has_bf16
+
+
+def choose_device(name: str, ranks: Ranks) -> torch.device:
+    """Return the device that `auto`, `cpu` or `cuda` means; each local rank has a GPU of its own.
+
+    Raises:
+        UserError: cuda was asked for and there is none, or fewer GPUs than local ranks.
+        MachineError: torch cannot use the GPU that is there.
+    """
+    if name == "cpu" or (name == "auto" and not _gpu_available()):
+        return torch.device("cpu")
+    if not _gpu_available():
+        raise UserError("--device cuda: torch sees no GPU; `python -m transfer.doctor` tells why, or use --device cpu")
+    if ranks.local_rank >= torch.cuda.device_count():
+        raise UserError(f"local rank {ranks.local_rank} has no GPU of its own: there are {torch.cuda.device_count()}")
+    device = torch.device("cuda", ranks.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _gpu_available() -> bool:
+    """Return whether torch sees a GPU.
+
+    Raises:
+        MachineError: there is a GPU, but its driver is too old for this build of torch.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the error below says it in one line
+        if torch.cuda.is_available():
+            return True
+    if torch.version.cuda:
+        try:
+            torch.cuda.init()
+        except RuntimeError as error:
+            if reported := machine_error(error):
+                raise reported from None
+    return False
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU or processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "cpu"
+
+
+DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def choose_precision(name: str, device: torch.device, flag: str = "--precision") -> Precision:
+    """Return the precision that an option means: `auto` is bf16 where the machine multiplies it natively, else fp32.
+
+    Args:
+        flag: which said so, for messages.
+
+    Raises:
+        UsageError: bf16 on a GPU without it.
+    """
+    native = torch.cuda.is_bf16_supported(False) if device.type == "cuda" else cpu_has_bf16()
+    if name == "auto":
+        return "bf16" if native else "fp32"
+    if name == "bf16" and device.type == "cuda" and not native:
+        raise UsageError(f"{flag} bf16: this GPU does not have it; fp16 and fp32 remain")
+    assert name in ("bf16", "fp16", "fp32")
+    return name  # type: ignore[return-value]
+
+
+def choose_precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
+    """Return the precisions of training and of scoring, from `precision` and `eval_precision` of a command's options.
+
+    Where nothing trains `precision` is missing, and the first is the second. Raises UsageError.
+    """
+    scoring, flag = options.eval_precision, "--eval-precision"
+    if not hasattr(options, "precision"):
+        chosen = choose_precision(scoring, device, flag)
+        return chosen, chosen
+    training = choose_precision(options.precision, device)
+    return training, training if scoring == "run" else choose_precision(scoring, device, flag)
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+    """Return autocast to a precision; an empty context for fp32."""
+    return nullcontext() if precision == "fp32" else torch.autocast(device.type, dtype=DTYPES[precision])
+
+
+@contextmanager
+def scoring_precision(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Autocast to a precision; for fp32 use no autocast, and neither TF32 nor bfloat16 inside products of float32."""
+    if precision == "fp32":
+        with full_float32(), torch.autocast(device.type, enabled=False):
+            yield
+    else:
+        with torch.autocast(device.type, dtype=DTYPES[precision]):
+            yield
+
+
+def _backends() -> tuple[Any, ...]:
+    mkldnn: Any = torch.backends.mkldnn
+    return torch.backends.cuda.matmul, torch.backends.cudnn.conv, mkldnn.matmul, mkldnn.conv  # type: ignore[attr-defined]
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Keep products and convolutions of float32 free of TF32 and bfloat16, whatever is switched on."""
+    backends = _backends()
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, precision in zip(backends, before):
+            backend.fp32_precision = precision
+
+
+def tf32_operations(device: torch.device) -> str | None:
+    """Return a phrase that says which float32 operations use TF32 by torch's current settings; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    matmul, conv, *_ = _backends()
+    kinds = {"products": matmul, "convolutions": conv}
+    return " and ".join(name for name, kind in kinds.items() if kind.fp32_precision == "tf32") or "none"

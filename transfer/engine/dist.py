@@ -1,0 +1,183 @@
+"""Ranks of a `torchrun` job: who am I, features of all, batch norm over all. One process is a world of one."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from timm.layers import BatchNormAct2d, convert_sync_batchnorm
+from torch import Tensor, nn
+
+from transfer.core.errors import UserError
+from transfer.core.process import Ranks
+
+
+def start(ranks: Ranks, device: torch.device) -> None:
+    """Join the distributed job: nccl between GPUs, gloo between CPUs."""
+    if ranks.world > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+
+def stop() -> None:
+    """Leave the distributed job."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def world_size() -> int:
+    """Return the number of ranks; 1 outside a distributed job."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def broadcast_object(value: Any) -> Any:
+    """Return rank 0's value, on every rank."""
+    if world_size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def broadcast_tensors(tensors: Iterable[Tensor]) -> None:
+    """Copy rank 0's values into the tensors of every rank."""
+    if world_size() > 1:
+        for tensor in tensors:
+            dist.broadcast(tensor, src=0)
+
+
+def gather_objects(value: Any) -> list[Any]:
+    """Return the values of all ranks in their order, on every rank."""
+    if world_size() == 1:
+        return [value]
+    box: list[Any] = [None] * world_size()
+    dist.all_gather_object(box, value)
+    return box
+
+
+def mean_over_ranks(values: Tensor) -> Tensor:
+    """Return the mean of a tensor over the ranks; nan where any rank has one."""
+    if world_size() > 1:
+        dist.all_reduce(values)
+        values /= world_size()
+    return values
+
+
+class _GatherRows(torch.autograd.Function):
+    """Gathers the rows of all ranks in rank order. Every rank computes the same loss from them, so the backward sums
+    over ranks.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        parts = [torch.empty_like(rows) for _ in range(world_size())]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0].contiguous()
+        dist.all_reduce(grad)
+        return grad.chunk(world_size())[dist.get_rank()]
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """Return the rows [world * B, ...] of all ranks, given [B, ...] of this one; differentiable.
+
+    With DDP's mean over ranks, a loss over the gathered rows gives each parameter the gradient one process would.
+    """
+    return rows if world_size() == 1 else _GatherRows.apply(rows)
+
+
+class _SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0].clone()
+        dist.all_reduce(grad)
+        return grad
+
+
+class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Batch norm over the batch of all ranks, on any device (torch's own refuses CPU tensors)."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.ndim < 2:
+            raise ValueError(f"expected at least two dimensions, got shape {tuple(input.shape)}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or world_size() == 1:
+            return super().forward(input)
+        dims, rows, channels = [0, *range(2, input.ndim)], input.float(), input.shape[1]
+        shape = [1, channels] + [1] * (input.ndim - 2)
+        count = torch.full((1,), rows.numel() / channels, device=rows.device)
+        total = _SumOverRanks.apply(torch.cat([rows.sum(dims), count]))
+        n, mean = total[-1].detach(), total[:-1] / total[-1].detach()
+        # Centred before squaring: E[x^2] - E[x]^2 would lose digits.
+        centred = rows - mean.view(shape)
+        variance = _SumOverRanks.apply(centred.square().sum(dims)) / n
+        if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
+            with torch.no_grad():
+                assert self.num_batches_tracked is not None
+                self.num_batches_tracked += 1
+                step = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)
+                self.running_var.lerp_((variance * n / (n - 1)).to(self.running_var.dtype), step)
+        scale = torch.rsqrt(variance + self.eps)
+        if self.affine:
+            scale = scale * self.weight
+        out = centred * scale.view(shape)
+        if self.affine:
+            out = out + self.bias.view(shape)
+        normalised: Tensor = out.to(input.dtype)
+        return normalised
+
+
+class SyncBatchNormAct(SyncBatchNorm):
+    """A synchronised batch norm with the drop layer and activation of timm's `BatchNormAct2d` behind it.
+
+    Args:
+        norm: whose activation and drop layer it takes.
+    """
+
+    def __init__(self, norm: BatchNormAct2d) -> None:
+        super().__init__(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        self.drop, self.act = norm.drop, norm.act
+
+    def forward(self, input: Tensor) -> Tensor:
+        return cast(Tensor, self.act(self.drop(super().forward(input))))
+
+
+def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
+    """Replace every batch norm in `module` by one over all ranks; parameters, buffers and names stay.
+
+    A norm with an attribute `sees_all_ranks` gets gathered rows and is left alone.
+
+    Raises:
+        UserError: a batch norm with a computation of its own, which cannot be replaced.
+    """
+    for name, child in module.named_children():
+        if not isinstance(child, nn.modules.batchnorm._BatchNorm):
+            synchronise_batch_norm(child, device)
+        elif not hasattr(child, "sees_all_ranks") and not isinstance(child, nn.SyncBatchNorm):
+            setattr(module, name, _synchronised_copy(child, device))
+    return module
+
+
+def _synchronised_copy(norm: nn.modules.batchnorm._BatchNorm, device: torch.device) -> nn.Module:
+    kind = type(norm)
+    if not isinstance(norm, BatchNormAct2d) and kind.forward is not nn.modules.batchnorm._BatchNorm.forward:
+        raise UserError(f"--sync-bn: {kind.__qualname__} is a batch norm of its own kind; train with --no-sync-bn")
+    if device.type == "cuda":
+        return cast(nn.Module, convert_sync_batchnorm(norm))
+    if isinstance(norm, BatchNormAct2d):
+        twin: SyncBatchNorm = SyncBatchNormAct(norm)
+    else:
+        twin = SyncBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+    twin._parameters.update(norm._parameters)
+    twin._buffers.update(norm._buffers)
+    return twin.train(norm.training)

@@ -1,0 +1,252 @@
+"""The one training loop."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from transfer.core.errors import Stopped
+from transfer.data.loading.loader import StreamPosition
+from transfer.engine.checkpoint import SCHEMA, VERSION, History, load_state, save_state
+from transfer.engine.context import Context
+from transfer.engine.cost import duration
+from transfer.engine.device import device_name
+from transfer.engine.learner import Batch, Learner
+from transfer.engine.options import FitOptions
+from transfer.engine.outcome import Outcome, OutcomeMonitor
+from transfer.engine.step import Stepper
+
+Validate = Callable[[int], dict[str, Any]]
+SLOW_STEPS, TIMED_STEPS = 2, 8
+"""Steps at the start that allocate and fill the loader, and those after them that predict the time of all."""
+
+
+class Loader(Protocol):
+    """The interface that `fit` reads from: `transfer.data.loading.loader.RunLoader`, or anything with its `stream`."""
+
+    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Batch]]:
+        """Yield positions and batches from a step on."""
+
+
+def fit(
+    learner: Learner, loader: Loader, options: FitOptions, context: Context, validate: Validate | None = None
+) -> Outcome:
+    """Train `learner` for `options.epochs`, from the saved state if the run's folder has one.
+
+    The state is saved every `context.checkpoint_seconds`, on a signal and at the end. The outcome is also left in
+    `context.outcome`, times and images in `context.cost`.
+
+    Args:
+        validate: called after every epoch with its number (from 0); what it gives goes to the history and decides
+            nothing.
+
+    Raises:
+        Stopped: a signal came; the state is saved.
+        UserError: the saved state is damaged or foreign, or the disk is full.
+    """
+    run = _Run(learner, options, context)
+    run.restore()
+    if run.done:
+        context.note_replaced_images()
+    else:
+        run.train(loader, validate)
+    learner.eval()
+    context.outcome = run.outcome
+    return run.outcome
+
+
+@dataclass
+class _Progress:
+    """The number of completed steps, the position of the next one, and the epoch that still has to be validated."""
+
+    step: int = 0
+    epoch: int = 0
+    index: int = 0
+    unscored: int | None = None
+
+
+def _circumstances(context: Context) -> dict[str, str]:
+    """Return what floating-point rounding depends on besides the options, as phrases that follow "was reached"."""
+    return {
+        "world": f"by {context.ranks.world} process(es)",
+        "threads": f"with {torch.get_num_threads()} thread(s)",
+        "device": f"on {device_name(context.device)}",
+        "torch": f"with torch {torch.__version__}",
+    }
+
+
+class _Run:
+    def __init__(self, learner: Learner, options: FitOptions, context: Context):
+        self.options, self.context = options, context
+        self.stepper = Stepper(learner, options, context)
+        self.monitor = OutcomeMonitor(options, learner.signs())
+        self.progress, self.done, self.outcome = _Progress(), False, Outcome()
+        # Only the first rank writes; ranks without a folder keep nothing.
+        self.folder = context.folder if context.ranks.first else None
+        self.last_save = time.monotonic()
+        self.resumed: list[str] = []
+
+    def restore(self) -> None:
+        """Restore the saved state, if there is one."""
+        folder = self.context.folder
+        state = load_state(folder, self.context.run_key, self.context.about.get("options")) if folder else None
+        if state:
+            self._take_up(state)
+        else:
+            self.history = History(self.folder)
+
+    def _take_up(self, state: dict[str, Any]) -> None:
+        """Go on from a state that `state` returned."""
+        context = self.context
+        self.stepper.load(state["stepper"])
+        self.monitor.load(state["monitor"])
+        self.progress, self.done = _Progress(**state["progress"]), state["done"]
+        self.outcome = Outcome(**state["outcome"])
+        vars(context.cost).update(state["cost"])
+        context.restore_replaced(state["replaced"])
+        self.resumed = list(state["resumed"])
+        context.notes += self.resumed
+        context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
+        self.history = History(self.folder, state["history_lines"])
+        here = _circumstances(context)
+        for name, then in state["circumstances"].items():
+            if here[name] != then:
+                self.note(f"step {self.progress.step} was reached {then}, the rest {here[name]}")
+        context.say(f"resuming after step {self.progress.step} (epoch {self.progress.epoch + 1})")
+
+    def note(self, text: str) -> None:
+        """Note what is unlike an uninterrupted training, in the record and in the state, as it may be stopped again."""
+        self.resumed.append(text)
+        self.context.note(text)
+        self.context.details["resumed"] = list(self.resumed)
+
+    def save(self) -> None:
+        """Write history and state to the disk, in this order: a state is never ahead of its history."""
+        self.last_save = time.monotonic()
+        if not self.folder:
+            return
+        self.history.flush()
+        save_state(self.folder, self.state() | {"history_lines": self.history.count})
+
+    def state(self) -> dict[str, Any]:
+        """Return what is saved, but for the lines of the history."""
+        return {
+            SCHEMA: VERSION,
+            "run_key": self.context.run_key,
+            "options": self.context.about.get("options", {}),
+            "stepper": self.stepper.state(),
+            "monitor": self.monitor.state(),
+            "progress": asdict(self.progress),
+            "done": self.done,
+            "outcome": asdict(self.outcome),
+            "cost": asdict(self.context.cost),
+            "replaced": self.context.replaced_images(),
+            "circumstances": _circumstances(self.context),
+            "resumed": self.resumed,
+        }
+
+    def train(self, loader: Loader, validate: Validate | None) -> None:
+        """Train until the end, a breakdown or a signal."""
+        verdict, clock = None, self.validate(validate, time.monotonic())
+        self.context.training, self.first = True, self.progress.step
+        stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
+        with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
+            for place, batch in bar:
+                verdict, stop = self.step(place, batch)
+                clock = self._charge(clock)
+                self._say_length(bar, place)
+                if not verdict:
+                    clock = self.validate(validate, clock)
+                bar.set_postfix_str(
+                    f"epoch {place.epoch + 1}/{self.options.epochs}, loss {self.monitor.loss:.3f}", False
+                )
+                if verdict:
+                    break
+                if stop:
+                    self.stop()
+                if clock - self.last_save >= self.context.checkpoint_seconds:
+                    self.save()
+        self.done, self.context.training = True, False
+        self.stepper.share_buffers()
+        self.context.note_replaced_images()
+        if verdict is None and not self.stepper.finite():
+            reason = "a parameter or a batch-norm statistic was not finite after the last step"
+            verdict = replace(self.monitor.final(self.progress.step), status="nonfinite", reason=reason)
+        self.outcome = verdict or self.monitor.final(self.progress.step)
+        self.save()
+
+    def _say_length(self, bar: Any, place: StreamPosition) -> None:
+        """Say after a few steps how many there are and how long they will take."""
+        bar.total = place.total or place.length * self.options.epochs
+        timed = self.progress.step - self.first - SLOW_STEPS
+        if timed == 0:
+            self.timed_from = time.monotonic()
+        if timed == TIMED_STEPS:
+            left = (bar.total - self.progress.step) * (time.monotonic() - self.timed_from) / timed
+            self.context.say(f"training: {bar.total:,} steps; about {duration(left)} left")
+
+    def validate(self, validate: Validate | None, clock: float) -> float:
+        """Write the scores of an epoch that has just ended to the history, and charge their time to evaluation."""
+        epoch = self.progress.unscored
+        if validate is None or epoch is None:
+            return clock
+        self.stepper.share_buffers()
+        self.context.training = False
+        try:
+            scores = validate(epoch)
+        except Stopped:
+            self.stop()  # taken up with this validation
+            raise
+        if scores:
+            if self.monitor.signs.validation:
+                self.monitor.score = scores.get(self.monitor.signs.validation[0])
+            self.history.add({"step": self.progress.step, "epoch": epoch + 1, **scores})
+            numbers = {f"validation/{key}": value for key, value in scores.items() if isinstance(value, int | float)}
+            self.context.tracker.log(self.progress.step, numbers)
+        self.progress.unscored, self.context.training = None, True
+        now = time.monotonic()
+        self.context.cost.eval_seconds += now - clock
+        return now
+
+    def step(self, place: StreamPosition, batch: Batch) -> tuple[Outcome | None, bool]:
+        """Train one step, note its statistics and judge them. Return the verdict, and whether a signal asks to stop."""
+        number = self.progress.step + 1
+        moment = self.stepper.schedule.clock(place.epoch, place.index, place.length)
+        stats, skipped, stop = self.stepper.step(number, moment, batch, place.length)
+        self.progress = _Progress(number, place.epoch, place.index + 1)
+        if place.ends_epoch:
+            self.progress = _Progress(number, place.epoch + 1, 0, unscored=place.epoch)
+        epoch = place.epoch + (place.index + 1) / place.length
+        self.history.add({"step": number, "epoch": round(epoch, 6), **stats, **({"skipped": True} if skipped else {})})
+        self.context.tracker.log(number, stats)
+        self.context.cost.images += self.stepper.learner.batch_size(batch) * self.context.ranks.data.world
+        return self.monitor.update(number, epoch, stats, skipped), stop
+
+    def stop(self) -> None:
+        """Save the state and raise `Stopped`."""
+        self.save()
+        self.context.say(f"stopped by a signal after step {self.progress.step}; rerun the command to resume")
+        raise Stopped
+
+    def _charge(self, clock: float) -> float:
+        now = time.monotonic()
+        self.context.cost.train_seconds += now - clock
+        return now
+
+    def _timed(self, stream: Iterator[tuple[StreamPosition, Batch]]) -> Iterator[tuple[StreamPosition, Batch]]:
+        """Yield from the stream, and charge the time spent waiting for it to the cost."""
+        while True:
+            before = time.monotonic()
+            try:
+                item = next(stream)
+            except StopIteration:
+                return
+            except Exception:
+                # A signal to the whole process group also ends the loader's workers, in the middle of a batch even.
+                if self.context.stop_signal is None:
+                    raise
+                self.stop()
+            self.context.cost.wait_seconds += time.monotonic() - before
+            yield item

@@ -1,0 +1,180 @@
+"""Parameter groups and optimizers."""
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from transfer.core.errors import UsageError, did_you_mean
+from transfer.engine.options import FitOptions
+
+NORM = "norm:"  # begins a pattern of `no_decay` that means norm layers alone
+
+
+def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Freeze all trained parameters but those whose names match a shell pattern.
+
+    Raises:
+        UsageError: a pattern matches none of them.
+    """
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for pattern in patterns:
+        if not fnmatch.filter(trained, pattern):
+            parts = dict.fromkeys(re.sub(r"\.\d+\..*|\.(weight|bias)$", ".*", name) for name in trained)
+            raise UsageError(
+                f"--trainable {pattern!r} matches no trainable parameter{did_you_mean(pattern, trained)}; use patterns "
+                f"of its components: {' '.join(parts)}"
+            )
+    for name, parameter in trained.items():
+        parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
+
+
+class HasLayers(Protocol):
+    """A backbone as layer decay sees it: see `backbones.backbone.Backbone`."""
+
+    @property
+    def depth(self) -> int:
+        """Return the number of blocks."""
+
+    def layer_of(self, parameter_name: str) -> int:
+        """Return 0 for stem, positions and class token, i + 1 for block i, depth + 1 for all after the blocks and
+        their norm.
+        """
+
+
+def parameter_groups(
+    model: nn.Module, options: FitOptions, backbone: HasLayers | None = None, inside: str = "backbone."
+) -> list[dict[str, Any]]:
+    """Return groups for torch's optimizers of parameters that share a rate and a decay.
+
+    Each group holds `peak` (its rate after warm-up), `scale` (its layer decay, a factor of the whole schedule) and
+    `decay` (the factor of the weight decay).
+
+    Args:
+        model: whose parameters train; those without gradient are skipped.
+        backbone: the part with layers; all else comes after them. None: layer decay has no effect.
+        inside: what the names of the backbone's parameters begin with.
+
+    Raises:
+        UsageError: a layer decay, and a backbone without layers.
+    """
+    if options.layer_decay != 1 and backbone is not None and not backbone.depth:
+        raise UsageError(f"--layer-decay {options.layer_decay:g} has no effect: what trains here has no layers")
+    norms = _parameters_of_norms(model)
+    groups: dict[tuple[float, float, float], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_bias = name.rpartition(".")[2] == "bias"
+        peak = options.lr * (options.bias_lr_factor if is_bias else 1.0)
+        scale = _layer_scale(name, options.layer_decay, backbone, inside)
+        # AdamW multiplies its decay by the learning rate.
+        decay = 1 / peak if options.decay_scale == "schedule" else 1.0
+        if _without_decay(name, parameter, options, is_norm=parameter in norms):
+            decay = 0.0
+        group = {"params": [], "peak": peak, "scale": scale, "decay": decay, "lr": 0.0}
+        group["weight_decay"] = decay * options.weight_decay
+        groups.setdefault((peak, scale, decay), group)["params"].append(parameter)
+    return list(groups.values())
+
+
+def _layer_scale(name: str, decay: float, backbone: HasLayers | None, inside: str) -> float:
+    """Return d^(depth + 1 - layer), as in timm, MAE and ViTDet: d for the last block, 1 for all after the backbone.
+
+    The final norm counts with the last block, as in timm; MAE gives it 1, ViTDet has none.
+    """
+    if backbone is None or not name.startswith(inside):
+        return 1.0
+    return decay ** (backbone.depth + 1 - backbone.layer_of(name.removeprefix(inside)))
+
+
+def _parameters_of_norms(model: nn.Module) -> set[nn.Parameter]:
+    """Return scales and shifts of the norm layers, torch's, timm's, ours and users', found by their class's name."""
+    of_norms: set[nn.Parameter] = set()
+    for module in model.modules():
+        parameters = set(module.parameters(recurse=False))
+        if "norm" in type(module).__name__.lower() and all(parameter.ndim <= 1 for parameter in parameters):
+            of_norms |= parameters
+    return of_norms
+
+
+def _without_decay(name: str, parameter: nn.Parameter, options: FitOptions, *, is_norm: bool) -> bool:
+    """Return whether one of the patterns in `no_decay` means this parameter."""
+    is_vector = parameter.ndim <= 1 or name.endswith(".bias")
+    if "1d" in options.no_decay and is_vector and not (is_norm and options.decay_norm):
+        return True
+    norms = [pattern.removeprefix(NORM) for pattern in options.no_decay if is_norm and pattern.startswith(NORM)]
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*options.no_decay, *norms))
+
+
+def build_optimizer(
+    groups: list[dict[str, Any]], options: FitOptions, *, scaled: bool = False
+) -> torch.optim.Optimizer:
+    """Return SGD or AdamW over the groups, in torch's fused form.
+
+    Args:
+        scaled: an fp16 scaler drives the steps. The fused form would have to skip overflows itself, which it does not
+            on CPUs, so it is not used then.
+    """
+    if options.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=options.lr, momentum=options.momentum, fused=not scaled)
+    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.999), fused=not scaled)
+
+
+TINY = 1e-12  # added to the norm
+
+
+@contextmanager
+def perturbed(parameters: Sequence[nn.Parameter], rho: float, *, adaptive: bool) -> Iterator[Tensor]:
+    """Move parameters by `rho` along their gradients, which are used up; restore them to the bit on exit.
+
+    Parameters without gradient stay where they are.
+
+    Yields:
+        The norm of the gradient ([]; scaled by the weights if `adaptive`). When it is not finite, neither are the
+        moved parameters.
+    """
+    moved: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
+    kept = [weight.detach().clone() for weight in moved]
+    norm = _ascend(moved, rho, adaptive)
+    for weight in moved:
+        weight.grad = None
+    try:
+        yield norm
+    finally:
+        restore_tensors(moved, kept)
+
+
+@torch.no_grad()
+def _ascend(weights: list[Tensor], rho: float, adaptive: bool) -> Tensor:
+    steps = [weight.grad for weight in weights if weight.grad is not None]
+    sizes = tuple(torch._foreach_abs(weights)) if adaptive else ()
+    if adaptive:
+        torch._foreach_mul_(steps, sizes)
+    norm = nn.utils.get_total_norm(steps, foreach=True)
+    if adaptive:
+        torch._foreach_mul_(steps, sizes)
+    torch._foreach_mul_(steps, rho / (norm + TINY))
+    torch._foreach_add_(weights, tuple(steps))
+    return norm
+
+
+@contextmanager
+def preserve_buffers(module: nn.Module) -> Iterator[None]:
+    """Restore buffers (batch-norm statistics, running centers) on exit to what they were on entry."""
+    kept = [buffer.clone() for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        restore_tensors(list(module.buffers()), kept)
+
+
+@torch.no_grad()
+def restore_tensors(tensors: list[Tensor], values: list[Tensor]) -> None:
+    """Copy values into tensors."""
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)

@@ -1,0 +1,235 @@
+"""The options of one training run, shared by every task and pretraining method. Values live in YAML, none here."""
+
+import ctypes
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from transfer.core.errors import reject
+from transfer.core.options import Needs, Span
+
+TRAINING = Needs(epochs=True)
+"""Condition of options that only training reads; `--epochs 0` evaluates the weights as they are."""
+
+
+@dataclass(kw_only=True)
+class FitOptions:
+    """The training loop."""
+
+    epochs: int
+    """Passes over the training data."""
+    trainable: Annotated[tuple[str, ...], TRAINING]
+    """Name patterns of the parameters that train; `*` is all of them."""
+    optimizer: Annotated[Literal["sgd", "adamw"], TRAINING]
+    """SGD with momentum, or AdamW (betas 0.9, 0.999)."""
+    lr: Annotated[float, TRAINING]
+    """Peak learning rate. The value given is the value used: no scaling by batch or world size."""
+    momentum: Annotated[float, Needs(optimizer="sgd")]
+    """Momentum of SGD."""
+    weight_decay: Annotated[float, TRAINING]
+    """Coupled l2 decay for SGD, decoupled decay for AdamW."""
+    weight_decay_end: Annotated[float | None, TRAINING]
+    """Weight decay at the end of a cosine; None keeps it constant. It runs over all epochs, at the
+    schedule position of the learning rate."""
+    decay_scale: Annotated[Literal["rate", "schedule"], Needs(optimizer="adamw")]
+    """What scales decoupled decay, lr or its schedule. `schedule` multiplies by the learning rate /
+    its peak (big_vision)."""
+    bias_lr_factor: Annotated[float, TRAINING]
+    """Peak learning rate of bias parameters as a multiple of lr."""
+    no_decay: Annotated[tuple[str, ...], TRAINING]
+    """Name patterns of parameters without weight decay. With `norm:` before it a pattern means norm layers alone; `1d`
+    stands for biases, norms and other vectors."""
+    decay_norm: Annotated[bool, TRAINING]
+    """Decay norm layers even where `no_decay` holds `1d`."""
+    layer_decay: Annotated[float, TRAINING]
+    """Learning rate of a layer as a multiple of the next one's. 1 is the same for all."""
+    schedule: Annotated[Literal["step", "epoch"], TRAINING]
+    """Move the cosine with every step, or hold it per epoch."""
+    schedule_offset: Annotated[int, Needs(schedule="epoch")]
+    """Epochs added to the position of `schedule: epoch`. With 1 an epoch has the learning rate of its end."""
+    warmup_epochs: Annotated[float, TRAINING, Span()]
+    """Epochs of linear warm-up. The cosine starts at the first epoch."""
+    warmup_prefix: Annotated[bool, Needs(warmup_epochs=True)]
+    """Start the cosine after the warm-up."""
+    warmup_lr: Annotated[float | None, Needs(warmup_epochs=True)]
+    """Learning rate at the start of warm-up. None: warmup_lr_factor times lr."""
+    warmup_lr_factor: Annotated[float, Needs(warmup_lr=None)]
+    """The same as a multiple of lr, used if `warmup_lr` is None."""
+    warmup_inclusive: Annotated[bool, Needs(warmup_epochs=True)]
+    """Reach the peak learning rate in the last warm-up step. Otherwise the next step is the first with it."""
+    min_lr: Annotated[float | None, Needs(milestones=None)]
+    """Learning rate at the end of the cosine. None: min_lr_factor times lr."""
+    min_lr_factor: Annotated[float, Needs(min_lr=None)]
+    """The same as a multiple of lr, used if `min_lr` is None."""
+    cooldown_epochs: Annotated[float, TRAINING, Span()]
+    """Last epochs, at the final learning rate and weight decay."""
+    milestones: Annotated[tuple[float, ...] | None, TRAINING, Span()]
+    """Epochs at which lr is multiplied by 0.1 (empty: constant). They may be fractional. With None the learning rate
+    follows a cosine."""
+    clip_grad: Annotated[float | None, TRAINING]
+    """Largest norm of the gradient; None does not clip."""
+    clip_grad_per_param: Annotated[bool, Needs(clip_grad=True)]
+    """Clip the gradient of each parameter by itself. Otherwise the norm of the whole gradient is bounded."""
+    sam: Annotated[Literal["none", "sam", "asam"], TRAINING]
+    """Sharpness-aware minimisation. It takes two passes a step; asam scales the perturbation by the weights."""
+    sam_rho: Annotated[float, Needs(sam=("sam", "asam"))]
+    """Radius of the perturbation."""
+    sam_sync: Annotated[bool, Needs(sam=("sam", "asam"))]
+    """Perturb by the gradient of all ranks, not each its own."""
+    grad_accum_steps: Annotated[int, TRAINING]
+    """Micro-batches per step. Batch statistics and mining then see one micro-batch at a time."""
+    precision: Annotated[Literal["auto", "bf16", "fp16", "fp32"], TRAINING]
+    """Precision of training; auto is bf16 where available. Elsewhere it is fp32; what it resolves to is recorded."""
+    eval_precision: Literal["fp32", "run", "bf16", "fp16"]
+    """Precision of the network where it is scored. Validation counts too; fp32 is without TF32, `run` is that of
+    training."""
+    sync_bn: Annotated[bool, TRAINING]
+    """Compute batch-norm statistics over all ranks."""
+    compile: bool
+    """Compile the training's forward pass by torch.compile."""
+    stop_early: Annotated[bool, TRAINING]
+    """Stop training runs that look failed. They must do so at five consecutive tenths of their epochs after warm-up."""
+
+    @property
+    def warmup_start(self) -> float:
+        """The learning rate at the start of the warm-up."""
+        return self.warmup_lr_factor * self.lr if self.warmup_lr is None else self.warmup_lr
+
+    @property
+    def cosine_end(self) -> float:
+        """The learning rate at the end of the cosine."""
+        return self.min_lr_factor * self.lr if self.min_lr is None else self.min_lr
+
+    def __post_init__(self) -> None:
+        getattr(super(), "__post_init__", lambda: None)()  # checks of the classes it is combined with
+        check_ranges(self, 1, None, "grad_accum_steps")
+        check_ranges(self, 0, None, "epochs", "lr", "weight_decay", "weight_decay_end", "bias_lr_factor", "sam_rho")
+        check_ranges(self, 0, None, "warmup_epochs", "warmup_lr", "warmup_lr_factor", "cooldown_epochs")
+        check_ranges(self, 0, None, "min_lr", "min_lr_factor", "clip_grad")
+        check_ranges(self, 0, 1, "momentum", "layer_decay")
+        if not self.trainable:
+            reject("--trainable: set at least one pattern ('*' trains everything)")
+        if self.layer_decay == 0 or self.clip_grad == 0:
+            reject("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
+        if self.epochs == 0:
+            return  # training options have no effect
+        late = -min(self.schedule_offset, 0) if self.schedule == "epoch" and self.warmup_epochs else 0
+        if self.warmup_epochs + max(self.cooldown_epochs, late) >= self.epochs:
+            spans = {name: getattr(self, name) for name in ("warmup_epochs", "cooldown_epochs")}
+            told = " and ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in spans.items() if value)
+            behind = f" with --schedule-offset {self.schedule_offset}" if late else ""
+            never = f"the peak learning rate is never reached in --epochs {self.epochs}"
+            reject(f"{told}{behind}: {never}; lower it or raise --epochs")
+        if self.warmup_inclusive and self.schedule != "step":
+            reject("--warmup-inclusive counts steps: it needs --schedule step")
+        falls = self.milestones or ()
+        if list(falls) != sorted({*falls}) or any(not 0 < epoch < self.epochs for epoch in falls):
+            reject(f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}")
+        if self.clip_grad_per_param and self.clip_grad is None:
+            reject("--clip-grad-per-param needs a norm to clip to: set --clip-grad")
+        self._check_rates()
+        self._check_decay_and_sam()
+
+    def _check_rates(self) -> None:
+        """Check that no epoch is held at a rate of 0 that was not asked for, and that a held warm-up lasts whole
+        epochs.
+        """
+        held = self.schedule == "epoch"
+        warm_up = (
+            f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the learning rate for an epoch"
+        )
+        if held and self.warmup_epochs % 1:
+            reject(f"{warm_up}: use whole epochs or --schedule step")
+        offset = self.schedule_offset if held else 0
+        if self.lr and held and self.warmup_epochs and not self.warmup_start and offset <= 0:
+            fix = "set --schedule step, --warmup-lr above 0 (DeiT's is 1e-6) or --schedule-offset 1"
+            reject(f"{warm_up}: the first {_epochs(1 - offset)} would train at 0; {fix}")
+        last = math.floor(self.cooldown_epochs + max(offset, 0))
+        if self.lr and last and not self.cosine_end and self.milestones is None:
+            reject(
+                f"--min-lr 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
+                f"{self.cooldown_epochs:g}, --schedule {self.schedule}); set it above 0, or remove the cool-down and "
+                "--schedule-offset"
+            )
+
+    def _check_decay_and_sam(self) -> None:
+        if self.decay_scale == "schedule" and self.optimizer == "sgd":
+            reject("--decay-scale schedule: the decay of SGD is part of the gradient; use --optimizer adamw")
+        if self.decay_scale == "schedule" and self.lr * self.bias_lr_factor == 0:
+            reject("--decay-scale schedule divides by the peak rate: --lr and --bias-lr-factor must be positive")
+        if self.sam != "none" and self.sam_rho == 0:
+            reject(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
+        if self.sam == "none" and self.sam_sync:
+            reject("--sam-sync has no effect without --sam sam or --sam asam")
+
+
+def _epochs(count: int) -> str:
+    return "epoch" if count == 1 else f"{count} epochs"
+
+
+def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
+    """Raise UsageError for the first field outside [low, high] or not a number. A value of None is not checked."""
+    for name in names:
+        value = getattr(options, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not (low <= number <= (math.inf if high is None else high)):
+                limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+                reject(f"--{name.replace('_', '-')} {value}: must be {limits}")
+
+
+def check_rising(options: object, *names: str) -> None:
+    """Raise UsageError for the first field that is not a pair of positive values, the smaller first."""
+    for name in names:
+        low, high = getattr(options, name)
+        if not 0 < low <= high:
+            reject(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
+
+
+def check_pad(pad: int, *size: int) -> None:
+    """Raise UsageError for a padding from which a crop of `size` pixels may show nothing of the image."""
+    if pad >= min(size):
+        sides = " ".join(map(str, size))
+        reject(f"--pad {pad}: must be below each side of --size {sides}, or a crop may miss the image")
+
+
+Precision = Literal["bf16", "fp16", "fp32"]
+
+
+def cpu_has_bf16() -> bool:
+    """Return whether the processor multiplies bf16 natively."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
+
+
+def precisions_without_torch(options: Any, device: str) -> tuple[Precision, Precision] | None:
+    """Return what `choose_precisions` does, if no GPU has to be asked what it can; else None.
+
+    Args:
+        options: of a task or method, with `eval_precision` and, where something trains, `precision`.
+        device: the option `--device`.
+    """
+    scoring: str = options.eval_precision
+    training: str = getattr(options, "precision", scoring)
+    scoring = training if scoring == "run" else scoring
+    if {training, scoring} <= {"fp32", "fp16"}:
+        return cast(Precision, training), cast(Precision, scoring)
+    if device == "cuda" or (device == "auto" and _may_have_gpu()):
+        return None
+    auto = "bf16" if cpu_has_bf16() else "fp32"
+    training, scoring = (auto if name == "auto" else name for name in (training, scoring))
+    return cast(Precision, training), cast(Precision, scoring)
+
+
+def _may_have_gpu() -> bool:
+    """Return whether torch might see a GPU: builds for CUDA need the driver's library, those for ROCm its device."""
+    if Path("/dev/kfd").exists():
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,210 @@
+"""Expands a sweep into jobs: one command for each combination of its steps, rows and grids. Imports no torch."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from backbones.spec import BackboneSpec
+from transfer.core.errors import UsageError
+from transfer.core.options import conditions, idle_options
+from transfer.core.settings import read_yaml
+from transfer.core.user_code import file_digest
+from transfer.core.user_modules import or_its_imports
+from transfer.experiments.step import BACKBONE_OPTIONS, Step, options_of
+from transfer.experiments.sweep_file import SweepFile
+from transfer.experiments.variants import PARTS
+from transfer.records.labels import value_label
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """A job of a sweep: one command, which runs in a process of its own."""
+
+    name: str
+    """A stable name, unique in its sweep; the weights of a pretraining have the same name."""
+    step: Step
+    backbone: str
+    dataset: str
+    seed: int
+    options: dict[str, Any]
+    """The options of the command by name."""
+    parent: "SweepJob | None" = None
+    """The job from whose weights it starts."""
+    label: str = field(default="", compare=False)
+    """The label of the first row that it belongs to."""
+    title: str = field(default="", compare=False)
+    """What it is, for people: `reid on market1501, conv, seed 0`."""
+    contents: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """Each user's file that its command names, as an argument, with the sha256 of its contents."""
+
+    def changed_files(self) -> list[str]:
+        """Return the user's files, as arguments, that changed since the sweep was expanded; see `or_its_imports`."""
+        changed = [argument for argument, content in self.contents if _content(argument) != content]
+        return [argument + or_its_imports(Path(argument.rpartition(":")[0])) for argument in changed]
+
+    def portable_argv(self) -> tuple[str, ...]:
+        """Return the arguments without the folders of users' files and of the sweep, so that both can be moved."""
+        files = dict(self.contents)
+        return tuple(Path(argument).name if argument in files else argument for argument in self.argv(Path()))
+
+    def argv(self, out: Path) -> tuple[str, ...]:
+        """Return the module and its arguments as `python -m` takes them; runs, weights and features go below `out`.
+
+        Options without effect beside the job's other options are omitted: the command would reject them.
+        """
+        outputs: dict[str, Any] = {"out": out / "runs", "result_file": result_file(out, self.name)}
+        if self.step.kind == "pretrain":
+            # only this sweep writes to the folder: weights of this name in it were trained on other data
+            outputs |= {"name": self.name, "export_dir": out / "weights", "replace": True}
+        else:
+            outputs |= {"feature_cache": out / "features"}
+        if self.parent is not None:
+            outputs |= {"weights": out / "weights" / self.parent.name}
+        module = "transfer.pretrain" if self.step.kind == "pretrain" else "transfer.run"
+        inputs = {"backbone": self.backbone, "dataset": self.dataset, "seeds": self.seed}
+        idle = idle_options(conditions(BackboneSpec) | conditions(self.step.option_type), self.options)
+        acting = {name: value for name, value in self.options.items() if name not in idle}
+        return (module, self.step.recipe, *_flags(inputs), *_flags(acting), *_flags(outputs))
+
+
+def result_file(out: Path, name: str) -> Path:
+    """Return the file to which the command of a job writes the names of its runs."""
+    return out / "jobs" / f"{name}.json"
+
+
+def expand(sweep: SweepFile) -> list[SweepJob]:
+    """Return all jobs, each after the one that it needs. Rows that share a job get one.
+
+    Raises:
+        UsageError: a combination is impossible, or there is nothing to run.
+    """
+    jobs: dict[str, SweepJob] = {}
+    for row in sweep.rows:
+        for job in _row_jobs(sweep, row):
+            jobs.setdefault(job.name, job)
+    if not jobs:
+        raise UsageError(f"sweep {sweep.name}: no job at tier {sweep.tier}; use another --tier")
+    return list(jobs.values())
+
+
+def _row_jobs(sweep: SweepFile, row: dict[str, Any]) -> Iterator[SweepJob]:
+    """Yield the jobs of the steps that a row names and of those that they need; of all steps if it names none."""
+    needed = {name for name in row if name in sweep.steps} or {*sweep.steps}
+    for name, step in reversed(sweep.steps.items()):  # each comes after the one from whose weights it starts
+        needed |= {step.after} if name in needed and step.after else set()
+    jobs: dict[str, list[SweepJob]] = {}
+    for name, step in sweep.steps.items():
+        if name in needed:
+            parents = jobs[step.after] if step.after else [None]
+            jobs[name] = [job for parent in parents for job in _step_jobs(step, row, parent)]
+            yield from jobs[name]
+
+
+def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iterator[SweepJob]:
+    """Yield a job for each backbone, dataset, seed and combination of the grid."""
+    inherited = {k: v for k, v in parent.options.items() if k in BACKBONE_OPTIONS and k != "weights"} if parent else {}
+    if parent and parent.options.get("smoke") and "smoke" not in step.options:
+        inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
+    backbones = step.backbone or ((parent.backbone,) if parent else ())
+    seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
+    axes = _axes(step, row)
+    varied = tuple(dict.fromkeys(name for axis in axes for name in options_of(axis)))
+    fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
+    for backbone, dataset, seed in product(backbones, step.dataset, seeds):
+        for values in product(*axes.values()):
+            options = dict(fixed)
+            for axis, value in zip(axes, values):
+                names = options_of(axis)
+                options |= {axis: value} if len(names) == 1 else zip(names, value, strict=True)
+            if options.get("smoke") is False:  # a flag that is not set
+                del options["smoke"]
+            yield make_job(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
+
+
+def _axes(step: Step, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of each option, or of several together, that a step's grid and a row vary."""
+    return {**step.grid, **{name: _readings(value) for name, value in (row.get(step.name) or {}).items()}}
+
+
+def make_job(
+    step: Step,
+    backbone: str,
+    dataset: str,
+    seed: int,
+    options: dict[str, Any],
+    axes: tuple[str, ...],
+    parent: SweepJob | None,
+    label: str,
+) -> SweepJob:
+    """Return a job with the unique name `<step>-<dataset>-<backbone>-<what varies>-s<seed>-<8 hex>`."""
+    flags = _flags({name: options[name] for name in sorted(options)})
+    arguments = (step.recipe, backbone, dataset, *flags)
+    contents = {argument: content for argument in arguments if (content := _content(argument))}
+    # a user's file counts by its name and contents, not by its folder
+    portable = [
+        (Path(argument).name, contents[argument]) if argument in contents else argument for argument in arguments
+    ]
+    identity = [step.kind, seed, portable, parent.name if parent else None]
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
+    inherited = [name for name in parent.options if name in BACKBONE_OPTIONS and name not in axes] if parent else []
+    varied = {name: options[name] for name in (*inherited, *axes) if name in options}
+    labels = [step.name, Path(dataset).stem, Path(backbone).stem, *map(str, varied.values()), f"s{seed}"]
+    slug = "-".join(re.sub(r"[^\w.+@,=]+", "_", Path(text).name or text).strip("._") for text in labels)
+    start = slug.encode()[:100].decode(errors="ignore")  # file systems count bytes
+    title = ", ".join([f"{step.name} on {Path(dataset).stem}", *_names(varied), f"seed {seed}"])
+    return SweepJob(
+        *(f"{start}-{digest}", step, backbone, dataset, seed, options, parent, label, title, tuple(contents.items()))
+    )
+
+
+def _names(varied: dict[str, Any]) -> Iterator[str]:
+    """Yield the values that tell a job from others as people name them: "LapStem", "lr 0.1"."""
+    for name, value in varied.items():
+        yield str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
+
+
+def _readings(value: Any) -> list[Any]:
+    """Return the values of an option in a row: a single one, or the readings of a reported one. A list is one value."""
+    return list(value["used"]) if isinstance(value, dict) else [value]
+
+
+def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:
+    """Return the sha256 of the user's file that an argument names, or "" if it names none.
+
+    Changed files thus give new jobs. A YAML file includes the files that it names, relative to its own folder.
+    """
+    path = folder / (argument.rpartition(":")[0] if ".py:" in argument else argument)
+    if path.suffix not in (".py", ".yaml", ".yml") or not path.is_file():
+        return ""
+    if path.suffix == ".py":
+        return file_digest(path)
+    inner = "".join(_content(text, path.parent, depth - 1) for text in _texts(read_yaml(path))) if depth else ""
+    return hashlib.sha256(path.read_bytes() + inner.encode()).hexdigest()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    """Return options as command-line arguments."""
+    arguments: list[str] = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        # options of the backbone take a value, because they may also be unset
+        if isinstance(value, bool) and name not in BACKBONE_OPTIONS:
+            arguments.append(f"--{'' if value else 'no-'}{flag}")
+        elif isinstance(value, list | tuple):
+            arguments += [f"--{flag}", *map(str, value)]
+        else:
+            arguments += [f"--{flag}", str(value)]
+    return arguments

@@ -1,0 +1,304 @@
+"""Reads a sweep's YAML file: steps, rows and tiers, checked before anything runs. Imports no torch.
+
+about: one line
+paper: scaled_relu        # rows from configs/published/scaled_relu.yaml ...
+table: "4"                # ... of this table
+# figure: "4"             # or, with rows of its own, the figure whose claims and notes its report shows
+rows:                     # or rows of its own: option values by step; a row runs the steps it names
+  - {label: conv, pretrain: {stem: conv}, reid: {lr: 0.05}}
+steps:
+  pretrain: {pretrain: dino, backbone: [dino_s16], dataset: [imagenet1k], seeds: [0], grid: {lr: [1.0e-3, 2.0e-3]}}
+                          # an axis of several options: "attention, qk_norm": [[softmax, false], [relu, true]]
+  reid: {run: reid, after: pretrain, dataset: [market1501], options: {epochs: 120}}
+tiers:                    # laid over the steps; their options and grids also stand above those of the rows
+  smoke: {pretrain: {backbone: [tiny], options: {smoke: true}}, reid: {options: {smoke: true}}}
+resources: {gpus: 8, minutes: 2880}
+report: {compare: [stem=conv, stem=patchify], map: [lr, warmup_epochs], by: [stem]}
+search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from backbones.spec import default_qk_norm, resolve
+from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, has_kept, kept, unknown
+from transfer.core.settings import CONFIGS, config_names, read_value, read_yaml
+from transfer.core.user_code import is_user_part
+from transfer.experiments.checks import check_keys, mapping
+from transfer.experiments.published_rows import table_of
+from transfer.experiments.rows import read_rows
+from transfer.experiments.step import STEP_KEYS, Step, as_list, check_option, options_of, parse_step, step_options
+from transfer.experiments.variants import PARTS, selector
+
+TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
+KEYS = (*("about", "paper", "table", "figure", "rows", "steps"), *("tiers", "resources", "report", "search", "vary"))
+REPORT_KEYS = ("compare", "heatmap", "by", "interaction", "cost")
+EXAMPLES = {"compare": "stem=conv, stem=patchify", "heatmap": "lr, warmup_epochs", "interaction": "stem, attention"}
+SEARCH_KEYS = ("step", "option", "low", "high", "budget", "ratio", "seeds")
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """A parsed sweep at one tier."""
+
+    name: str
+    tier: str
+    about: str
+    steps: dict[str, Step]
+    rows: tuple[dict[str, Any], ...]
+    report: dict[str, Any] = field(default_factory=dict)
+    search: dict[str, Any] | None = None
+    paper: tuple[str, str] | None = None
+    tiers: tuple[str, ...] = ()
+    """The tiers that it has besides `full`."""
+    vary: str | None = None
+    """The step whose part `--stem`, `--attention` and `--ffn` vary."""
+
+    def comparing(self, variants: Sequence[Mapping[str, str]]) -> "SweepFile":
+        """Return the sweep with a row for each variant, and comparisons of the first variant with each of the others.
+
+        A part that only some variants name is the backbone's own in the others. Attentions are compared with query-key
+        norm in all rows, or in none where one is the user's, unless the step sets it: its default differs between them.
+
+        Args:
+            variants: the parts of each variant by name: stem, attention, ffn.
+
+        Raises:
+            UsageError: a variant is the same as the first one.
+        """
+        assert self.vary
+        step, named = self.steps[self.vary], [part for part in PARTS if any(part in variant for variant in variants)]
+        own = resolve(step.backbone[0])
+        whole = [{part: variant.get(part) or str(getattr(own, part)) for part in named} for variant in variants]
+        if whole[0] in whole[1:]:
+            raise UsageError(f"--against: {selector(whole[0])} is what it is compared with; name another variant")
+        both: dict[str, Any] = {}
+        if "attention" in named and "qk_norm" not in {*step.options, *step.varied}:
+            values = [variant["attention"] for variant in whole]
+            both = {"qk_norm": any(map(default_qk_norm, values)) and not any(map(is_user_part, values))}
+        rows = tuple({**{name: {} for name in self.steps}, self.vary: {**variant, **both}} for variant in whole)
+        pairs = [[selector(whole[0]), selector(other)] for other in whole[1:]]
+        return replace(self, rows=rows, report={**self.report, "compare": pairs})
+
+
+def sweep_names() -> list[str]:
+    """Return the names of the shipped sweeps."""
+    return config_names("sweeps")
+
+
+def read_sweep(
+    name: str,
+    tier: str | None,
+    settings: Sequence[str] = (),
+    readings: str | None = None,
+    *,
+    tasks: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+) -> SweepFile:
+    """Read a shipped sweep or a user's file at one tier.
+
+    Args:
+        name: the name of a shipped sweep, or a YAML file.
+        tier: full, reduced or smoke; None for a sweep without tiers.
+        settings: `STEP.KEY=VALUE` texts that override values of the file.
+        readings: one or both; see `transfer.experiments.rows.read_rows`.
+        tasks: steps or tasks to keep, with what they need; all if empty.
+        seeds: seeds of the steps that start from no other step, overriding the file's.
+
+    Raises:
+        UsageError: lists every unknown name, key, value and tier with its place and the fix.
+    """
+    path = _path(name)
+    content = read_yaml(path)
+    where = str(path)
+    check_keys(content, KEYS, where)
+    search = dict(mapping(content["search"], f"{where}: search")) if content.get("search") is not None else None
+    overrides: dict[str, Any] = {}
+    with errors_together():
+        with kept():
+            overrides = _tier(content, tier, where)
+        merged = _merge(mapping(content.get("steps"), f"{where}: steps"), overrides, where)
+        for text in settings:
+            with kept():
+                _set(merged, search, text)
+        _keep_tasks(merged, tasks)
+        if seeds:
+            for step in [step for step in merged.values() if step and not step.get("after")] + [search or {}]:
+                step["seeds"] = list(seeds)
+        parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), where)
+    if tier in ("full", None):
+        parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
+    rows = read_rows(content, parsed, readings, where)
+    if (vary := content.get("vary")) is not None:
+        check_keys({vary: {}}, tuple(parsed), f"{where}: vary")
+    if search is not None:
+        check_keys(search, SEARCH_KEYS, f"{where}: search", needed=("low", "high"))
+        check_keys({search.get("step", list(parsed)[-1]): {}}, tuple(parsed), f"{where}: search")
+    return SweepFile(
+        name=path.stem,
+        tier=tier or "full",
+        about=str(content.get("about", "")),
+        steps=parsed,
+        rows=tuple(
+            _without(
+                rows,
+                {*_options_in_tier(overrides), *(tuple(text.partition("=")[0].split(".", 1)) for text in settings)},
+            )
+        ),
+        report=_report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report"),
+        search=search,
+        paper=_paper(content, where),
+        tiers=tuple(content.get("tiers") or ()),
+        vary=vary,
+    )
+
+
+def _parse_steps(steps: dict[str, Any], shared: dict[str, Any], where: str) -> dict[str, Step]:
+    """Return the steps that are not null. Raises UsageError; mistakes within steps are `kept`."""
+    parsed = dict[str, Step]()
+    for key, value in steps.items():
+        with kept():
+            parsed |= {key: parse_step(key, value, shared, where)} if value is not None else {}
+    earlier: list[str] = []
+    for name, step in parsed.items() if not has_kept() else ():
+        if step.after is not None and step.after not in earlier:
+            hint = did_you_mean(step.after, earlier)
+            raise UsageError(f"{where}: steps.{name}: `after: {step.after}` must name an earlier step{hint}")
+        earlier.append(name)
+    return parsed
+
+
+def _keep_tasks(steps: dict[str, Any], tasks: Sequence[str]) -> None:
+    """Remove the steps that none of these tasks needs. Raises UsageError, `kept`, for each unknown task."""
+    if not tasks:
+        return
+    runs = {name: str(step["run"]) for name, step in steps.items() if step and "run" in step}
+    known = tuple(dict.fromkeys([*runs, *runs.values()]))
+    missing = [task for task in tasks if task not in known]
+    for task in missing:
+        with kept():
+            raise unknown("task", task, known)
+    if missing:
+        return  # all steps stay, so that their mistakes are named too
+    needed = {name for name, task in runs.items() if {name, task} & {*tasks}}
+    for name in reversed(steps):
+        if name not in needed:
+            steps[name] = None
+        elif after := steps[name].get("after"):
+            needed.add(after)
+
+
+def _paper(content: dict[str, Any], where: str) -> tuple[str, str] | None:
+    """Return the paper and the name of its table or figure. Raises UsageError when one of them is missing."""
+    named = [f"figure{content['figure']}"] if "figure" in content else []
+    named += [str(content["table"])] if "table" in content else []
+    if len(named) != ("paper" in content):
+        raise UsageError(f"{where}: `paper` and `table` belong together, or `paper` and `figure`")
+    return (str(content["paper"]), table_of(str(content["paper"]), named[0]).name) if named else None
+
+
+def _options_in_tier(overrides: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield (step, option) of each option and axis that a tier sets."""
+    for step, values in overrides.items():
+        for key in ("options", "grid"):
+            yield from ((step, option) for option in (values or {}).get(key) or {})
+
+
+def _without(rows: Sequence[dict[str, Any]], replaced: Collection[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows without the options that a tier or a setting replaces."""
+    for row in rows:
+        yield {
+            key: {name: item for name, item in value.items() if (key, name) not in replaced}
+            if isinstance(value, dict)
+            else value
+            for key, value in row.items()
+        }
+
+
+def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:
+    """Check what the report shows besides its tables, and return it in the form that `transfer.sweep.report` takes."""
+    check_keys(parts, REPORT_KEYS, where)
+    pairs = as_list(parts.get("compare"))
+    pairs = [pairs] if pairs and not isinstance(pairs[0], list) else pairs
+    given = {key: value for key, value in parts.items() if value is not None} | {"compare": pairs}
+    once = [(key, given[key]) for key in ("heatmap", "interaction") if key in given]
+    for key, values in [*(("compare", pair) for pair in pairs), *once]:
+        if not (isinstance(values, list) and len(values) == 2):
+            raise UsageError(f"{where}: `{key}` takes two, as [{EXAMPLES[key]}], not {values!r}")
+    return given | {"by": as_list(parts.get("by"))}
+
+
+def _path(name: str) -> Path:
+    """Return the path of a shipped sweep or of a user's file. Raises UsageError for an unknown name."""
+    if Path(name).suffix in (".yaml", ".yml"):
+        return Path(name)
+    if name not in sweep_names():
+        raise unknown("sweep", name, sweep_names(), "; or a YAML file")
+    return CONFIGS / "sweeps" / f"{name}.yaml"
+
+
+def _tier(content: dict[str, Any], tier: str | None, where: str) -> dict[str, Any]:
+    """Return the values by step that a tier sets. Raises UsageError if the sweep has no such tier, or needs one."""
+    tiers = mapping(content.get("tiers", {}), f"{where}: tiers")
+    check_keys(tiers, tuple(TIERS), f"{where}: tiers")
+    if tier is None and tiers:
+        scales = ", or ".join(f"--tier {name} ({text})" for name, text in TIERS.items() if name in {*tiers, "full"})
+        raise UsageError(f"this sweep has several scales; add {scales}")
+    if tier not in {*tiers, "full", None}:
+        raise unknown("tier", str(tier), [*tiers, "full"])
+    return mapping(tiers.get(tier or "full") or {}, f"{where}: tiers.{tier}")
+
+
+def _merge(steps: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the steps with a tier's values; `options` and `grid` are merged by key, null removes a step."""
+    check_keys(overrides, tuple(steps), f"{where}: the tier")
+    merged: dict[str, Any] = {}
+    for name, step in steps.items():
+        merged[name] = dict(mapping(step, f"{where}: steps.{name}"))
+        if name not in overrides:
+            continue
+        if overrides[name] is None:
+            merged[name] = None
+            continue
+        for key, value in mapping(overrides[name], f"{where}: the tier's {name}").items():
+            if key in ("options", "grid") and isinstance(value, dict):
+                value = {**mapping(merged[name].get(key) or {}, f"{where}: steps.{name}: {key}"), **value}
+                value = {inner: item for inner, item in value.items() if key == "options" or item is not None}
+            merged[name][key] = value
+    return merged
+
+
+def _set(steps: dict[str, Any], search: dict[str, Any] | None, text: str) -> None:
+    """Apply a setting such as `pretrain.epochs=5` to a key of a step, an option of a step, or a key of the search.
+
+    A list of values for an option becomes an axis of the grid.
+    """
+    target_text, equals, value_text = text.partition("=")
+    step, dot, key = target_text.partition(".")
+    if not (equals and dot and key) or key in ("options", "grid"):
+        raise UsageError(f"--set {text}: use STEP.KEY=VALUE, as pretrain.epochs=5; a list of values is an axis")
+    searches = {"search": search} if search is not None else {}
+    check_keys({step: {}}, (*(name for name in steps if steps[name]), *searches), f"--set {text}")
+    if step in searches:
+        check_keys({key: {}}, SEARCH_KEYS, f"--set {text}")
+        searches[step][key] = read_value(value_text, f"--set {text}")
+        return
+    value, target = read_value(value_text, f"--set {text}"), steps[step]
+    options, grid = (mapping(target.get(name) or {}, f"steps.{step}: {name}") for name in ("options", "grid"))
+    if key in STEP_KEYS:
+        target[key] = value
+        return
+    kind = "run" if "run" in target else "pretrain"
+    with errors_naming(f"--set {text}"):
+        for name in options_of(key):
+            check_option(name, step_options(kind, str(target.get(kind))))
+    if together := [axis for axis in grid if key in options_of(axis) and key != axis]:
+        raise UsageError(
+            f"--set {text}: `{key}` belongs to the axis `{together[0]}`; use --set '{step}.{together[0]}=[[...], ...]'"
+        )
+    if key in grid or isinstance(value, list):
+        target["grid"] = {**grid, key: as_list(value)}
+    else:
+        target["options"] = {**options, key: value}

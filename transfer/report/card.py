@@ -1,0 +1,184 @@
+"""Writes the model card of a run's weights from records. The card calls unknown what no record says."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from backbones.archs import ARCHS
+from transfer.core.errors import visible, visible_lines
+from transfer.core.settings import write_yaml
+from transfer.data.spec import dataset_names, resolve_dataset
+from transfer.records.protocol import by_export, lineage, processes
+from transfer.records.store import Record, Run
+from transfer.report.tables.text import without_tags
+from transfer.statistics.intervals import mean_and_deviation
+from transfer.verify.bundle import without_paths
+
+UNKNOWN = "unknown"
+CARD = """\
+# {name}
+
+{marks}## Model
+
+{model}
+
+## Pretraining
+
+{pretraining}
+
+## Scores
+
+In percent: the mean over the seeds with a score, and their standard deviation.
+
+{scores}
+
+## Licence
+
+The licence of the weights is unknown: records do not say it. {licences}
+
+## Use
+
+"""
+_RECIPE = (
+    *("epochs", "batch_size", "optimizer", "lr", "warmup_epochs"),
+    *("weight_decay", "drop_path", "size", "label_fraction"),
+)
+_COST = ("params", "gflops", "train_seconds", "device_hours", "peak_mib", "images_per_second")
+_LABELS = {"gflops": "GFLOPs of an image (two per multiply-add)"}
+_ENVIRONMENT = ("device", "world_size", "precision", "git", "started")
+_MARKS = {
+    "smoke": "embedded toy data and a few seconds of training (`--smoke`)",
+    "dirty": "source code that was changed after its commit",
+    "modified": "weights that were changed after their export",
+}
+
+
+def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
+    """Return a model card in Markdown, with the front matter that the hub reads.
+
+    Args:
+        run: the pretraining that exported the weights, or a run that started from them.
+        runs: the runs among which the pretraining of the weights and further scores with them are looked for.
+    """
+    others = list({other.record.run_key: other.record for other in (*runs, run)}.values())
+    weights = run.record.export or run.record.weights_id
+    trainings = [run.record] * bool(run.record.export) + lineage(run.record, by_export(others))
+    pretrainings = [without_paths(record) for record in trainings]
+    record = without_paths(run.record)
+    groups: dict[tuple[str, int | None], list[Record]] = {}
+    scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
+    for each in sorted(scored, key=lambda each: (each.task, each.dataset["name"], each.seed)):
+        groups.setdefault((each.config_digest, processes(each)), []).append(each)
+    marks = dict.fromkeys(mark for each in [record, *pretrainings] for mark in _marks(each))
+    unknown = f"{UNKNOWN}: no record of it was found. The weights are `{weights}`."
+    body = CARD.format(
+        name=visible(str(record.backbone["name"])),
+        marks=f"> No results, but: {'; '.join(marks)}.\n\n" * bool(marks),
+        model=_model(record, weights),
+        pretraining="\n\n".join(map(_pretraining, pretrainings))
+        or ("None: the runs started from random weights." if weights == "random" else unknown),
+        scores=_table(
+            ("task", "data", "score", "percent", "seeds", "outcomes"),
+            [row for g in groups.values() for row in _scores(g)],
+        ),
+        licences=" ".join(_licence(name) for name in dict.fromkeys(r.dataset["name"] for r in [record, *pretrainings])),
+    )
+    tags = ["image-feature-extraction", "vit-transfer", *["smoke"] * record.smoke]
+    front_matter = {"library_name": "timm", "license": UNKNOWN, "tags": tags, "pipeline_tag": tags[0]}
+    return visible_lines(f"---\n{write_yaml(front_matter)}---\n\n{without_tags(body)}{_use(record, weights)}\n")
+
+
+def _belongs(other: Record, record: Record, weights: str) -> bool:
+    """Return whether a card shows a run's scores: the weights are the same, or for random ones the protocol."""
+    if other.smoke > record.smoke or (other.subset is not None and record.subset is None):
+        return False
+    if other.config_digest == record.config_digest:
+        return other.export in (None, record.export)
+    return weights != "random" and other.weights_id == weights
+
+
+def _marks(record: Record) -> list[str]:
+    """Return the reasons why numbers must not be taken for results, of a run and of the trainings before it."""
+    own = {"smoke": record.smoke, "dirty": record.dirty, f"subset {record.subset}": record.subset is not None}
+    names = [*(name for name, applies in own.items() if applies), *record.origin_marks]
+    return [_MARKS.get(name, name) for name in names] + ["a failed training run"] * record.training_failed
+
+
+def _model(record: Record, weights: str) -> str:
+    backbone, environment = record.backbone, record.environment
+    rows = {name: value for name, value in backbone.items() if name not in ("name", "weights", "files")}
+    rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (backbone.get("files") or {}).items()}
+    rows |= {"weights": weights, "left untrained": record.untrained, "run": record.run_id}
+    rows |= {_LABELS.get(name, name): record.cost.get(name) for name in _COST}
+    rows |= {name: environment.get(name) for name in _ENVIRONMENT}
+    return _facts(rows | environment.get("versions", {}))
+
+
+def _pretraining(record: Record) -> str:
+    outcome = ": ".join(filter(None, (record.status, record.reason)))
+    recipe = {name: record.options.get(name) for name in _RECIPE}
+    counts = record.dataset.get("counts", {}).items()
+    splits = ", ".join(f"{name} {part['images']}" for name, part in counts if isinstance(part, dict))
+    facts = {"recipe": record.task, "data": _data(record), "images": splits, "seed": record.seed, "outcome": outcome}
+    return _facts(facts | recipe | {"started from": record.weights_id, "run": record.run_id})
+
+
+def _scores(group: list[Record]) -> list[tuple[object, ...]]:
+    """Return a row for each score that all runs of a protocol have."""
+    trained = [record for record in group if not record.training_failed]
+    rows = list[tuple[object, ...]]()
+    ended = ", ".join(f"{count} {status}" for status, count in Counter(record.status for record in group).most_common())
+    for name in trained[0].scores if trained else ():
+        if not all(name in record.scores for record in trained):
+            continue
+        mean, deviation = mean_and_deviation([record.shown(name) for record in trained])
+        percent = f"{mean:.2f}" + (f" ± {deviation:.2f}" if len(trained) > 1 else "")
+        seeds = ", ".join(str(record.seed) for record in group)
+        rows.append((group[0].task, _data(group[0]), name, percent, seeds, ended))
+    return rows
+
+
+def _licence(name: str) -> str:
+    license = resolve_dataset(name).license if name in dataset_names() else ""
+    return f"Data `{_in_code(name)}`: {license or UNKNOWN}."
+
+
+def _use(record: Record, weights: str) -> str:
+    """Return how to load the weights, if there are any and timm can build the model."""
+    if weights == "random":
+        return "There are no weights to load."
+    arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
+    source, name = (weights.removeprefix("timm:"), weights) if released else ("local-dir:FOLDER", "FOLDER")
+    registration = "import backbones.vit  # registers the architecture\n" if arch in ARCHS else ""
+    code = f"{registration}import timm\n\nmodel = timm.create_model({json.dumps(_in_code(source))}, pretrained=True)\n"
+    sections = [] if ".py:" in arch or (released and arch in ARCHS) else [f"```python\n{code}```"]
+    flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
+    return "\n\n".join([*sections, f"`python -m transfer.run reid {_in_code(flags)}` evaluates it."])
+
+
+def _in_code(text: str) -> str:
+    """Return a text that cannot end the code in which it stands."""
+    return visible(text).replace("`", "'")
+
+
+def _data(record: Record) -> str:
+    version = record.dataset.get("version")
+    remarks = [f"version {version}"] * bool(version) + ["smoke"] * record.smoke
+    remarks += [f"subset {record.subset}"] * (record.subset is not None)
+    return str(record.dataset["name"]) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    return _table(("", "value"), [(name, value) for name, value in facts.items() if value not in (None, "", [])])
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(item) for item in line) + " |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    values = value if isinstance(value, list | tuple) else [value]
+    text = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in values)
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,258 @@
+"""Sentences of verdicts: on two variants, on effects, and on published numbers, with numbers as tables print them.
+
+The cells of tables hold the verdicts as values.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from transfer.comparison.compare_arms import FAMILIES, ComparedMatch, ComparedScore, Comparison, NoInterval
+from transfer.comparison.paired_intervals import Units
+from transfer.experiments.published_verdicts import PublishedKind, PublishedVerdict
+from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
+from transfer.records.labels import content_label
+from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.columns import count, unjudged_note
+from transfer.report.tables.table import Note
+from transfer.statistics.contrasts import common_seeds
+from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED
+from transfer.statistics.verdicts import Kind, Verdict
+
+PERCENT = 100.0
+_FAILED = {Kind.A_FAILED: "a", Kind.B_FAILED: "b", Kind.BOTH_FAILED: "a and b"}
+
+
+@cell_text.register
+def verdict_text(verdict: Verdict) -> str:
+    """Return the sentence of a verdict on a difference."""
+    sentence = _conclusion(verdict) + _caveats(verdict)
+    if not verdict.breakdowns:
+        return sentence
+    broken = ", ".join(
+        f"{variant.variant} {variant.broken} of {variant.of}" for variant in verdict.breakdowns if variant.broken
+    )
+    sentence = f"{sentence}; completed runs only: failed {broken}"
+    if (counted := verdict.counted) is None:
+        return sentence
+    scale = PERCENT if verdict.percent else 1.0
+    estimate, low, high = (f"{scale * number:+.1f}" for number in (counted.estimate, counted.low, counted.high))
+    return f"{sentence}; failed runs counted at chance level: {estimate} [{low}, {high}]"
+
+
+def verdict_in_short(verdict: Verdict) -> str:
+    """Return a verdict without its numbers."""
+    return verdict.kind.value + (" (completed runs only)" if verdict.breakdowns else "") + _caveats(verdict)
+
+
+def _caveats(verdict: Verdict) -> str:
+    return f" ({', '.join(verdict.caveats)})" * bool(verdict.caveats)
+
+
+def _conclusion(verdict: Verdict) -> str:
+    """Return the sentence without the numbers of breakdowns."""
+    kind = verdict.kind
+    if kind in _FAILED:
+        return f"not compared: {_FAILED[kind]} failed"
+    margin = "" if verdict.margin is None else verdict_number(verdict.margin, verdict)
+    if kind is Kind.EQUIVALENT:
+        return f"equivalent within {margin}"
+    if kind is not Kind.INCONCLUSIVE:
+        return str(kind.value) + (f", by less than {margin}" if verdict.within else "")
+    if verdict.alone:
+        return f"{kind.value}; not significant after correction for several tests"
+    if verdict.equal:
+        return f"{kind.value}; no difference on any sample"
+    if verdict.few or verdict.smallest is None:
+        return f"{kind.value}; too few clusters differ"
+    return f"{kind.value}; minimum detectable difference {verdict_number(verdict.smallest, verdict)}"
+
+
+def verdict_number(value: float, verdict: Verdict) -> str:
+    """Return a number of a verdict as it is shown: in percent where the score is a fraction."""
+    return f"{PERCENT * value:.1f}" if verdict.percent else f"{value:.2g}"
+
+
+@cell_text.register
+def published_verdict_text(verdict: PublishedVerdict) -> str:
+    """Return the sentence of a verdict on a published number, without its reasons, which have their own column."""
+    if verdict.kind is PublishedKind.NOT_COMPARABLE:
+        return str(verdict.kind.value)
+    head, details = _published_head(verdict), _published_details(verdict)
+    return f"{head}: {'; '.join(details)}" if details else head
+
+
+def _published_head(verdict: PublishedVerdict) -> str:
+    """Return the conclusion and its scope."""
+    kind, counts = verdict.kind, verdict.counts
+    head = kind.value
+    if kind is PublishedKind.AGREES:
+        head += f" within {verdict.margin:g}"
+    if kind in (PublishedKind.HIGHER, PublishedKind.LOWER) and verdict.within:
+        head += f", by less than {verdict.margin:g}"
+    if kind is PublishedKind.BREAKS_DOWN_IN_SOME:
+        head = f"failed in {counts.broken} of {counts.runs} here"
+    elif verdict.survivors:
+        head += ", completed runs only"
+    if verdict.seeds == 1:
+        return head + ", of these models (1 seed)"
+    if verdict.seeds and counts.pretrainings - counts.lost == 1:
+        return head + f", of one pretraining ({verdict.seeds} seeds after it)"
+    return head
+
+
+def _published_details(verdict: PublishedVerdict) -> list[str]:
+    """Return the differences that are not excluded, and the counts of failed runs."""
+    counts, details = verdict.counts, []
+    if verdict.excluded is not None:
+        details.append(f"differences up to {verdict.excluded:.1f} percentage points not excluded")
+    if counts.not_judged:
+        details.append(f"{counts.not_judged} of {counts.runs} not judged")
+    if counts.lost:
+        details.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
+    if counts.broken and counts.scored and verdict.kind is not PublishedKind.BREAKS_DOWN_IN_SOME:
+        details.append(f"failed in {counts.broken} of {counts.runs} here")
+    return details
+
+
+BORROWED = "a variant with one seed is assumed to vary over seeds as the others do; add seeds to it"
+
+
+def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
+    """Return the notes on a match: unshared fields, missing intervals, few clusters, and seeds.
+
+    Args:
+        rows: indices of the rows of the match in the table.
+    """
+    about = match.matched.label
+    notes = [Note(text, about, rows) for text in _unshared(match)]
+    notes += [Note(_no_interval(cause), about, rows) for cause in match.without_interval]
+    notes += [Note(text, about, rows) for text in _few_clusters(match)]
+    return notes + [Note(text, about, rows, text == BORROWED) for text in _seeds(match)]
+
+
+def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
+    """Return the note on training runs of a comparison that were not checked for failure; empty without any."""
+    records = {record.run_id: record for row in rows for record in row.matched.records}
+    places = tuple(n for n, row in enumerate(rows) if any(record.not_judged for record in row.matched.records))
+    return [replace(note, rows=places, in_summary=True) for note in unjudged_note([*records.values()])]
+
+
+def differing_note(match: ComparedMatch, variants: str, rows: tuple[int, ...]) -> list[Note]:
+    """Return the note on the fields in which the variants of a match differ; empty where there are none.
+
+    Args:
+        variants: name of the variants in the note, "variants" or "corners".
+        rows: indices of the rows of the match in the table.
+    """
+    fields = match.matched.differing
+    text = f"the {variants} differ in {', '.join(fields)}"
+    return [Note(text, match.matched.label, rows)] if fields else []
+
+
+def _unshared(match: ComparedMatch) -> Iterator[str]:
+    """Yield the text on fields that differ between the variants but were not selected."""
+    contents = dict.fromkeys(content_label(content, content) for content in match.matched.unshared if content)
+    if contents:
+        yield f"the variants also differ in what was not selected: {' vs. '.join(contents)}"
+    if any(name in content for content in match.matched.unshared for name in ("mean", "std")):
+        yield "the images are normalized differently; set --mean and --std alike to compare the variants alone"
+
+
+def _no_interval(cause: NoInterval) -> str:
+    scores = ", ".join(cause.scores)
+    if not cause.reason:
+        return f"no interval: {scores} is not a mean over samples"
+    return f"no interval of {scores}: {cause.reason}" if scores else f"no interval: {cause.reason}"
+
+
+def _few_clusters(match: ComparedMatch) -> list[str]:
+    """Return the distinct texts on estimates with too few discordant clusters, or dominated by a few large clusters."""
+    texts, few = list[str](), list[str]()
+    for score, result in match.results.items():
+        for effect, one in result.contrasts.items():
+            if 2 * one.effective_clusters < one.clusters:
+                texts.append(
+                    f"{one.clusters} clusters of unequal sizes count as {one.effective_clusters:.0f} of equal size"
+                )
+            if one.method == "t" and one.discordant is not None and one.discordant < SKEWED:
+                few.append(f"{score} ({effect})" if effect else score)
+    told = f"fewer than {SKEWED} clusters differ, so the interval may be too short: {', '.join(few)}"
+    return [*dict.fromkeys(texts), *([told] if few else [])]
+
+
+def _seeds(match: ComparedMatch) -> Iterator[str]:
+    """Yield the notes on seeds: left out, few, repeated, of one pretraining, or averaged."""
+    units = match.units
+    paired = common_seeds([variant.seeds for variant in units])
+    sizes = [len(places) for places in paired] if paired else [len(variant.seeds) for variant in units]
+    names = "ab" if len(units) == 2 else [f"corner {place + 1}" for place in range(len(units))]
+    if paired:
+        yield from _left_out(names, units, paired)
+    if any(row.estimate is not None for row in match.rows):
+        yield from _few_seeds(sizes)
+    weights = [{run.record.weights_id for run in variant.runs} - {RANDOM} for variant in units]
+    if max(sizes) > 1 and any(len(ids) == 1 for ids in weights):
+        yield "all seeds start from one set of weights; variance between pretraining runs is not measured"
+    for name, variant in zip(names, units, strict=True):
+        if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in variant.runs):
+            yield f"{guessing} of {len(variant.runs)} runs of {name} are not above chance on these test images"
+        if len(variant.labels) > len(variant.seeds):
+            same = variant.seeds[0][0] == "weights" and len(variant.seeds) == 1
+            why = "the score does not depend on the seed" if same else "those of one pretraining are averaged"
+            yield f"{len(variant.labels)} runs of {name} count as {count(len(variant.seeds), 'seed')}: {why}"
+    if repeated := sum(variant.repeated for variant in units):
+        yield f"{repeated} runs repeat seed and weights of a later run, which alone counts"
+
+
+def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:
+    """Yield a text for each seed without a counterpart in the other variants, which the means leave out.
+
+    Args:
+        paired: for each variant the indices of its seeds with a counterpart.
+    """
+    for name, variant, places in zip(names, units, paired, strict=True):
+        for place, label in enumerate(variant.seeds):
+            if place not in places:
+                yield f"excluded: {' '.join(map(str, label))} of {name}, {_why(label, names, units)}"
+
+
+def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:
+    broken = [name for name, variant in zip(names, units, strict=True) if label in variant.variant.absent]
+    return f"which failed in {' and '.join(broken)}" if broken else "which the other variant does not have"
+
+
+def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
+    """Yield the limits of an interval over few seeds.
+
+    Args:
+        sizes: number of seeds of each variant, all above 0.
+    """
+    if min(sizes) == 1 < max(sizes):
+        yield BORROWED
+    elif 1 < min(sizes) <= FEW_SEEDS:
+        yield f"{min(sizes)} seeds are few: coverage of the interval may be as low as 85 %"
+
+
+def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
+    """Return notes in which a text that several name, and that holds for all rows, is said once of the whole table."""
+    named: dict[str, list[Note]] = {}
+    for note in notes:
+        named.setdefault(note.text, []).append(note)
+    kept: list[Note] = []
+    for text, of_text in named.items():
+        is_common = len(of_text) > 1 and len({row for note in of_text for row in note.rows}) == rows
+        kept += [Note(text)] if is_common else of_text
+    return kept
+
+
+def adjustment_notes(comparison: Comparison) -> list[Note]:
+    """Return the note on the families of tests over which p values are adjusted; empty without a correction."""
+    options, families = comparison.options, []
+    for name in FAMILIES:
+        tests = sum(row.estimate is not None and row.family == name for row in comparison.rows)
+        families += [f"{tests} {name} scores"] if tests else []
+    if not families or options.correction == "none":
+        return []
+    level = f"minimum detectable differences are at the level {1 - LEVEL:g} divided by their number"
+    text = f"{options.correction} over the {' and over the '.join(families)}; intervals are not adjusted; {level}"
+    return [Note(text, "adjusted p")]

@@ -1,0 +1,164 @@
+"""Tables as Markdown, which terminals show too, and their values as CSV."""
+
+import csv as csv_format
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from transfer.core.errors import visible
+from transfer.core.files import csv_text
+from transfer.report.tables import table as tables
+from transfer.report.tables.cell_text import MeanInterval, cell_text
+from transfer.report.tables.table import Column, Table, holds_number
+
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+"""How HTML begins in Markdown; elsewhere < is a sign like others."""
+
+
+def markdown(table: tables.Table) -> str:
+    """Return a Markdown table with its notes below; a cell without a value is empty."""
+    columns = []
+    for column in table.columns:
+        texts = [_one_line(column.name), *map(_one_line, texts_of(table, column))]
+        width = max(len(texts[0]) + 2, *map(len, texts))
+        columns.append([f" {texts[0]:{width}} ", ":" + "-" * (width + 1), *(f" {text:{width}} " for text in texts[1:])])
+    lines = [f"|{'|'.join(cells)}|" for cells in zip(*columns, strict=True)]
+    notes = [f"- {_one_line(note)}" for note in note_texts(table.notes)]
+    return "\n".join([*lines, "", *notes] if notes else lines)
+
+
+def csv(table: tables.Table) -> str:
+    """Return comma-separated values with all digits, and with the full text of values that Markdown abbreviates.
+
+    If a value has a #, all texts are quoted, since readers would take it for the start of a comment.
+    """
+    columns = [[tables.plain_value(name, value) for value in values(table, name)] for name in table.names]
+    rows = [table.names, *zip(*columns, strict=True)]
+    text = csv_text(rows)
+    return csv_text(rows, csv_format.QUOTE_NONNUMERIC) if "#" in text else text
+
+
+def note_texts(notes: Iterable[tables.Note]) -> list[str]:
+    """Return the sentences of notes; equal texts on several rows or settings are merged into one sentence."""
+    subjects: dict[str, list[str]] = {}
+    for about, text in dict.fromkeys((note.about, note.text) for note in notes):
+        subjects.setdefault(text, []).append(about)
+    return ["; ".join(filter(None, abouts)) + (": " if any(abouts) else "") + text for text, abouts in subjects.items()]
+
+
+def notes_of_row(table: tables.Table, row: int) -> list[str]:
+    """Return the sentences of the notes that belong to a row."""
+    return note_texts(note for note in table.notes if not note.rows or row in note.rows)
+
+
+def note_text(note: tables.Note) -> str:
+    """Return the sentence of a note, after the rows or settings it is about."""
+    return f"{note.about}: {note.text}" if note.about else note.text
+
+
+def values(table: tables.Table, name: str) -> list[Any]:
+    """Return the values of a column for display; if some are floats or missing, integers become floats."""
+    column = [None if tables.is_missing(value) and not isinstance(value, str) else value for value in table[name]]
+    numbers = [value for value in column if value is not None]
+    if all(map(tables.is_number, numbers)) and not all(isinstance(value, int) for value in column):
+        return [None if value is None else float(value) for value in column]
+    return column
+
+
+def constant_columns(table: tables.Table, least: int = 2) -> dict[str, str]:
+    """Return the columns of text with one value in all rows, with that value; not those of runs.
+
+    Args:
+        table: the table.
+        least: number of rows below which nothing counts as constant.
+    """
+    if len(table) < least:
+        return {}
+    constant = {}
+    for name in table.names:
+        if name in tables.RUN_COLUMNS or any(map(tables.holds_number, table[name])):
+            continue
+        shown = {cell_text(value) for value in table[name]}
+        if len(shown) == 1:
+            constant[name] = shown.pop()
+    return constant if len(constant) < len(table.names) else {}
+
+
+def texts_of(table: tables.Table, column: tables.Column) -> list[str]:
+    """Return the texts of a column's cells, with the digits of the column."""
+    return [_text(value, column) for value in values(table, column.name)]
+
+
+def _text(value: Any, column: tables.Column) -> str:
+    """Return the text of a cell."""
+    if isinstance(value, float):
+        if column.significant_digits is not None:
+            return format(value, f".{column.significant_digits}g")
+        return str(value) if column.digits is None else format(value, f".{column.digits}f")
+    return " ".join(value) if column.name in tables.RUN_COLUMNS and isinstance(value, tuple) else cell_text(value)
+
+
+def _one_line(text: str) -> str:
+    """Return a text without line breaks, with escaped bars, so that it stays in its cell, and with no tag of HTML."""
+    return without_tags(visible(" ".join(text.splitlines())).replace("|", "\\|"))
+
+
+def without_tags(text: str) -> str:
+    """Return a text in which Markdown finds no tag of HTML."""
+    return _TAG.sub("&lt;", text)  # a backslash would be undone by one before it
+
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
+"""LaTeX of the characters that have a meaning in LaTeX."""
+
+
+def latex(table: Table) -> str:
+    """Return an environment `tabular`: texts aligned left, numbers right, notes below as comments.
+
+    What is the same in every row is one of the notes.
+    """
+    constant = constant_columns(table)
+    above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
+    table = table.without(*constant)
+    columns = [_cells(table, column) for column in table.columns]
+    alignment = "".join("r" if any(map(holds_number, values(table, column.name))) else "l" for column in table.columns)
+    lines = [" & ".join(row) + r" \\" for row in zip(*columns, strict=True)]
+    heading = " & ".join(_heading(column.name) for column in table.columns) + r" \\"
+    body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
+    notes = [f"% {visible(' '.join(note.split()))}" for note in note_texts(table.notes)]
+    notes = [f"% In every row: {visible(' '.join(above.split()))}."] * bool(above) + notes
+    return "\n".join([*body, r"\end{tabular}", *notes])
+
+
+def _cells(table: Table, column: Column) -> list[str]:
+    """Return the cells of a column."""
+    plain = zip(texts_of(table, column), table[column.name], strict=True)
+    return [_mean(*value.texts) if isinstance(value, MeanInterval) else escaped(text) for text, value in plain]
+
+
+def _heading(name: str) -> str:
+    """Return a column's heading, one word below the other, as a column of a paper is narrow."""
+    words = name.split()
+    return r"\shortstack[r]{" + r"\\".join(map(escaped, words)) + "}" if len(words) > 1 else escaped(name)
+
+
+def _mean(mean: str, interval: str) -> str:
+    return rf"{escaped(mean)} {{\scriptsize {escaped(interval)}}}" if interval else escaped(mean)
+
+
+def escaped(text: str) -> str:
+    """Return the LaTeX that prints a text."""
+    return "".join(_SPECIAL.get(character, character) for character in visible(text))

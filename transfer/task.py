@@ -1,0 +1,237 @@
+"""Interface of a task. The evaluator runs any such object; each task's module in `tasks/` defines one as `TASK`."""
+
+import importlib
+import math
+import shlex
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from numpy.typing import NDArray
+
+from backbones.spec import BackboneSpec, check_size
+from transfer.core import user_code
+from transfer.core.errors import UsageError
+from transfer.core.settings import config_names
+from transfer.data.spec import DatasetSpec, dataset_names, resolve_dataset
+
+if TYPE_CHECKING:
+    from transfer.engine.context import Context
+
+Scores = dict[str, float]
+Outcomes = dict[str, NDArray[Any]]
+Defaults = dict[str, tuple[Any, str]]
+PICTURES = "pictures"  # in a run's folder
+STEPS = 4
+"""Steps of an epoch below which the default batch size is lowered."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Unit, direction and bounds of a score."""
+
+    unit: str = "fraction"
+    direction: Literal["higher", "lower"] = "higher"
+    bounds: tuple[float, float] = (0.0, 1.0)
+    averaged: bool = False
+    """Whether its unweighted mean over several datasets is reported."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as a record has them; bounds of which one is infinite are None there."""
+        return asdict(self) | {"bounds": self.bounds if all(map(math.isfinite, self.bounds)) else None}
+
+
+class Task:
+    """Base of tasks.
+
+    Attributes:
+        version: rises when scores of earlier versions are no longer comparable; part of a run's identity.
+        options: a dataclass; its values are in `configs/tasks/<name>.yaml`.
+        primary: the score that tables sort by.
+        from_scratch: whether a run starts from random weights by default, because it makes those that the backbone's
+            configuration names.
+        shares_tokens: whether ranks can share the tokens of an image in its training.
+        formats: of the datasets that it takes, see `transfer.data.layouts.FORMATS`; empty: any.
+        file: a user's task as `path/to/file.py:NAME`; empty for a task of the suite.
+    """
+
+    name: str
+    version: int = 1
+    options: type[Any]
+    metrics: dict[str, Metric]
+    primary: str
+    from_scratch: bool = False
+    shares_tokens: bool = False
+    formats: Collection[str] = ()
+    file: str = ""
+
+    def check_kind(self, spec: DatasetSpec) -> None:
+        """Raise UsageError for a dataset of a format that only other tasks take."""
+        if not self.formats or spec.format in self.formats or spec.reader:
+            return
+        takers = [name for name in config_names("tasks") if spec.format in load_facts(name).formats]
+        fitting = [name for name in dataset_names() if resolve_dataset(name).format in self.formats]
+        raise UsageError(
+            f"{spec.name}: {self.name} does not take format {spec.format}, which is for {', '.join(takers)}; set "
+            f"--dataset to {', '.join(fitting)}, or a YAML file with `format` {', '.join(self.formats)}"
+        )
+
+    def open(
+        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool
+    ) -> Any:
+        """Read and check the dataset's lists, and return the `dataset` argument of `run`.
+
+        It has `name` (that of tables), `version` (the release; None if there is one), `counts` (of images, classes, ...
+        by split, as read), `skipped` (excluded corrupt images) and `digest` (sha256 of the sorted
+        names, sizes and contents of the files); the rest is between the task and its reader.
+        """
+        raise NotImplementedError
+
+    def check_words(self, spec: BackboneSpec, options: Any) -> None:
+        """Raise errors that the command line alone shows, before weights, data or libraries are searched."""
+        if size := self.built_size(options):
+            check_size(spec, size)
+
+    def defaults_for_backbone(self, spec: BackboneSpec, options: Any, given: Collection[str]) -> Defaults:
+        """Return the values of options, by name, that fit the backbone better than the recipe's, each with the reason.
+
+        They replace options that the user did not set (`given` has the names of those that are set), before the run
+        key is computed, and the record notes them.
+        """
+        return {}
+
+    def defaults_for_data(self, dataset: Any, options: Any) -> Defaults:
+        """Return values that fit the opened dataset better than the recipe's; see `defaults_for_backbone`."""
+        return {}
+
+    def epoch_steps(self, dataset: Any, options: Any) -> int | None:
+        """Return the steps of an epoch, where they are known before the training is set up and all epochs are equal."""
+        return None
+
+    def build(self, spec: BackboneSpec, options: Any) -> None:
+        """Build the model around the backbone from random weights, without data or context.
+
+        Raises errors that can be known before training. Only for tasks that put the backbone within another model.
+        """
+
+    def built_size(self, options: Any) -> int | tuple[int, int] | None:
+        """Return the size in pixels at which the task builds the backbone; None is the backbone's own."""
+        return getattr(options, "size", None)
+
+    def untrained_learner(self, spec: BackboneSpec, options: Any) -> Any:
+        """Return what the task trains, an `nn.Module` of random weights for two classes, made without data.
+
+        The names of its parameters are what `--trainable` chooses from. None: nothing trains, or only the data shows
+        what does.
+        """
+        return None
+
+    def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> None:
+        """Raise errors that can be known before training."""
+
+    def content(self, dataset: Any, options: Any) -> dict[str, Any]:
+        """Return plain values that belong to a run's identity besides the digest of the data.
+
+        An entry under an option's name stands for that option.
+        """
+        return {}
+
+    def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
+        """Train and score. Scores and outcomes are empty if training failed (see `context.outcome`).
+
+        Every rank of a job calls it; all return the same scores, the first one the outcomes.
+
+        Raises:
+            NotFinite, NotVaried: the features allow no score; every rank raises it.
+        """
+        raise NotImplementedError
+
+    def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
+        """Call `run`; that its features allow no score becomes the run's outcome, without scores."""
+        from transfer.engine.extract import NotFinite, NotVaried
+
+        try:
+            return self.run(spec, dataset, options, context)
+        except NotFinite as broken:
+            context.record_unscorable("nonfinite", broken)
+        except NotVaried as equal:
+            context.record_unscorable("collapsed", equal)
+        return {}, {}
+
+    def rescore(self, outcomes: Outcomes) -> Scores:
+        """Compute the scores from the arrays in `outcomes.npz`, to the bit."""
+        raise NotImplementedError
+
+    def finish(self, folder: Path, dataset: Any, options: Any) -> None:
+        """Create extra files, on which no score depends, from the files of a finished run, new or reused."""
+
+    def repeat(self) -> str:
+        """Return the command that repeats a run from the folder of its options.yaml."""
+        return f"python -m transfer.run {shlex.quote(self.file or self.name)} --config options.yaml"
+
+    def metric(self, name: str) -> Metric:
+        """Return the metric of the score of this name."""
+        return self.metrics.get(name, Metric())
+
+    def complete(self) -> "Task":
+        """Return the task with its model; facts of a task (`tasks.facts`) import it here."""
+        return self
+
+    def contradictions(self, scores: Scores) -> list[str]:
+        """Describe contradictions in the scores that correct scores cannot have."""
+        contradictions = []
+        for name, score in scores.items():
+            low, high = self.metric(name).bounds
+            if not low <= score <= high:
+                contradictions.append(f"{name} = {score} is outside [{low:g}, {high:g}]")
+        return contradictions
+
+
+def batch_for(images: int, options: Any) -> Defaults:
+    """Return the largest power of 2 as batch size that leaves `STEPS` steps an epoch, if the recipe's leaves fewer;
+    nothing for options without a batch size.
+    """
+    batch = getattr(options, "batch_size", 0)
+    if not (images and batch and options.epochs) or images >= STEPS * batch:
+        return {}
+    return {"batch_size": (2 ** int(math.log2(max(images // STEPS, 1))), f"an epoch has {images} training images")}
+
+
+class TaskFacts(Task):
+    """Base of what is known of a task without its model; see `tasks.facts`."""
+
+    def complete(self) -> Task:
+        """Return the task itself, whose module imports torch."""
+        return load_task(self.name)
+
+
+def load_facts(name: str) -> Task:
+    """Return the facts of a task of the suite without torch, or a user's task; as `load_task`."""
+    if user_code.is_in_file(name):
+        return load_task(name)
+    return importlib.import_module(f"tasks.facts.{name}").FACTS
+
+
+def load_task(name: str) -> Task:
+    """Return the task of module `tasks.<name>`, or a user's task `path/to/file.py:NAME`.
+
+    Raises:
+        UsageError: a user's file is missing, or has no task of this name.
+        UserError: a user's file fails while it is imported.
+    """
+    if user_code.is_in_file(name):
+        return _users_task(user_code.locate(name))
+    return importlib.import_module(f"tasks.{name}").TASK
+
+
+def _users_task(file: str) -> Task:
+    task = user_code.load_instance(file, Task, ("name", "options", "metrics", "primary", "open", "run", "rescore"))
+    user_code.check_new_name(file, task.name, config_names("tasks"))
+    if not is_dataclass(task.options) or "eval_precision" not in {item.name for item in fields(task.options)}:
+        raise UsageError(
+            f"{file}: `options` is {task.options!r}; it must be a dataclass with an option `eval_precision`, such as "
+            "one derived from tasks.labelled_images.FrozenOptions"
+        )
+    task.file = file
+    return task
