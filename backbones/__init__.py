@@ -1,4 +1,4 @@
-"""Backbones, pretraining, data readers, and the machinery any training needs.
+"""Backbones, their components and weights, and pretraining.
 
 Importing this package costs nothing; `resolve`, `create` and `Backbone` load what they need when first used (PEP 562).
 """

@@ -6,6 +6,7 @@ classifier) under the names of the learner, and `export.json` says what they are
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,41 @@ from torch import Tensor, nn
 
 from backbones.backbone import Backbone
 from backbones.spec import BackboneSpec
-from backbones.weights.locate import head_digest
+from backbones.weights.export import export
+from backbones.weights.locate import head_digest, sha256
 from transfer.core.errors import MissingInput, Replaced, UserError, shortened
-from transfer.core.exports import EXPORT_FACTS, HEAD, export_folder, pretraining_facts
+from transfer.core.exports import EXPORT, EXPORT_FACTS, HEAD, PRETRAIN, WEIGHTS, export_folder, pretraining_facts
+from transfer.core.files import write_error
 from transfer.engine.context import Context
+
+
+def export_backbone(
+    backbone: Backbone,
+    context: Context,
+    facts_file: str = PRETRAIN,
+    *,
+    tensors: Mapping[str, Tensor] | None = None,
+    head: Mapping[str, Tensor] | None = None,
+    trained: bool = True,
+    **about: Any,
+) -> None:
+    """Write a trained backbone into the run's folder, complete or not at all, for tasks and users to load.
+
+    Args:
+        facts_file: the file beside the weights that says where they come from: the run, `about`, outcome and cost.
+        tensors: the backbone's tensors, by default its state dict.
+        head: what else was trained, for a file of its own.
+        trained: whether the run made the backbone's weights, so that the record names them.
+    """
+    if context.folder is None or not context.ranks.first:
+        return
+    described = {**context.about, **about, "outcome": asdict(context.outcome), "cost": context.cost.summary()}
+    try:
+        folder = export(backbone, context.folder / EXPORT, {facts_file: described}, tensors=tensors, head=head)
+    except OSError as error:
+        raise write_error(context.folder / EXPORT, error) from error
+    if trained:
+        context.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 
 
 def export_trained(learner: nn.Module, backbone: Backbone, context: Context, **about: Any) -> None:
@@ -33,7 +65,7 @@ def export_trained(learner: nn.Module, backbone: Backbone, context: Context, **a
         return
     names = _exported_names(backbone.model)
     model = {exported: value for name, value in backbone.model.state_dict().items() if (exported := names[name])}
-    context.export(backbone, EXPORT_FACTS, tensors=model, head=_head(learner, backbone), **about)
+    export_backbone(backbone, context, EXPORT_FACTS, tensors=model, head=_head(learner, backbone), **about)
 
 
 def export_frozen(backbone: Backbone, head: Mapping[str, Tensor], context: Context, **about: Any) -> None:
@@ -42,7 +74,7 @@ def export_frozen(backbone: Backbone, head: Mapping[str, Tensor], context: Conte
     The record names no weights that the run made, since the backbone's are others'.
     """
     if context.save_weights:
-        context.export(backbone, EXPORT_FACTS, head=head, trained=False, **about)
+        export_backbone(backbone, context, EXPORT_FACTS, head=head, trained=False, **about)
 
 
 def load_head(learner: nn.Module, backbone: Backbone, context: Context) -> bool:

@@ -25,8 +25,9 @@ from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
 from backbones.stem_layers import StemEmbed, configured
 from backbones.token_shards import Shards
 from backbones.weights.classifier import SEPARATE_HEAD
+from backbones.weights.export import export
 from transfer.core.errors import UsageError
-from transfer.core.exports import WEIGHTS, export, image_size, with_copies
+from transfer.core.exports import WEIGHTS, image_size, with_copies
 
 __all__ = ["ViT", "export"]
 

@@ -1,5 +1,6 @@
-"""Task adapters: one module a task here, one YAML of its name in `configs/tasks/`.
+"""Task adapters: one folder a task with its `task.py` (options, metrics, version) and what trains and scores, and one
+YAML of its name in `configs/tasks/`.
 
-Code that several tasks share (data with labels, heads, losses, probes) lies beside them or in a room below.
-Backbones and the training loop live in `backbones`; records and tables are written by `transfer`.
+What several tasks share lies directly here or in `ranking`. Models live in `backbones`, the training loop and data in
+`transfer`.
 """

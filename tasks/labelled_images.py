@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from backbones.pretrain.options import AugmentOptions
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import trained_size
 from transfer.core.errors import UserError, reject
+from transfer.core.options import check_ranges
 from transfer.data.classification import READERS, ClassificationData, open_classification
+from transfer.data.loading.options import AugmentOptions
 from transfer.data.spec import DatasetSpec
-from transfer.engine.options import check_ranges
 from transfer.task import Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 if TYPE_CHECKING:
@@ -109,9 +109,12 @@ class Classification(Task):
         from backbones.backbone import check_builds
 
         check_builds(spec, options.size)
+        super().check(spec, dataset, options, context)
 
     def rescore(self, outcomes: Outcomes) -> Scores:
-        """Compute top-1 and top-5 accuracy from the ranks of the true classes."""
+        """Compute top-1 and top-5 accuracy from the ranks of the true classes, unless the task has its own."""
+        if self._function("rescore"):
+            return super().rescore(outcomes)
         from backbones.pretrain.accuracy import accuracies
 
         return accuracies(outcomes)

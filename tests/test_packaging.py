@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from transfer import ROOT
+from transfer.core.files import ROOT
 
 PACKAGES = ("backbones", "tasks", "transfer", "configs")
 

@@ -1,8 +1,7 @@
-"""The commands, and the Python interface: `evaluate`, `pretrain`, `load`, `compare`. Importing this imports no torch.
+"""The commands and the Python interface (`evaluate`, `pretrain`, `load`, `compare`), and the framework below them.
 
-`run` and `pretrain` are modules here; `sweep`, `report`, `verify` and `doctor` are rooms of their own, and
-`api` is the Python interface; `testing` has `check_backbone`. Models and the training loop live in `backbones`, what is
-measured on them in `tasks`.
+`core`, `statistics`, `data` and `engine` know neither models nor tasks; `backbones` and `tasks` stand on them. The
+other folders run, record and show tasks, which they find by name. Importing this package imports no torch.
 """
 
 import importlib
@@ -11,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transfer.core.process import end_on_interrupt
+from transfer.core.process import end_on_interrupt, wait_asleep
 
 end_on_interrupt()  # before anything that takes time
 
@@ -46,7 +45,6 @@ def _import_own(package: str) -> None:
 for _package in ("backbones", "tasks"):
     _import_own(_package)
 
-from transfer.core.process import wait_asleep  # noqa: E402
 
 wait_asleep()  # torch reads it when it is imported, later than this package
 

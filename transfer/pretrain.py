@@ -46,10 +46,10 @@ def _main(argv: list[str]) -> int:
     from transfer.run import checked_inputs, execute
 
     with errors_together():
-        from backbones.pretrain.method import load_facts
         from transfer.evaluation.weights_export import PretrainingRun
+        from transfer.task import load_task
 
-        method = load_facts(name)
+        method = load_task(name)
         command = read_command(recipe, method.options, arguments, PretrainRunOptions)
         pretraining = PretrainingRun.of(command, method, recipe.name)
         commands = checked_inputs(command, pretraining.task)

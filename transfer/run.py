@@ -51,9 +51,11 @@ def _main(argv: list[str]) -> int:
     from transfer.records import command_result
 
     with errors_together():
-        from transfer.task import load_facts
+        from transfer.task import load_task
 
-        task = load_facts(recipe.name)
+        task = load_task(recipe.name)
+        if task.from_scratch:
+            raise UsageError(f"{recipe.name}: is a pretraining method; run it by `python -m transfer.pretrain`")
         command = read_command(recipe, task.options, arguments)
         commands = checked_inputs(command, task)
     if command.submitted:

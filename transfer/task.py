@@ -2,12 +2,14 @@
 
 import importlib
 import math
+import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from backbones.spec import BackboneSpec, check_size
@@ -23,6 +25,8 @@ Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
 Defaults = dict[str, tuple[Any, str]]
 PICTURES = "pictures"  # in a run's folder
+PRETRAIN = "pretrain-"
+"""Before the name of a method in that of its task."""
 STEPS = 4
 """Steps of an epoch below which the default batch size is lowered."""
 
@@ -53,6 +57,8 @@ class Task:
             configuration names.
         shares_tokens: whether ranks can share the tokens of an image in its training.
         formats: of the datasets that it takes, see `transfer.data.layouts.FORMATS`; empty: any.
+        module: of a task of the suite, the module with its functions `run`, `rescore`, `check`, `build` and
+            `untrained_learner`. It imports torch, and is imported when one of them is called.
         file: a user's task as `path/to/file.py:NAME`; empty for a task of the suite.
     """
 
@@ -64,13 +70,17 @@ class Task:
     from_scratch: bool = False
     shares_tokens: bool = False
     formats: Collection[str] = ()
+    module: str = ""
     file: str = ""
+
+    def _function(self, name: str) -> Callable[..., Any] | None:
+        return getattr(importlib.import_module(self.module), name, None) if self.module else None
 
     def check_kind(self, spec: DatasetSpec) -> None:
         """Raise UsageError for a dataset of a format that only other tasks take."""
         if not self.formats or spec.format in self.formats or spec.reader:
             return
-        takers = [name for name in config_names("tasks") if spec.format in load_facts(name).formats]
+        takers = [name for name in config_names("tasks") if spec.format in load_task(name).formats]
         fitting = [name for name in dataset_names() if resolve_dataset(name).format in self.formats]
         raise UsageError(
             f"{spec.name}: {self.name} does not take format {spec.format}, which is for {', '.join(takers)}; set "
@@ -114,6 +124,8 @@ class Task:
 
         Raises errors that can be known before training. Only for tasks that put the backbone within another model.
         """
+        if build := self._function("build"):
+            build(spec, options)
 
     def built_size(self, options: Any) -> int | tuple[int, int] | None:
         """Return the size in pixels at which the task builds the backbone; None is the backbone's own."""
@@ -125,10 +137,13 @@ class Task:
         The names of its parameters are what `--trainable` chooses from. None: nothing trains, or only the data shows
         what does.
         """
-        return None
+        make = self._function("untrained_learner")
+        return make(spec, options) if make else None
 
     def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> None:
         """Raise errors that can be known before training."""
+        if check := self._function("check"):
+            check(spec, dataset, options, context)
 
     def content(self, dataset: Any, options: Any) -> dict[str, Any]:
         """Return plain values that belong to a run's identity besides the digest of the data.
@@ -145,6 +160,8 @@ class Task:
         Raises:
             NotFinite, NotVaried: the features allow no score; every rank raises it.
         """
+        if run := self._function("run"):
+            return run(spec, dataset, options, context)
         raise NotImplementedError
 
     def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
@@ -161,7 +178,29 @@ class Task:
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute the scores from the arrays in `outcomes.npz`, to the bit."""
+        if rescore := self._function("rescore"):
+            return rescore(outcomes)
         raise NotImplementedError
+
+    def per_sample(self, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
+        """Return values [M] in float64 whose mean over the M samples is the score of this name; nan if a sample does
+        not count. None if the outcomes do not give the score, or not as a mean.
+        """
+        if name in outcomes:  # a measurement of each sample has the name of its score
+            return outcomes[name].astype(np.float64)
+        accuracy = re.fullmatch(r"(best_|knn_)?top(\d+)(_k\d+)?", name)
+        if accuracy is None:
+            return None
+        kind, k, neighbours = accuracy.groups()
+        best = "best_" if kind == "best_" else ""
+        rank = outcomes.get(f"{best}rank{neighbours or ''}")
+        # classes that tie with the true one have each place with equal probability
+        places = outcomes.get(f"{best}ties", np.zeros(1)) + 1
+        return None if rank is None else np.clip((int(k) - rank) / places, 0.0, 1.0)
+
+    def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
+        """Return those of the named scores that are no mean over samples, computed from the outcomes."""
+        return {}
 
     def finish(self, folder: Path, dataset: Any, options: Any) -> None:
         """Create extra files, on which no score depends, from the files of a finished run, new or reused."""
@@ -174,9 +213,14 @@ class Task:
         """Return the metric of the score of this name."""
         return self.metrics.get(name, Metric())
 
-    def complete(self) -> "Task":
-        """Return the task with its model; facts of a task (`tasks.facts`) import it here."""
-        return self
+    def check_definition(self) -> None:
+        """Raise UsageError unless the name and options of a user's task are such that runs of it can be recorded."""
+        user_code.check_new_name(self.file, self.name, config_names("tasks"))
+        if not is_dataclass(self.options) or "eval_precision" not in {item.name for item in fields(self.options)}:
+            raise UsageError(
+                f"{self.file}: `options` is {self.options!r}; it must be a dataclass with an option `eval_precision`, "
+                "such as one derived from tasks.labelled_images.FrozenOptions"
+            )
 
     def contradictions(self, scores: Scores) -> list[str]:
         """Describe contradictions in the scores that correct scores cannot have."""
@@ -198,40 +242,25 @@ def batch_for(images: int, options: Any) -> Defaults:
     return {"batch_size": (2 ** int(math.log2(max(images // STEPS, 1))), f"an epoch has {images} training images")}
 
 
-class TaskFacts(Task):
-    """Base of what is known of a task without its model; see `tasks.facts`."""
-
-    def complete(self) -> Task:
-        """Return the task itself, whose module imports torch."""
-        return load_task(self.name)
-
-
-def load_facts(name: str) -> Task:
-    """Return the facts of a task of the suite without torch, or a user's task; as `load_task`."""
-    if user_code.is_in_file(name):
-        return load_task(name)
-    return importlib.import_module(f"tasks.facts.{name}").FACTS
-
-
 def load_task(name: str) -> Task:
-    """Return the task of module `tasks.<name>`, or a user's task `path/to/file.py:NAME`.
+    """Return a task of the suite, a pretraining method as `pretrain-METHOD`, or a user's own, `path/to/file.py:NAME`.
+
+    Those of the suite are found without torch.
 
     Raises:
-        UsageError: a user's file is missing, or has no task of this name.
+        UsageError: a user's file is missing, or has no task or method of this name.
         UserError: a user's file fails while it is imported.
     """
     if user_code.is_in_file(name):
         return _users_task(user_code.locate(name))
-    return importlib.import_module(f"tasks.{name}").TASK
+    method = name.removeprefix(PRETRAIN)
+    if method != name:
+        return importlib.import_module(f"backbones.pretrain.{method}.method").METHOD
+    return importlib.import_module(f"tasks.{name}.task").TASK
 
 
 def _users_task(file: str) -> Task:
     task = user_code.load_instance(file, Task, ("name", "options", "metrics", "primary", "open", "run", "rescore"))
-    user_code.check_new_name(file, task.name, config_names("tasks"))
-    if not is_dataclass(task.options) or "eval_precision" not in {item.name for item in fields(task.options)}:
-        raise UsageError(
-            f"{file}: `options` is {task.options!r}; it must be a dataclass with an option `eval_precision`, such as "
-            "one derived from tasks.labelled_images.FrozenOptions"
-        )
     task.file = file
+    task.check_definition()
     return task

@@ -11,19 +11,10 @@ from backbones.diagnostics.hook_points import find_hook_points
 from backbones.diagnostics.recorder import Recorder, attention_facts, evenly, layer_facts, observe
 from backbones.diagnostics.stem import stem_facts
 from backbones.spec import BackboneSpec
-from transfer.core.errors import UsageError
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.augment import eval_transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
-
-
-def check_epochs(at: Sequence[int], epochs: int) -> None:
-    """Raise UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
-    if any(not 1 <= abs(epoch) <= epochs for epoch in at):
-        raise UsageError(
-            f"--tokens-at {' '.join(map(str, at))}: epochs count from 1 to {epochs}, or from -1 for the last"
-        )
 
 
 def epochs_of(at: Sequence[int], epochs: int) -> list[int]:

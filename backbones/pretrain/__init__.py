@@ -1,5 +1,5 @@
-"""Pretraining methods: `supervised` and `dino`, each a module that ends in `METHOD`, with their losses, heads,
-augmentations and evaluations (accuracy, k-NN).
+"""Pretraining: the base class of methods, options and evaluations (accuracy, k-NN) that they share, and one folder a
+method.
 
 The training loop is `transfer.engine`; recipes with all values are YAML files under `configs/pretrain/`.
 """

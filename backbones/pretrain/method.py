@@ -1,27 +1,23 @@
-"""What a pretraining method is. A module of `backbones/pretrain/` gives one, named `METHOD`, found by its file name."""
+"""What a pretraining method is: a task whose run leaves weights. `backbones/pretrain/NAME/method.py` gives `METHOD`."""
 
-import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from backbones.pretrain.options import PretrainOptions
 from backbones.spec import BackboneSpec, override
 from transfer.core import user_code
 from transfer.core.errors import UsageError
-from transfer.data.classification import ClassificationData
+from transfer.data.classification import READERS, ClassificationData, open_classification
+from transfer.data.spec import DatasetSpec
+from transfer.task import PRETRAIN, Defaults, Outcomes, Scores, Task, batch_for
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
     from transfer.data.loading.loader import RunLoader
     from transfer.engine.context import Context
     from transfer.engine.learner import Learner
-
-Scores = dict[str, float]
-Outcomes = dict[str, NDArray[Any]]
 
 
 def with_train_size(spec: BackboneSpec, size: int) -> BackboneSpec:
@@ -34,40 +30,72 @@ def with_train_size(spec: BackboneSpec, size: int) -> BackboneSpec:
     return override(spec, train_size=(size, size))
 
 
-class Method:
-    """Base of pretraining methods.
+def check_epochs(at: Sequence[int], epochs: int) -> None:
+    """Raise UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
+    if any(not 1 <= abs(epoch) <= epochs for epoch in at):
+        raise UsageError(
+            f"--tokens-at {' '.join(map(str, at))}: epochs count from 1 to {epochs}, or from -1 for the last"
+        )
+
+
+class PretrainingMethod(Task):
+    """Base of pretraining methods. `run` trains, validates, and leaves the weights by `export_backbone`.
+
+    Scores and per-sample results are empty when training failed (`context.outcome` says how; nothing is exported), or
+    when the data has no validation split.
 
     Attributes:
-        version: goes up when weights of earlier versions are no longer comparable; part of the run key.
-        options: a dataclass; the recipes under `configs/pretrain/` set its values.
-        metrics: names of the scores that the last validation gives.
-        primary: the score that tables sort by.
-        file: a user's method as `path/to/file.py:NAME`; empty for a method of the suite.
+        name: `pretrain-` and the name that recipes give as `method`.
+        options: a dataclass derived from `PretrainOptions`; the recipes under `configs/pretrain/` set its values.
+        tokens_at: epochs after which tokens are measured; see `backbones.diagnostics.during_training`.
     """
 
-    name: ClassVar[str]
-    version: ClassVar[int] = 1
-    options: ClassVar[type[PretrainOptions]]
-    metrics: ClassVar[tuple[str, ...]]
-    primary: ClassVar[str]
-    file: str = ""
+    options: type[PretrainOptions]
+    from_scratch = True
+    shares_tokens = True
+    formats = tuple(READERS)
+    tokens_at: tuple[int, ...] = ()
 
-    def epoch_steps(self, images: int, options: Any) -> int | None:
-        """Return the steps of an epoch of a training split of so many images; None if the method does not tell."""
-        return None
+    @property
+    def method(self) -> str:
+        """The name that recipes give."""
+        return self.name.removeprefix(PRETRAIN)
 
-    def check(self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context") -> None:
+    def open(
+        self, spec: DatasetSpec, options: Any, *, root: Path | None, subset: int | None, drop_corrupt: bool
+    ) -> ClassificationData:
+        """Open the images by split and class; see `transfer.data.classification`."""
+        chosen = {"label_fraction": options.label_fraction, "fraction_seed": options.fraction_seed}
+        return open_classification(spec, root, **chosen, subset=subset, drop_corrupt=drop_corrupt)
+
+    def defaults_for_data(self, dataset: ClassificationData, options: Any) -> Defaults:
+        """Return a batch size that fits a small training split."""
+        return batch_for(len(dataset.train or ()), options)
+
+    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Raise the errors that can be found before anything is trained."""
+        if self.tokens_at:
+            from backbones.diagnostics.during_training import check_backbone
 
-    def run(
-        self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context"
+            check_backbone(spec, options.size)
+        super().check(spec, dataset, options, context)
+
+    def execute(
+        self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context"
     ) -> tuple[Scores, Outcomes]:
-        """Train, validate, and leave the weights by `context.export`.
+        """Call `run`, and measure tokens; the scores become the last entry of the history."""
+        from backbones.diagnostics.during_training import TokenWatch
+        from transfer.engine.history import History, history
 
-        Scores and per-sample results are empty when training failed (`context.outcome` says how; nothing is exported),
-        or when the data has no validation split.
-        """
-        raise NotImplementedError
+        context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None
+        scores, outcomes = super().execute(spec, dataset, options, context)
+        if context.folder and (epochs := [entry["epoch"] for entry in history(context.folder, "layers")]):
+            context.details["tokens_at"] = epochs
+        if scores and context.folder and context.ranks.first:
+            log = History(context.folder, kept=None)
+            log.add({"step": context.outcome.step, "epoch": options.epochs, **scores})
+            log.flush()
+        return scores, outcomes
 
     def train_and_score(
         self,
@@ -87,6 +115,7 @@ class Method:
             validate: outcomes of the validation split, empty without one; may raise NotFinite.
             about: what the export says besides network and scores.
         """
+        from backbones.trained_weights import export_backbone
         from transfer.engine.extract import NotFinite
         from transfer.engine.loop import fit
 
@@ -118,12 +147,8 @@ class Method:
         finally:
             context.cost.eval_seconds += time.monotonic() - start
         scores = self.rescore(outcomes)
-        context.export(backbone, network=options.export, **about, scores=scores)
+        export_backbone(backbone, context, network=options.export, **about, scores=scores)
         return scores, outcomes
-
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Return the scores from the per-sample results, bit-exact."""
-        raise NotImplementedError
 
     def prepare_training(
         self, spec: BackboneSpec, data: ClassificationData, options: Any, context: "Context"
@@ -133,47 +158,22 @@ class Method:
         Raises:
             UsageError: the method does not tell them apart from its run.
         """
-        raise UsageError(f"{self.name}: has no `prepare_training`, so that the speed of its parts cannot be measured")
+        if prepare := self._function("prepare_training"):
+            return prepare(spec, data, options, context)
+        raise UsageError(f"{self.method}: has no `prepare_training`, so that the speed of its parts cannot be measured")
 
-    def complete(self) -> "Method":
-        """Return the method with its learner; facts of a method import it here."""
-        return self
+    def check_definition(self) -> None:
+        """Raise UsageError unless the name and options of a user's method are such that runs of it can be recorded."""
+        if not str(self.name).startswith(PRETRAIN):
+            raise UsageError(f"{self.file}: `name` is {self.name!r}; use '{PRETRAIN}{self.name}'")
+        taken = [path.parent.name for path in Path(__file__).parent.glob("*/method.py")]
+        user_code.check_new_name(self.file, self.method, taken)
+        if not isinstance(self.options, type) or not issubclass(self.options, PretrainOptions):
+            raise UsageError(
+                f"{self.file}: `options` is {self.options!r}; it must be a dataclass derived from "
+                "backbones.pretrain.options.PretrainOptions"
+            )
 
-
-class MethodFacts(Method):
-    """Base of what is known of a method without its learner: options, metrics and version."""
-
-    def complete(self) -> Method:
-        """Return the method itself, whose module imports torch."""
-        return load_method(self.name)
-
-
-def load_facts(name: str) -> Method:
-    """Return the facts of a method of the suite without torch, or a user's method; as `load_method`."""
-    if user_code.is_in_file(name):
-        return load_method(name)
-    return importlib.import_module(f"backbones.pretrain.{name}_options").FACTS
-
-
-def load_method(name: str) -> Method:
-    """Return the method that module `backbones.pretrain.<name>` gives, or a user's method `path/to/file.py:NAME`.
-
-    Raises:
-        UsageError: a user's file is missing, or has no method of this name.
-        UserError: a user's file fails while it is imported.
-    """
-    if user_code.is_in_file(name):
-        return _users_method(user_code.locate(name))
-    return importlib.import_module(f"backbones.pretrain.{name}").METHOD
-
-
-def _users_method(file: str) -> Method:
-    method = user_code.load_instance(file, Method, ("name", "options", "metrics", "primary", "run", "rescore"))
-    user_code.check_new_name(file, method.name, [path.stem for path in Path(__file__).parent.glob("*.py")])
-    if not isinstance(method.options, type) or not issubclass(method.options, PretrainOptions):
-        raise UsageError(
-            f"{file}: `options` is {method.options!r}; it must be a dataclass derived from "
-            "backbones.pretrain.method.PretrainOptions"
-        )
-    method.file = file
-    return method
+    def repeat(self) -> str:
+        """Return the command that repeats the run; its options.yaml is a recipe."""
+        return "python -m transfer.pretrain options.yaml"

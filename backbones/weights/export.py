@@ -5,23 +5,38 @@ Importing this imports no torch.
 """
 
 import json
+import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones.archs import ARCHS, VITS
 from backbones.stems import find_stem
-from transfer.core.user_code import is_in_file
+from transfer.core.exports import (
+    CHECKED,
+    CONFIG,
+    EXPORT_FACTS,
+    HEAD,
+    IMPORT,
+    PRETRAIN,
+    REGISTRATION,
+    SCHEMA,
+    SUITE,
+    SUMS,
+    USERS_MODEL,
+    VERSION,
+    WEIGHTS,
+)
+from transfer.core.files import file_sha256, replace_folder
+from transfer.core.user_code import USER_PARTS, is_in_file, sources
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from torch import nn
 
-SUITE = "suite"
-"""The entry with architecture and arguments by our names, where timm's own stand before it."""
-IMPORT, REGISTRATION = "requires_import", "backbones.vit"
-"""The entry that names the module to import before timm knows the architecture, and its value for ours."""
-USERS_MODEL = "users_model"
-"""The architecture, after that import, of a user's whole model, which the argument `arch` names."""
 _OF_RELEASE = ("tag", "description", "origin_url", "paper_name", "paper_ids", "notes", "license")
 """Entries of timm that describe the weights released for an architecture."""
 _TIMM_NAMES = {"vit_ti": "tiny", "vit_s": "small", "vit_b": "base", "vit_l": "large"}
@@ -120,3 +135,94 @@ raises `RuntimeError: Unknown model`."""
                 f"\nAt other image sizes timm resamples positions in its own way; this model was trained with {way}."
             )
     return "\n".join([*lines, "", text, "", "```python", *code, "```", ""])
+
+
+CARD = "README.md"
+
+
+def export(
+    model: "nn.Module",
+    folder: Path | str,
+    extra: dict[str, Any] | None = None,
+    *,
+    tensors: "Mapping[str, Tensor] | None" = None,
+    head: "Mapping[str, Tensor] | None" = None,
+) -> Path:
+    """Write a model so that the folder is either complete or absent.
+
+    `timm.create_model("local-dir:FOLDER", pretrained=True)` rebuilds it, also with another `img_size`. The card in the
+    folder says what is to be imported before that. The user's files behind the model are copied into the folder,
+    and the configuration names these copies.
+
+    A classifier is part of it; one that stands beside a user's whole model has names of its own in the file.
+
+    Args:
+        model: a `Backbone` (whose mean and std are written too) or a model made by `timm.create_model`.
+        folder: replaced if it exists.
+        extra: further JSON files, by name. That with the facts of a run gets the sha256 of the other files.
+        tensors: the model's tensors, by default its state dict.
+        head: tensors for a file `head.safetensors` beside them.
+    """
+    spec = getattr(model, "spec", None)
+    inner: nn.Module = getattr(model, "model", model) if spec is not None else model
+
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", suffix=".tmp") as scratch:
+        new = Path(scratch) / "new"
+        new.mkdir()
+        write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / WEIGHTS)
+        if head is not None:
+            write_tensors(head, new / HEAD)
+        config = described(inner, spec, getattr(model, "classes", None))
+        _copy_sources(config.get("model_args", {}), new)
+        (new / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        card = loading_card(config, with_head=head is not None)
+        (new / CARD).write_text(card, encoding="utf-8")
+        sums = {name: file_sha256(new / name) for name in CHECKED if (new / name).is_file()}
+        for name, content in (extra or {}).items():
+            if name in (PRETRAIN, EXPORT_FACTS):
+                content = content | {SCHEMA: VERSION, SUMS: sums}
+            (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        for file in new.glob("*.safetensors"):
+            shutil.copymode(new / CONFIG, file)  # the format's writer keeps all others out
+        replace_folder(new, folder)
+    return folder
+
+
+def _copy_sources(arguments: dict[str, Any], folder: Path) -> None:
+    """Copy the user's files behind a model's parts into a folder, as they were imported, and let the arguments of the
+    model name the copies: `my_stem.py:Stem`.
+    """
+    for part in USER_PARTS:
+        if not is_in_file(text := str(arguments.get(part))):
+            continue
+        files = sources(text)
+        present = {file: folder / file for file in files if (folder / file).exists()}
+        taken = any(copy.read_bytes() != files[file] for file, copy in present.items())
+        below = folder / part if taken else folder
+        for file, content in files.items():
+            (below / file).parent.mkdir(parents=True, exist_ok=True)
+            (below / file).write_bytes(content)
+        copy = (below / next(iter(files))).relative_to(folder).as_posix()
+        arguments[part] = f"{copy}:{text.rpartition(':')[2]}"
+
+
+def write_tensors(tensors: "Mapping[str, Tensor]", path: Path) -> None:
+    """Write tensors in the format of safetensors. Raises OSError when they cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    # one copy of each, contiguous: the format takes neither shared nor strided tensors
+    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(copies, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"is the disk full? {error}") from error
+
+
+def _tensors(model: Any, inner: "nn.Module") -> "list[tuple[str, Tensor]]":
+    from backbones.weights.classifier import SEPARATE_HEAD
+
+    beside = model.head.state_dict() if inner is not model and model.head is not None else {}
+    return [*inner.state_dict().items(), *((f"{SEPARATE_HEAD}.{name}", tensor) for name, tensor in beside.items())]

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from backbones.backbone import Backbone, create
 from backbones.flops import flops
-from backbones.pretrain.accuracy import class_columns, imagenet_synsets, top_k
+from backbones.pretrain.accuracy import accuracies, class_columns, imagenet_synsets, top_k
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import find_weights
-from tasks.classify.task import ClassifyFacts, ClassifyOptions
+from tasks.classify.task import ClassifyOptions
 from transfer.core.errors import UserError, shortened
 from transfer.core.exports import pretraining_facts
 from transfer.data.classification import ClassificationData
@@ -25,35 +25,30 @@ from transfer.task import Outcomes, Scores
 IMAGENET_1K = 1000
 
 
-class Classify(ClassifyFacts):
-    """Top-1 and top-5 accuracy of the weights' own classifier."""
+def check(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context) -> None:
+    """Check that the weights hold a classifier of the data's classes."""
+    try:
+        find_weights(spec)
+    except UserError:
+        return  # said already
+    choose_columns(create(spec, img_size=options.size, classes="trained"), dataset)
 
-    def check(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
-    ) -> None:
-        """Check that the weights hold a classifier of the data's classes."""
-        super().check(spec, dataset, options, context)
-        try:
-            find_weights(spec)
-        except UserError:
-            return  # said already
-        choose_columns(create(spec, img_size=options.size, classes="trained"), dataset)
 
-    def run(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Classify the validation split."""
-        assert dataset.val is not None
-        start = time.monotonic()
-        backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
-        columns, remark = choose_columns(backbone, dataset)
-        if remark:
-            context.note(remark)
-        transform = eval_transform(options.size, options.resize, view=options.resize_mode)
-        outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch_size, columns=columns)
-        context.cost.eval_seconds += time.monotonic() - start
-        return self.rescore(outcomes), outcomes
+def run(
+    spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
+) -> tuple[Scores, Outcomes]:
+    """Classify the validation split."""
+    assert dataset.val is not None
+    start = time.monotonic()
+    backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
+    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    columns, remark = choose_columns(backbone, dataset)
+    if remark:
+        context.note(remark)
+    transform = eval_transform(options.size, options.resize, view=options.resize_mode)
+    outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch_size, columns=columns)
+    context.cost.eval_seconds += time.monotonic() - start
+    return accuracies(outcomes), outcomes
 
 
 def choose_columns(backbone: Backbone, dataset: ClassificationData) -> tuple[Tensor | None, str]:
@@ -107,6 +102,3 @@ def _other_classes(backbone: Backbone, dataset: ClassificationData, difference: 
         f"{backbone.spec.weights} was trained for other classes than those of {dataset.name}: {difference}. Name the "
         "dataset that it was trained on, or train a new classifier on these features: linear or finetune"
     )
-
-
-TASK = Classify()

@@ -7,7 +7,7 @@ from typing import Literal
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, FrozenOptions
 from transfer.core.exports import export_folder, pretraining_facts
-from transfer.task import Defaults, TaskFacts
+from transfer.task import Defaults
 
 
 @dataclass(kw_only=True)
@@ -19,9 +19,10 @@ class ClassifyOptions(FrozenOptions):
     (`fast`), or by area averages (big_vision)."""
 
 
-class ClassifyFacts(TaskFacts, Classification):
+class Classify(Classification):
     """Top-1 and top-5 accuracy of the weights' own classifier."""
 
+    module = "tasks.classify.scoring"
     name, version, options, trains = "classify", 1, ClassifyOptions, False
 
     def defaults_for_backbone(self, spec: BackboneSpec, options: ClassifyOptions, given: Collection[str]) -> Defaults:
@@ -35,4 +36,4 @@ class ClassifyFacts(TaskFacts, Classification):
         return {name: (value, reason) for name, value in values.items()}
 
 
-FACTS = ClassifyFacts()
+TASK = Classify()

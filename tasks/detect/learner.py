@@ -72,12 +72,12 @@ class DetectionLearner(Learner):
                     module.eval()
         return self
 
-    def share_tokens(self, shards: Shards) -> None:
+    def share_tokens(self, ranks: int) -> None:
         """Share the tokens of a plain ViT's global blocks among the ranks; each rank computes the rest."""
         if not isinstance(self.maps, VitMaps):
-            super().share_tokens(shards)
+            super().share_tokens(ranks)
         else:
-            self.maps.share_tokens(shards)
+            self.maps.share_tokens(Shards(ranks))
 
     def parameter_groups(self, options: FitOptions) -> list[dict[str, Any]]:
         """Return the parameter groups with layer decay over the backbone; necks and heads are its last layer."""

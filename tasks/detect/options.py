@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, did_you_mean, reject, unknown
-from transfer.core.options import Needs
+from transfer.core.options import Needs, check_ranges
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import has_parameter, is_user_part
-from transfer.engine.options import TRAINING, FitOptions, check_ranges
+from transfer.engine.options import TRAINING, FitOptions
 
 
 @dataclass(frozen=True, kw_only=True)

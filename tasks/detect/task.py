@@ -1,10 +1,12 @@
 """Object detection: metrics, version, data; see `tasks.detect.training`."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from backbones.archs import VITS, plain_vits
 from backbones.spec import BackboneSpec
@@ -12,14 +14,15 @@ from tasks.detect.options import DetectOptions, DetectorSpec, block_index, check
 from transfer.core.errors import UserError, kept, reject
 from transfer.data.coco.dataset import CocoData, open_coco
 from transfer.data.spec import DatasetSpec
-from transfer.task import PICTURES, Defaults, Metric, TaskFacts, batch_for
+from transfer.task import PICTURES, Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 RESULTS = "detections.json"  # in a run's folder
 
 
-class DetectFacts(TaskFacts):
+class Detect(Task):
     """COCO's 12 numbers for boxes, and for masks if the detector predicts them."""
 
+    module = "tasks.detect.training"
     name, version, options, primary = "detect", 1, DetectOptions, "box_AP"
     shares_tokens = True
     formats = ("coco",)
@@ -69,6 +72,19 @@ class DetectFacts(TaskFacts):
         """Return the configuration of the detector from its file."""
         return {"detector": asdict(chosen_detector(options, dataset))}
 
+    def aggregated(self, names: Sequence[str], outcomes: Outcomes) -> Scores:
+        """Return COCO's averages of the precision over all images."""
+        from tasks.detect.coco.averages import Averager
+        from tasks.detect.coco.matching import PREFIX, Matches
+
+        scores: Scores = {}
+        for kind, prefix in PREFIX.items():
+            if short := [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]:
+                ones = np.ones(len(outcomes["sample"]), dtype=np.int64)
+                means = Averager(Matches.from_outcomes(outcomes, kind), short, most=1).means(ones)
+                scores |= {f"{prefix}_{name}": means.get(name, np.nan) for name in short}
+        return scores
+
     def finish(self, folder: Path, dataset: CocoData, options: DetectOptions) -> None:
         """Save the first `save_pictures` validation images with their objects and detections."""
         if not options.save_pictures:
@@ -108,4 +124,4 @@ def lacking_masks(data: CocoData) -> str:
     return f"{data.name}: {data.unmasked} of {data.objects} objects have no mask"
 
 
-FACTS = DetectFacts()
+TASK = Detect()

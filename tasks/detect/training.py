@@ -23,7 +23,7 @@ from tasks.detect.learner import DetectionLearner, collate
 from tasks.detect.options import DetectOptions, DetectorSpec, resolve_detector
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tasks.detect.predict import Results, SharedClasses, detect, shared_classes
-from tasks.detect.task import RESULTS, DetectFacts, chosen_detector, lacking_masks
+from tasks.detect.task import RESULTS, chosen_detector, lacking_masks
 from transfer.core.errors import UsageError
 from transfer.core.files import write_atomic
 from transfer.core.seeding import seed_torch
@@ -37,131 +37,128 @@ from transfer.engine.loop import fit
 from transfer.task import Outcomes, Scores
 
 
-class Detect(DetectFacts):
-    """COCO's 12 numbers for boxes, and for masks if the detector predicts them."""
+def build(spec: BackboneSpec, options: DetectOptions) -> None:
+    """Build the detector for COCO's 80 categories and compute the feature maps of an image."""
+    detector = resolve_detector(options.detector or "mask_rcnn")
+    learner = _learner(spec, 80, detector, options, weights="random", load="strict")
+    learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
 
-    def build(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """Build the detector for COCO's 80 categories and compute the feature maps of an image."""
-        detector = resolve_detector(options.detector or "mask_rcnn")
-        learner = _learner(spec, 80, detector, options, weights="random", load="strict")
-        learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
 
-    def untrained_learner(self, spec: BackboneSpec, options: DetectOptions) -> DetectionLearner:
-        """Return the detector for two classes, with masks unless the options name one without."""
-        mmlab.load()
-        detector = resolve_detector(options.detector or "mask_rcnn")
-        return _learner(spec, 2, detector, options, weights="random", load="strict")
+def untrained_learner(spec: BackboneSpec, options: DetectOptions) -> DetectionLearner:
+    """Return the detector for two classes, with masks unless the options name one without."""
+    mmlab.load()
+    detector = resolve_detector(options.detector or "mask_rcnn")
+    return _learner(spec, 2, detector, options, weights="random", load="strict")
 
-    def check(self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
-        """Check that mmdetection is installed and that the detector can be built around this backbone."""
-        context.micro_batch(options.batch_size, options.grad_accum_steps)
-        if options.epochs:
-            assert dataset.train is not None
-            usable = int(dataset.train.with_objects().sum())
-            if usable < options.batch_size:
-                raise UsageError(
-                    f"--batch-size {options.batch_size}: {dataset.name} has {usable} training images with objects"
-                )
-        else:
-            check_head(spec, "detect")
-            shared_classes(spec, dataset)
-        detector = chosen_detector(options, dataset)
-        mmlab.load()
-        if detector.masks:
-            mask_library()
-        make_learner(spec, dataset, detector, options, weights="random", load="strict")
 
-    def run(
-        self, spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Train on the training split and score the validation split."""
-        assert dataset.val is not None
-        mmlab.load()
-        seed_torch(context.seed)
-        detector = chosen_detector(options, dataset)
-        if 0 < dataset.unmasked < dataset.objects and (detector.masks or options.detector is None):
-            effect = (
-                "these are background in training" if detector.masks else f"{detector.name}, and no scores of masks"
+def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
+    """Check that mmdetection is installed and that the detector can be built around this backbone."""
+    context.micro_batch(options.batch_size, options.grad_accum_steps)
+    if options.epochs:
+        assert dataset.train is not None
+        usable = int(dataset.train.with_objects().sum())
+        if usable < options.batch_size:
+            raise UsageError(
+                f"--batch-size {options.batch_size}: {dataset.name} has {usable} training images with objects"
             )
-            context.note(f"{lacking_masks(dataset)}: {effect}")
-        train = dataset.train if options.epochs else None
-        if train and (unused := int((~train.with_objects()).sum())):
-            context.details["without_objects"] = unused
-            context.note(f"{unused} of {len(train.images)} training images have no objects and are not trained on")
-        shared = None if options.epochs else shared_classes(spec, dataset)
-        if shared:
-            context.note(str(shared))
-            context.details["classes"] = shared.facts()
-        learner = make_learner(spec, shared.predicted if shared else dataset, detector, options)
-        images = context.micro_batch(options.batch_size, options.grad_accum_steps)
-        context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
-        context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
-        context.details["versions"] = mmlab.versions()
+    else:
+        check_head(spec, "detect")
+        shared_classes(spec, dataset)
+    detector = chosen_detector(options, dataset)
+    mmlab.load()
+    if detector.masks:
+        mask_library()
+    make_learner(spec, dataset, detector, options, weights="random", load="strict")
 
-        def validate(epoch: int) -> Scores:
-            if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
-                return {}
-            try:
-                return self.rescore(self._outcomes(learner, dataset, detector, options, context)[0])
-            except NotFinite as error:
-                context.note(f"epoch {epoch + 1} has no scores: {error}")
-                return {}
 
-        if options.epochs:
-            loader = train_loader(dataset, detector, options, context)
-            if fit(learner, loader, options, context, validate).training_failed:
-                return {}, {}
-        else:
-            load_head(learner, learner.backbone, context)
-            learner.to(context.device).eval()
-        start = time.monotonic()
-        outcomes, results = self._outcomes(learner, dataset, detector, options, context, shared)
-        if context.ranks.first:
-            for kind in kinds(detector, dataset):
-                outcomes |= resampled(Matches.from_outcomes(outcomes, kind))
-        context.cost.eval_seconds += time.monotonic() - start
-        if context.folder and context.ranks.first:
-            write_atomic(context.folder / RESULTS, json.dumps(results).encode())
-        if options.epochs:
-            export_trained(learner, learner.backbone, context, classes=list(dataset.classes))
-        return self.rescore(outcomes), outcomes
+def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> tuple[Scores, Outcomes]:
+    """Train on the training split and score the validation split."""
+    assert dataset.val is not None
+    mmlab.load()
+    seed_torch(context.seed)
+    detector = chosen_detector(options, dataset)
+    if 0 < dataset.unmasked < dataset.objects and (detector.masks or options.detector is None):
+        effect = "these are background in training" if detector.masks else f"{detector.name}, and no scores of masks"
+        context.note(f"{lacking_masks(dataset)}: {effect}")
+    train = dataset.train if options.epochs else None
+    if train and (unused := int((~train.with_objects()).sum())):
+        context.details["without_objects"] = unused
+        context.note(f"{unused} of {len(train.images)} training images have no objects and are not trained on")
+    shared = None if options.epochs else shared_classes(spec, dataset)
+    if shared:
+        context.note(str(shared))
+        context.details["classes"] = shared.facts()
+    learner = make_learner(spec, shared.predicted if shared else dataset, detector, options)
+    images = context.micro_batch(options.batch_size, options.grad_accum_steps)
+    context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
+    context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
+    context.details["versions"] = mmlab.versions()
 
-    def _outcomes(
-        self,
-        learner: DetectionLearner,
-        data: CocoData,
-        detector: DetectorSpec,
-        options: DetectOptions,
-        context: Context,
-        shared: SharedClasses | None = None,
-    ) -> tuple[Outcomes, Results]:
-        """Return the matches of every image and the detections, the same on every rank."""
-        assert data.val is not None
-        results = detect(
-            learner.detector,
-            shared.predicted if shared else data,
-            data.val,
-            options.size,
-            context,
-            batch_size=options.eval_batch_size,
-            padded=options.resize_mode == "jitter",
-        )
-        if shared:
-            results = [result for result in results if result["category_id"] != shared.dropped]
-        outcomes: Outcomes = {}
-        if context.ranks.first:
-            for kind in kinds(detector, data):
-                outcomes |= evaluate(_truth(shared.truth if shared else data, kind), results, kind).outcomes()
-            outcomes["cluster"] = np.arange(len(data.val.images))
-        return broadcast_object(outcomes), results
+    def validate(epoch: int) -> Scores:
+        if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
+            return {}
+        try:
+            return rescore(_outcomes(learner, dataset, detector, options, context)[0])
+        except NotFinite as error:
+            context.note(f"epoch {epoch + 1} has no scores: {error}")
+            return {}
 
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Compute the 12 numbers of each kind from its matches."""
-        all_scores: Scores = {}
-        for kind, prefix in PREFIX.items():
-            if any(name.startswith(f"{prefix}_") for name in outcomes):
-                all_scores |= scores(Matches.from_outcomes(outcomes, kind))
-        return all_scores
+    if options.epochs:
+        loader = train_loader(dataset, detector, options, context)
+        if fit(learner, loader, options, context, validate).training_failed:
+            return {}, {}
+    else:
+        load_head(learner, learner.backbone, context)
+        learner.to(context.device).eval()
+    start = time.monotonic()
+    outcomes, results = _outcomes(learner, dataset, detector, options, context, shared)
+    if context.ranks.first:
+        for kind in kinds(detector, dataset):
+            outcomes |= resampled(Matches.from_outcomes(outcomes, kind))
+    context.cost.eval_seconds += time.monotonic() - start
+    if context.folder and context.ranks.first:
+        write_atomic(context.folder / RESULTS, json.dumps(results).encode())
+    if options.epochs:
+        export_trained(learner, learner.backbone, context, classes=list(dataset.classes))
+    return rescore(outcomes), outcomes
+
+
+def _outcomes(
+    learner: DetectionLearner,
+    data: CocoData,
+    detector: DetectorSpec,
+    options: DetectOptions,
+    context: Context,
+    shared: SharedClasses | None = None,
+) -> tuple[Outcomes, Results]:
+    """Return the matches of every image and the detections, the same on every rank."""
+    assert data.val is not None
+    results = detect(
+        learner.detector,
+        shared.predicted if shared else data,
+        data.val,
+        options.size,
+        context,
+        batch_size=options.eval_batch_size,
+        padded=options.resize_mode == "jitter",
+    )
+    if shared:
+        results = [result for result in results if result["category_id"] != shared.dropped]
+    outcomes: Outcomes = {}
+    if context.ranks.first:
+        for kind in kinds(detector, data):
+            outcomes |= evaluate(_truth(shared.truth if shared else data, kind), results, kind).outcomes()
+        outcomes["cluster"] = np.arange(len(data.val.images))
+    return broadcast_object(outcomes), results
+
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Compute the 12 numbers of each kind from its matches."""
+    all_scores: Scores = {}
+    for kind, prefix in PREFIX.items():
+        if any(name.startswith(f"{prefix}_") for name in outcomes):
+            all_scores |= scores(Matches.from_outcomes(outcomes, kind))
+    return all_scores
 
 
 def kinds(detector: DetectorSpec, data: CocoData) -> list[Kind]:
@@ -227,6 +224,3 @@ def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions,
         return shuffled_batches(len(images), options.batch_size, seed=context.seed, epoch=epoch)
 
     return context.loader(images, batches, parts=options.grad_accum_steps, collate=collate)
-
-
-TASK = Detect()

@@ -1,4 +1,4 @@
-"""What probes of frozen backbones share: features and their store on disk, support sets, and fitting many probes.
+"""Few-shot probes on frozen features: the features and their store on disk, support sets, fits, scores.
 
-The probes themselves are in `tasks/probes.py`; the tasks are `fewshot`, `knn` and `linear`.
+The probes themselves are in `tasks.probes`.
 """

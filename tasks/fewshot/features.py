@@ -208,9 +208,8 @@ def code_version() -> str:
 def feature_sources() -> dict[str, Path]:
     """Return the files that determine features, by name within the suite: models, weights, kernels and views."""
     root = Path(backbones.__path__[0])
-    rooms = [path for room in ("kernels", "checkpoints") for path in (root / room).rglob("*.py")]
-    views = [root / "pretrain/augment.py", root / "pretrain/bigvision.py", *(root / "data/loading").rglob("*.py")]
-    files = [*root.glob("*.py"), *rooms, *views, Path(__file__).resolve()]
+    rooms = (root / "kernels", root / "weights", root.parent / "transfer/data/loading")
+    files = [*root.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py")), Path(__file__).resolve()]
     return {path.relative_to(root.parent).as_posix(): path for path in files}
 
 

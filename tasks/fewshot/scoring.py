@@ -24,7 +24,7 @@ from backbones.spec import BackboneSpec
 from tasks.fewshot.feature_store import FLAG
 from tasks.fewshot.features import Extractor, Features
 from tasks.fewshot.support_sets import SupportSets
-from tasks.fewshot.task import FewshotFacts, FewshotOptions
+from tasks.fewshot.task import FewshotOptions
 from tasks.probes import Fitted, LeastSquares, Logistic, Neighbours, best_strength
 from transfer.core.errors import UsageError
 from transfer.core.files import check_writable, write_atomic
@@ -142,82 +142,82 @@ def _probe(
     return Probed(correct, strength, probe.unconverged)
 
 
-class Fewshot(FewshotFacts):
-    """Mean accuracy over the draws, as `accuracy_<k>shot`."""
+def check(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> None:
+    """Check the size and block of the backbone, the support sets, and that the store can be written."""
+    if options.block is not None:
+        backbone = create(spec, img_size=options.size, weights="random", load="strict")
+        if not -backbone.depth <= options.block < backbone.depth:
+            raise UsageError(f"--block {options.block}: {spec.name} has {backbone.depth} blocks, counted from 0")
+    options.support_sets(dataset)
+    if context.features:
+        check_writable(context.features, FLAG)
 
-    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> None:
-        """Check the size and block of the backbone, the support sets, and that the store can be written."""
-        super().check(spec, dataset, options, context)
-        if options.block is not None:
-            backbone = create(spec, img_size=options.size, weights="random", load="strict")
-            if not -backbone.depth <= options.block < backbone.depth:
-                raise UsageError(f"--block {options.block}: {spec.name} has {backbone.depth} blocks, counted from 0")
-        options.support_sets(dataset)
-        if context.features:
-            check_writable(context.features, FLAG)
 
-    def run(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Extract the features of support and test images, fit a probe per draw, and score the validation split."""
-        assert dataset.train is not None
-        assert dataset.val is not None
-        start = time.monotonic()
-        if context.seed and spec.weights != "random":
-            context.note("the seed has no effect with pretrained weights: --draws sets the support sets")
-        seed_torch(context.seed)
-        backbone = create(spec, img_size=options.size).to(context.device).eval()
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
-        sets = options.support_sets(dataset)
-        extractor = Extractor(backbone, feature_settings(options), context, options.eval_batch_size)
-        features = self._extract(extractor, dataset, sets)
-        self._describe(sets, dataset, context)
-        features.check(context)
-        correct, strengths, unconverged = probe_all(features, sets, probe_fit(options), options.strengths, context)
-        if unconverged:
-            fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
-            context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 helps")
-        outcomes = image_outcomes(dataset.val) | correct
-        for name, values in correct.items():
-            score = name.replace("correct", "accuracy")
-            context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
-        context.cost.eval_seconds += time.monotonic() - start
-        return self.rescore(outcomes), outcomes
+def run(
+    spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context
+) -> tuple[Scores, Outcomes]:
+    """Extract the features of support and test images, fit a probe per draw, and score the validation split."""
+    assert dataset.train is not None
+    assert dataset.val is not None
+    start = time.monotonic()
+    if context.seed and spec.weights != "random":
+        context.note("the seed has no effect with pretrained weights: --draws sets the support sets")
+    seed_torch(context.seed)
+    backbone = create(spec, img_size=options.size).to(context.device).eval()
+    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    sets = options.support_sets(dataset)
+    extractor = Extractor(backbone, feature_settings(options), context, options.eval_batch_size)
+    features = _extract(extractor, dataset, sets)
+    _describe(sets, dataset, context)
+    features.check(context)
+    correct, strengths, unconverged = probe_all(features, sets, probe_fit(options), options.strengths, context)
+    if unconverged:
+        fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
+        context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 helps")
+    outcomes = image_outcomes(dataset.val) | correct
+    for name, values in correct.items():
+        score = name.replace("correct", "accuracy")
+        context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
+    context.cost.eval_seconds += time.monotonic() - start
+    return rescore(outcomes), outcomes
 
-    def _describe(self, sets: SupportSets, data: ClassificationData, context: Context) -> None:
-        """Describe data and support sets for the record; the run's support.csv lists the images."""
-        assert data.train is not None
-        context.details["data"] = {"form": data.storage, "origin": data.origin}
-        context.details["support"] = sets.facts(data.train.labels)
-        twice = context.details["support"]["duplicates"]
-        if twice["test_also_in_train"]:
-            context.note(f"{data.name}: {twice['test_also_in_train']} test images are also training images")
-        if twice["train_of_several_classes"]:
-            context.note(f"{data.name}: {twice['train_of_several_classes']} training images have several classes")
-        if context.folder and context.ranks.first:
-            write_atomic(context.folder / "support.csv", sets.table(data).encode())
 
-    def _extract(self, extractor: Extractor, data: ClassificationData, sets: SupportSets) -> FrozenFeatures:
-        assert data.train is not None
-        assert data.val is not None
-        rows = sets.needed()
-        features = FrozenFeatures(
-            train=extractor.features(data.train, rows, sets.train, f"{data.name} train"),
-            train_labels=torch.from_numpy(data.train.labels[rows]),
-            rows=rows,
-            test=extractor.features(data.val, np.arange(len(data.val)), sets.test, f"{data.name} test"),
-            test_labels=torch.from_numpy(data.val.labels),
-            classes=len(data.classes),
-            train_names=[data.train.names[row] for row in rows.tolist()],
-            test_names=data.val.names,
-        )
-        extractor.context.details["features"] = extractor.facts() | features.facts(extractor.context)
-        return features
+def _describe(sets: SupportSets, data: ClassificationData, context: Context) -> None:
+    """Describe data and support sets for the record; the run's support.csv lists the images."""
+    assert data.train is not None
+    context.details["data"] = {"form": data.storage, "origin": data.origin}
+    context.details["support"] = sets.facts(data.train.labels)
+    twice = context.details["support"]["duplicates"]
+    if twice["test_also_in_train"]:
+        context.note(f"{data.name}: {twice['test_also_in_train']} test images are also training images")
+    if twice["train_of_several_classes"]:
+        context.note(f"{data.name}: {twice['train_of_several_classes']} training images have several classes")
+    if context.folder and context.ranks.first:
+        write_atomic(context.folder / "support.csv", sets.table(data).encode())
 
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Compute `accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
-        correct = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
-        return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in correct.items()}
+
+def _extract(extractor: Extractor, data: ClassificationData, sets: SupportSets) -> FrozenFeatures:
+    assert data.train is not None
+    assert data.val is not None
+    rows = sets.needed()
+    features = FrozenFeatures(
+        train=extractor.features(data.train, rows, sets.train, f"{data.name} train"),
+        train_labels=torch.from_numpy(data.train.labels[rows]),
+        rows=rows,
+        test=extractor.features(data.val, np.arange(len(data.val)), sets.test, f"{data.name} test"),
+        test_labels=torch.from_numpy(data.val.labels),
+        classes=len(data.classes),
+        train_names=[data.train.names[row] for row in rows.tolist()],
+        test_names=data.val.names,
+    )
+    extractor.context.details["features"] = extractor.facts() | features.facts(extractor.context)
+    return features
+
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Compute `accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
+    correct = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
+    return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in correct.items()}
 
 
 def feature_settings(options: FewshotOptions) -> Features:
@@ -231,6 +231,3 @@ def probe_fit(options: FewshotOptions) -> Fit:
     neighbours = partial(Neighbours, temperature=options.temperature)
     fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
     return fits[options.probe]
-
-
-TASK = Fewshot()

@@ -1,18 +1,18 @@
 """Few-shot probes on frozen features: options, metrics, version, identity; see `tasks.fewshot.scoring`."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from backbones.pretrain.options import shorter_side
 from tasks.fewshot.support_sets import SupportSets, draw_support_sets, image_digest
 from tasks.labelled_images import Classification, FrozenOptions
 from transfer.core.errors import reject
-from transfer.core.options import Needs
+from transfer.core.options import Needs, check_ranges
 from transfer.data.classification import ClassificationData
-from transfer.engine.options import check_ranges
-from transfer.task import Defaults, Metric, TaskFacts
+from transfer.data.loading.options import shorter_side
+from transfer.task import Defaults, Metric, Outcomes
 
 STRENGTHS = {"ridge": "l2", "logistic": "logistic_l2", "knn": "k"}  # the option that holds those of a probe
 
@@ -70,9 +70,10 @@ class FewshotOptions(FrozenOptions):
         return draw_support_sets(data, rule=self.support, draws=self.draws, shots=self.shots, select=select)
 
 
-class FewshotFacts(TaskFacts, Classification):
+class Fewshot(Classification):
     """Mean accuracy over the draws, as `accuracy_<k>shot`."""
 
+    module = "tasks.fewshot.scoring"
     name, version, options, primary = "fewshot", 1, FewshotOptions, "accuracy_10shot"
     metrics = {f"accuracy_{shots}shot": Metric(averaged=True) for shots in (1, 5, 10, 25)}  # noqa: RUF012
 
@@ -87,9 +88,17 @@ class FewshotFacts(TaskFacts, Classification):
         shots = tuple(k for k in options.shots if k <= largest or f"accuracy_{k}shot" == self.primary)
         return {"shots": (shots or options.shots, f"the largest class has {largest} training images")}
 
+    def per_sample(self, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
+        """Return the share of the draws whose probe classifies each image [M] correctly.
+
+        The draws of support sets belong to the protocol: they are the same for all backbones.
+        """
+        correct = outcomes.get(name.replace("accuracy", "correct")) if name.startswith("accuracy_") else None
+        return super().per_sample(name, outcomes) if correct is None else correct.mean(axis=1, dtype=np.float64)
+
     def content(self, dataset: ClassificationData, options: FewshotOptions) -> dict[str, str]:
         """Return the images' contents, and their order if the draws depend on it."""
         return {"images": image_digest(dataset, ordered=options.support == "bigvision")}
 
 
-FACTS = FewshotFacts()
+TASK = Fewshot()

@@ -9,34 +9,27 @@ import torch
 
 from backbones.backbone import create
 from backbones.pretrain.supervised.learner import SupervisedLearner
+from backbones.pretrain.supervised.method import METHOD
 from backbones.pretrain.supervised.options import SupervisedOptions
-from backbones.pretrain.supervised.training import METHOD
 from backbones.spec import BackboneSpec
-from tasks.finetune.task import FinetuneFacts
 from transfer.data.classification import ClassificationData
 from transfer.engine.context import Context
 from transfer.task import Outcomes, Scores
 
 
-class Finetune(FinetuneFacts):
-    """Top-1 and top-5 accuracy on the validation split after training on the training split."""
-
-    def untrained_learner(self, spec: BackboneSpec, options: SupervisedOptions) -> SupervisedLearner:
-        """Return the backbone with a classifier."""
-        backbone = create(spec, img_size=options.size, classes=2, weights="random", load="strict")
-        return SupervisedLearner(backbone, torch.full((2,), 0.5), options, seed=0)
-
-    def check(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
-    ) -> None:
-        """Check the inputs of the supervised method."""
-        METHOD.check(spec, dataset, options, context)
-
-    def run(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Train a new classifier and the backbone, score the validation split, and export both."""
-        return METHOD.run(spec, dataset, options, context)
+def untrained_learner(spec: BackboneSpec, options: SupervisedOptions) -> SupervisedLearner:
+    """Return the backbone with a classifier."""
+    backbone = create(spec, img_size=options.size, classes=2, weights="random", load="strict")
+    return SupervisedLearner(backbone, torch.full((2,), 0.5), options, seed=0)
 
 
-TASK = Finetune()
+def check(spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context) -> None:
+    """Check the inputs of the supervised method."""
+    METHOD.check(spec, dataset, options, context)
+
+
+def run(
+    spec: BackboneSpec, dataset: ClassificationData, options: SupervisedOptions, context: Context
+) -> tuple[Scores, Outcomes]:
+    """Train a new classifier and the backbone, score the validation split, and export both."""
+    return METHOD.run(spec, dataset, options, context)

@@ -11,7 +11,7 @@ from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.spec import BackboneSpec
-from tasks.knn.task import KnnFacts, KnnOptions
+from tasks.knn.task import KnnOptions
 from tasks.labelled_images import check_classes
 from transfer.core.errors import UserError
 from transfer.core.seeding import seed_torch
@@ -21,49 +21,44 @@ from transfer.engine.context import Context
 from transfer.task import Outcomes, Scores
 
 
-class Knn(KnnFacts):
-    """Top-1 and top-5 accuracy of the neighbours' votes."""
-
-    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
-        """Check the backbone's size, the classes, and that there are at least as many training images as neighbours."""
-        super().check(spec, dataset, options, context)
-        check_classes(dataset)
-        assert dataset.train is not None
-        wanted = max(options.k, *options.other_k, 1)
-        if wanted > len(dataset.train):
-            wrong = f"{len(dataset.train)} training images, fewer than {wanted} neighbors"
-            raise UserError(f"{dataset.name}: {wrong}; lower --k and --other-k")
-
-    def run(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Extract the features of both splits, and classify validation images by votes of the training images."""
-        assert dataset.val is not None
-        start = time.monotonic()
-        seed_torch(context.seed)
-        backbone = create(spec, img_size=options.size).to(context.device).eval()
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
-        transform = eval_transform(options.size, options.resize, view=options.resize_mode)
-        ranks = knn_class_ranks(
-            backbone,
-            dataset,
-            transform,
-            context,
-            k=[options.k, *options.other_k],
-            temperature=options.temperature,
-            batch_size=options.eval_batch_size,
-            must_vary=True,
-        )
-        context.cost.eval_seconds += time.monotonic() - start
-        outcomes = image_outcomes(dataset.val) | {"rank": ranks[options.k]}
-        outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}
-        return self.rescore(outcomes), outcomes
-
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Compute top1 and top5 from `rank`, and top1_k<number> from `rank_k<number>`."""
-        scores = {"top1": float((outcomes["rank"] < 1).mean()), "top5": float((outcomes["rank"] < TOP).mean())}
-        others = [name for name in outcomes if name.startswith("rank_k")]
-        return scores | {name.replace("rank", "top1"): float((outcomes[name] < 1).mean()) for name in others}
+def check(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
+    """Check the backbone's size, the classes, and that there are at least as many training images as neighbours."""
+    check_classes(dataset)
+    assert dataset.train is not None
+    wanted = max(options.k, *options.other_k, 1)
+    if wanted > len(dataset.train):
+        wrong = f"{len(dataset.train)} training images, fewer than {wanted} neighbors"
+        raise UserError(f"{dataset.name}: {wrong}; lower --k and --other-k")
 
 
-TASK = Knn()
+def run(
+    spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context
+) -> tuple[Scores, Outcomes]:
+    """Extract the features of both splits, and classify validation images by votes of the training images."""
+    assert dataset.val is not None
+    start = time.monotonic()
+    seed_torch(context.seed)
+    backbone = create(spec, img_size=options.size).to(context.device).eval()
+    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    transform = eval_transform(options.size, options.resize, view=options.resize_mode)
+    ranks = knn_class_ranks(
+        backbone,
+        dataset,
+        transform,
+        context,
+        k=[options.k, *options.other_k],
+        temperature=options.temperature,
+        batch_size=options.eval_batch_size,
+        must_vary=True,
+    )
+    context.cost.eval_seconds += time.monotonic() - start
+    outcomes = image_outcomes(dataset.val) | {"rank": ranks[options.k]}
+    outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}
+    return rescore(outcomes), outcomes
+
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Compute top1 and top5 from `rank`, and top1_k<number> from `rank_k<number>`."""
+    scores = {"top1": float((outcomes["rank"] < 1).mean()), "top5": float((outcomes["rank"] < TOP).mean())}
+    others = [name for name in outcomes if name.startswith("rank_k")]
+    return scores | {name.replace("rank", "top1"): float((outcomes[name] < 1).mean()) for name in others}

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.labelled_images import Classification, FrozenOptions
+from transfer.core.options import check_ranges
 from transfer.data.classification import ClassificationData
-from transfer.engine.options import check_ranges
-from transfer.task import Defaults, Metric, TaskFacts
+from transfer.task import Defaults, Metric
 
 
 @dataclass(kw_only=True)
@@ -28,9 +28,10 @@ class KnnOptions(FrozenOptions):
         check_ranges(self, 1e-9, None, "temperature")
 
 
-class KnnFacts(TaskFacts, Classification):
+class Knn(Classification):
     """Top-1 and top-5 accuracy of the neighbours' votes."""
 
+    module = "tasks.knn.scoring"
     name, version, options = "knn", 1, KnnOptions
     metrics = {name: Metric() for name in ("top1", "top5", "top1_k10", "top1_k100", "top1_k200")}  # noqa: RUF012
 
@@ -41,4 +42,4 @@ class KnnFacts(TaskFacts, Classification):
         return {"k": (min(options.k, images), reason), "other_k": (others, reason)}
 
 
-FACTS = KnnFacts()
+TASK = Knn()

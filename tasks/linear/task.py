@@ -6,8 +6,9 @@ from typing import Annotated
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, ViewOptions
-from transfer.engine.options import TRAINING, FitOptions, check_ranges
-from transfer.task import Defaults, Metric, TaskFacts
+from transfer.core.options import check_ranges
+from transfer.engine.options import TRAINING, FitOptions
+from transfer.task import Defaults, Metric
 
 
 @dataclass(kw_only=True)
@@ -33,9 +34,10 @@ class LinearOptions(ViewOptions, FitOptions):
         self.augmentation(crop_area=self.crop_area, flip=self.flip)
 
 
-class LinearFacts(TaskFacts, Classification):
+class Linear(Classification):
     """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
 
+    module = "tasks.linear.training"
     name, version, options = "linear", 1, LinearOptions
     metrics = {name: Metric() for name in ("top1", "top5", "best_top1")}  # noqa: RUF012
 
@@ -46,4 +48,4 @@ class LinearFacts(TaskFacts, Classification):
         return {**super().defaults_for_backbone(spec, options, given), "n_last_blocks": (blocks, reason)}
 
 
-FACTS = LinearFacts()
+TASK = Linear()

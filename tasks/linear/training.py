@@ -22,7 +22,7 @@ from backbones.pretrain.supervised.losses import constant_loss
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_head
 from tasks.labelled_images import check_classes
-from tasks.linear.task import LinearFacts, LinearOptions
+from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import export_folder, pretraining_facts
 from transfer.core.seeding import seed_torch
@@ -142,94 +142,93 @@ def _scores(ranks: Tensor) -> Scores:
     return accuracies({"rank": ranks[:, 0].numpy(), "ties": ranks[:, 1].numpy()})
 
 
-class Linear(LinearFacts):
-    """Top-1 and top-5 accuracy of the last epoch's classifier, and the best top-1 of all epochs."""
+def untrained_learner(spec: BackboneSpec, options: LinearOptions) -> LinearLearner:
+    """Return the classifier alone: the backbone is frozen."""
+    return LinearLearner(torch.flatten, 1, np.arange(2), 2)
 
-    def untrained_learner(self, spec: BackboneSpec, options: LinearOptions) -> LinearLearner:
-        """Return the classifier alone: the backbone is frozen."""
-        return LinearLearner(torch.flatten, 1, np.arange(2), 2)
 
-    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
-        """Check classes, the backbone's features, the number of images in a batch for the ranks, and the learner."""
-        super().check(spec, dataset, options, context)
-        check_classes(dataset)
-        assert dataset.train is not None
-        backbone = create(spec, img_size=options.size, weights="random", load="strict")
-        if isinstance(backbone.model, VisionTransformer) and options.n_last_blocks > backbone.depth:
-            raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
-        if options.avgpool and not isinstance(backbone.model, VisionTransformer):
-            raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
-        if not options.epochs:
-            check_head(spec, "linear")
-        elif len(dataset.train) < options.batch_size:
-            raise UserError(
-                f"{dataset.name}: {len(dataset.train)} training images, a step takes --batch-size {options.batch_size}"
-            )
-        context.micro_batch(options.batch_size, options.grad_accum_steps)
-        learner = LinearLearner(backbone.pooled, 1, dataset.train.labels, len(dataset.classes))
-        freeze_others(learner, options.trainable)
+def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> None:
+    """Check classes, the backbone's features, the number of images in a batch for the ranks, and the learner."""
+    check_classes(dataset)
+    assert dataset.train is not None
+    backbone = create(spec, img_size=options.size, weights="random", load="strict")
+    if isinstance(backbone.model, VisionTransformer) and options.n_last_blocks > backbone.depth:
+        raise UsageError(f"--n-last-blocks {options.n_last_blocks}: backbone {spec.name} has {backbone.depth}")
+    if options.avgpool and not isinstance(backbone.model, VisionTransformer):
+        raise UsageError(f"--avgpool: backbone {spec.name} ({spec.arch}) is not a plain ViT; use --no-avgpool")
+    if not options.epochs:
+        check_head(spec, "linear")
+    elif len(dataset.train) < options.batch_size:
+        raise UserError(
+            f"{dataset.name}: {len(dataset.train)} training images, a step takes --batch-size {options.batch_size}"
+        )
+    context.micro_batch(options.batch_size, options.grad_accum_steps)
+    learner = LinearLearner(backbone.pooled, 1, dataset.train.labels, len(dataset.classes))
+    freeze_others(learner, options.trainable)
 
-    def run(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Train the classifier on the training split; validate on features that are extracted once."""
-        assert dataset.train is not None
-        assert dataset.val is not None
-        seed_torch(context.seed)
-        backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
-        encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
-        learner = LinearLearner(encode, dim, dataset.train.labels, len(dataset.classes))
-        start = time.monotonic()
-        view = SplitDataset(dataset.val, eval_transform(options.size, options.resize))
-        features = extract(encode, view, context, batch_size=options.eval_batch_size, label="validation features")
-        check_finite(features, dataset.val.names, "features of the val split")
-        check_varied(features, context.eval_precision, "validation")
-        seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
 
-        def validate(epoch: int) -> Scores:
-            if (epoch + 1) % options.validate_every and epoch + 1 < options.epochs:
-                return {}
-            return learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
+def run(
+    spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context
+) -> tuple[Scores, Outcomes]:
+    """Train the classifier on the training split; validate on features that are extracted once."""
+    assert dataset.train is not None
+    assert dataset.val is not None
+    seed_torch(context.seed)
+    backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
+    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
+    learner = LinearLearner(encode, dim, dataset.train.labels, len(dataset.classes))
+    start = time.monotonic()
+    view = SplitDataset(dataset.val, eval_transform(options.size, options.resize))
+    features = extract(encode, view, context, batch_size=options.eval_batch_size, label="validation features")
+    check_finite(features, dataset.val.names, "features of the val split")
+    check_varied(features, context.eval_precision, "validation")
+    seconds, labels = time.monotonic() - start, torch.from_numpy(dataset.val.labels)
 
-        if options.epochs:
-            fit(learner, train_loader(dataset, backbone, options, context), options, context, validate)
-        else:
-            self._classify_by_trained_heads(learner, spec.weights, dataset, features, context)
-        context.cost.eval_seconds += seconds
-        if context.outcome.training_failed:
-            return {}, {}
-        raise_if_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
-        if options.epochs:
-            export_frozen(backbone, learner.heads(), context, classes=list(dataset.classes))
-        ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
-        ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
-        outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}
-        return self.rescore(outcomes), outcomes
+    def validate(epoch: int) -> Scores:
+        if (epoch + 1) % options.validate_every and epoch + 1 < options.epochs:
+            return {}
+        return learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
 
-    @staticmethod
-    def _classify_by_trained_heads(
-        learner: LinearLearner, weights: str, data: ClassificationData, features: Tensor, context: Context
-    ) -> None:
-        """Validate the heads that a run left, for scores without training. Raises UserError when they do not fit."""
-        assert data.val is not None
-        trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
-        if trained != list(data.classes):
-            raise UserError(f"{weights}: the heads were trained for other classes than those of {data.name}")
-        head, labels = read_head(weights, context.head_digest), torch.from_numpy(data.val.labels)
-        for name in ("best", "head"):  # the last validation is that of the head at the end
-            state = {key: head[f"{name}.{key}"] for key in ("weight", "bias")}
-            if state["weight"].shape != learner.head.weight.shape:
-                fix = "use the --n-last-blocks and --avgpool of their run"
-                raise UserError(f"{weights}: the heads were trained on other features; {fix}")
-            learner.head.load_state_dict(state)
-            learner.to(context.device).eval()
-            learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
+    if options.epochs:
+        fit(learner, train_loader(dataset, backbone, options, context), options, context, validate)
+    else:
+        _classify_by_trained_heads(learner, spec.weights, dataset, features, context)
+    context.cost.eval_seconds += seconds
+    if context.outcome.training_failed:
+        return {}, {}
+    raise_if_broken(learner.last[:, 0] < 0, dataset.val.names, "logits of the val split")
+    if options.epochs:
+        export_frozen(backbone, learner.heads(), context, classes=list(dataset.classes))
+    ranks = {"rank": learner.last[:, 0], "ties": learner.last[:, 1]}
+    ranks |= {"best_rank": learner.best[:, 0], "best_ties": learner.best[:, 1]}
+    outcomes = image_outcomes(dataset.val) | {name: column.numpy() for name, column in ranks.items()}
+    return rescore(outcomes), outcomes
 
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Compute top1 and top5 of the last epoch, and top1 of the best epoch."""
-        best = accuracies({"rank": outcomes["best_rank"], "ties": outcomes["best_ties"]})
-        return {**accuracies(outcomes), "best_top1": best["top1"]}
+
+def _classify_by_trained_heads(
+    learner: LinearLearner, weights: str, data: ClassificationData, features: Tensor, context: Context
+) -> None:
+    """Validate the heads that a run left, for scores without training. Raises UserError when they do not fit."""
+    assert data.val is not None
+    trained = pretraining_facts(export_folder(weights) or Path(weights)).get("classes")
+    if trained != list(data.classes):
+        raise UserError(f"{weights}: the heads were trained for other classes than those of {data.name}")
+    head, labels = read_head(weights, context.head_digest), torch.from_numpy(data.val.labels)
+    for name in ("best", "head"):  # the last validation is that of the head at the end
+        state = {key: head[f"{name}.{key}"] for key in ("weight", "bias")}
+        if state["weight"].shape != learner.head.weight.shape:
+            fix = "use the --n-last-blocks and --avgpool of their run"
+            raise UserError(f"{weights}: the heads were trained on other features; {fix}")
+        learner.head.load_state_dict(state)
+        learner.to(context.device).eval()
+        learner.keep(broadcast_object(classify(learner.head, features, labels, context.device)))
+
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Compute top1 and top5 of the last epoch, and top1 of the best epoch."""
+    best = accuracies({"rank": outcomes["best_rank"], "ties": outcomes["best_ties"]})
+    return {**accuracies(outcomes), "best_top1": best["top1"]}
 
 
 def train_loader(
@@ -248,6 +247,3 @@ def train_loader(
         return shuffled_batches(len(train), options.batch_size, seed=context.seed, epoch=epoch)
 
     return context.loader(images, batches, parts=options.grad_accum_steps)
-
-
-TASK = Linear()

@@ -1,6 +1,6 @@
 """Re-identification: distances of features, ranked galleries with mAP, CMC and mINP, ties, and k-reciprocal re-ranking.
 
-Training and the data of `reid` live in `tasks/reid/training.py` and `tasks/data`; nothing here knows a model.
+Training is in `tasks.reid`, data in `transfer.data.reid`; nothing here knows a model.
 """
 
 from importlib import import_module

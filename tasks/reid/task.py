@@ -1,16 +1,20 @@
 """Person re-identification: options, metrics, version, data; see `tasks.reid.training`."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs
+from transfer.core.options import Needs, check_pad, check_ranges
 from transfer.data.reid.dataset import FORMATS, ReidData, open_reid
 from transfer.data.spec import DatasetSpec
-from transfer.engine.options import TRAINING, FitOptions, check_pad, check_ranges
-from transfer.task import Defaults, Metric, TaskFacts
+from transfer.engine.options import TRAINING, FitOptions
+from transfer.task import Defaults, Metric, Outcomes, Task
 
 
 @dataclass(kw_only=True)
@@ -75,9 +79,10 @@ class ReidOptions(FitOptions):
         check_pad(self.pad, *self.size)
 
 
-class ReidFacts(TaskFacts):
+class Reid(Task):
     """mAP and CMC of a fine-tuned backbone on a re-identification dataset."""
 
+    module = "tasks.reid.training"
     name, version, options, primary = "reid", 1, ReidOptions, "mAP"
     metrics = {name: Metric() for name in ("mAP", "rank1", "rank5", "rank10", "mINP")}  # noqa: RUF012
     formats = tuple(FORMATS)
@@ -96,6 +101,19 @@ class ReidFacts(TaskFacts):
             return {}
         return {"num_identities": (2 ** int(math.log2(identities)), f"there are {identities} training identities")}
 
+    def per_sample(self, name: str, outcomes: Outcomes) -> NDArray[Any] | None:
+        """Return the precision or the expected match of each query [Q]; nan for a query without a match."""
+        from tasks.ranking.ties import expected_cmc
+
+        if "hits" not in outcomes or name in outcomes:
+            return super().per_sample(name, outcomes)
+        if name in ("mAP", "mINP"):
+            return np.asarray(outcomes["ap" if name == "mAP" else "inp"], dtype=np.float64)
+        if not (rank := re.fullmatch(r"rank(\d+)", name)):
+            return None
+        chance = expected_cmc(outcomes["before"], outcomes["tied"], outcomes["hits"], int(rank[1]))[:, -1]
+        return np.where(outcomes["hits"] > 0, chance, np.nan)
+
     def finish(self, folder: Path, dataset: ReidData, options: ReidOptions) -> None:
         """Save pictures of `save_pictures` queries with their first gallery images."""
         if options.save_pictures:
@@ -104,4 +122,4 @@ class ReidFacts(TaskFacts):
             save_pictures(folder, dataset.root, options.save_pictures)
 
 
-FACTS = ReidFacts()
+TASK = Reid()

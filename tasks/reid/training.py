@@ -18,9 +18,10 @@ from backbones.trained_weights import export_trained, load_head, read_head
 from tasks.ranking.metrics import Ranking, rank, rank_distances
 from tasks.ranking.reranking import rerank
 from tasks.reid.losses import BNNeck, batch_hard_triplet
-from tasks.reid.pictures import PLACES, RANKED, RankedLists
-from tasks.reid.task import ReidFacts, ReidOptions
+from tasks.reid.pictures import PLACES
+from tasks.reid.task import ReidOptions
 from transfer.core.errors import UsageError, UserError
+from transfer.core.pictures import RANKED, RankedLists
 from transfer.core.seeding import seed_torch
 from transfer.data.loading.images import ReidTestTransform, ReidTrainTransform
 from transfer.data.loading.loader import RunLoader, pk_batches
@@ -93,86 +94,85 @@ def _trained_learner(backbone: Backbone, options: ReidOptions, context: Context)
     return learner
 
 
-class Reid(ReidFacts):
-    """mAP and CMC of a fine-tuned backbone on a re-identification dataset."""
+def untrained_learner(spec: BackboneSpec, options: ReidOptions) -> ReidLearner:
+    """Return backbone and neck."""
+    backbone = create(spec, img_size=options.size, weights="random", load="strict")
+    return ReidLearner(backbone, 2, options)
 
-    def untrained_learner(self, spec: BackboneSpec, options: ReidOptions) -> ReidLearner:
-        """Return backbone and neck."""
-        backbone = create(spec, img_size=options.size, weights="random", load="strict")
-        return ReidLearner(backbone, 2, options)
 
-    def check(self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
-        """Check that there are enough identities for a batch, and that the ranks can share it evenly."""
-        check_builds(spec, options.size, drop_path=options.drop_path)
-        if not options.epochs:
-            return
-        identities = len({sample.identity for sample in dataset.train})
-        if not identities:
-            lacks = "`split: all` has no training images" if dataset.rounds else "no training images"
-            raise UserError(f"{dataset.name}: {lacks}; use --epochs 0, or set it as --test-dataset")
-        if identities < options.num_identities:
-            raise UserError(
-                f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
-                f"{options.num_identities}"
-            )
-        of_micro_batch, rest = divmod(options.num_identities, options.grad_accum_steps)
-        if rest or of_micro_batch * options.num_instances % context.ranks.world:
-            raise UsageError(
-                f"a batch of {options.num_identities} identities with {options.num_instances} images each cannot be "
-                f"shared evenly by {options.grad_accum_steps} micro-batches and {context.ranks.world} ranks"
-            )
+def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> None:
+    """Check that there are enough identities for a batch, and that the ranks can share it evenly."""
+    check_builds(spec, options.size, drop_path=options.drop_path)
+    if not options.epochs:
+        return
+    identities = len({sample.identity for sample in dataset.train})
+    if not identities:
+        lacks = "`split: all` has no training images" if dataset.rounds else "no training images"
+        raise UserError(f"{dataset.name}: {lacks}; use --epochs 0, or set it as --test-dataset")
+    if identities < options.num_identities:
+        raise UserError(
+            f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
+            f"{options.num_identities}"
+        )
+    of_micro_batch, rest = divmod(options.num_identities, options.grad_accum_steps)
+    if rest or of_micro_batch * options.num_instances % context.ranks.world:
+        raise UsageError(
+            f"a batch of {options.num_identities} identities with {options.num_instances} images each cannot be "
+            f"shared evenly by {options.grad_accum_steps} micro-batches and {context.ranks.world} ranks"
+        )
 
-    def run(
-        self, spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Train on the training split and rank the query split against the gallery."""
-        seed_torch(context.seed)
-        backbone = create(spec, img_size=options.size, drop_path=options.drop_path if options.epochs else 0.0)
-        images = options.num_identities // options.grad_accum_steps * options.num_instances
-        context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
-        if options.epochs:
-            learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
-            loader = train_loader(dataset.files(dataset.train), backbone, options, context)
-            if fit(learner, loader, options, context).training_failed:
-                return {}, {}
-        else:
-            learner = _trained_learner(backbone, options, context)
-        start = time.monotonic()
-        rankings = self._rank(learner, dataset, options, context)
-        context.cost.eval_seconds += time.monotonic() - start
-        if options.epochs:
-            export_trained(learner, learner.backbone, context)
-        if all(ranking.degenerate for ranking in rankings):
-            raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
-        queries = [sample for query, _ in dataset.tests for sample in query]
-        if lacking := len(queries) - sum(len(matched(*lists)) for lists in dataset.tests):
-            context.note(f"{lacking} of {len(queries)} queries have no match in the gallery; the others are scored")
-        if len(rankings) > 1:
-            context.details["splits"] = [ranking.scores() for ranking in rankings]
-            deviation = 100 * np.std([ranking.mAP for ranking in rankings], ddof=1)
-            context.note(f"mean over {len(rankings)} test splits, whose mAP has standard deviation {deviation:.2f}")
-        if context.folder and context.ranks.first:
-            _ranked_lists(rankings[0], dataset).save(context.folder / RANKED)
-        outcomes = _outcomes(rankings, dataset)
-        return self.rescore(outcomes), outcomes
 
-    def _rank(self, learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> list[Ranking]:
-        """Return the ranking of each test split, the same on every rank.
+def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> tuple[Scores, Outcomes]:
+    """Train on the training split and rank the query split against the gallery."""
+    seed_torch(context.seed)
+    backbone = create(spec, img_size=options.size, drop_path=options.drop_path if options.epochs else 0.0)
+    images = options.num_identities // options.grad_accum_steps * options.num_instances
+    context.note_backbone(backbone, flops(backbone, options.size), images // context.ranks.world)
+    if options.epochs:
+        learner = ReidLearner(backbone, len({sample.identity for sample in dataset.train}), options)
+        loader = train_loader(dataset.files(dataset.train), backbone, options, context)
+        if fit(learner, loader, options, context).training_failed:
+            return {}, {}
+    else:
+        learner = _trained_learner(backbone, options, context)
+    start = time.monotonic()
+    rankings = _rank(learner, dataset, options, context)
+    context.cost.eval_seconds += time.monotonic() - start
+    if options.epochs:
+        export_trained(learner, learner.backbone, context)
+    if all(ranking.degenerate for ranking in rankings):
+        raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
+    queries = [sample for query, _ in dataset.tests for sample in query]
+    if lacking := len(queries) - sum(len(matched(*lists)) for lists in dataset.tests):
+        context.note(f"{lacking} of {len(queries)} queries have no match in the gallery; the others are scored")
+    if len(rankings) > 1:
+        context.details["splits"] = [ranking.scores() for ranking in rankings]
+        deviation = 100 * np.std([ranking.mAP for ranking in rankings], ddof=1)
+        context.note(f"mean over {len(rankings)} test splits, whose mAP has standard deviation {deviation:.2f}")
+    if context.folder and context.ranks.first:
+        _ranked_lists(rankings[0], dataset).save(context.folder / RANKED)
+    outcomes = _outcomes(rankings, dataset)
+    return rescore(outcomes), outcomes
 
-        Raises:
-            NotFinite: a feature is not finite; the image is named.
-        """
-        found = []
-        for split, samples in (("query", dataset.query), ("gallery", dataset.gallery)):
-            features = ranked_features(learner, dataset.files(samples), options, context, f"{split} features")
-            check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
-            found.append((features, {sample.path: row for row, sample in enumerate(samples)}))
-        rankings = [_rank_split(found, lists, options) for lists in dataset.tests] if context.ranks.first else None
-        return broadcast_object(rankings)
 
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Compute mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""
-        return Ranking.from_outcomes(outcomes).scores()
+def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> list[Ranking]:
+    """Return the ranking of each test split, the same on every rank.
+
+    Raises:
+        NotFinite: a feature is not finite; the image is named.
+    """
+    found = []
+    for split, samples in (("query", dataset.query), ("gallery", dataset.gallery)):
+        features = ranked_features(learner, dataset.files(samples), options, context, f"{split} features")
+        check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
+        found.append((features, {sample.path: row for row, sample in enumerate(samples)}))
+    rankings = [_rank_split(found, lists, options) for lists in dataset.tests] if context.ranks.first else None
+    return broadcast_object(rankings)
+
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Compute mAP, CMC at 1, 5, 10 and mINP from per-query outcomes."""
+    return Ranking.from_outcomes(outcomes).scores()
 
 
 def _rank_split(
@@ -247,6 +247,3 @@ def ranked_features(
     images = SplitDataset(files, ReidTestTransform(options.size), preload=False)
     features = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
     return nn.functional.normalize(features, dim=1)
-
-
-TASK = Reid()

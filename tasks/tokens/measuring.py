@@ -24,7 +24,7 @@ from backbones.diagnostics.stem import stem_facts
 from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
-from tasks.tokens.task import SCORED, TokensFacts, TokensOptions
+from tasks.tokens.task import SCORED, TokensOptions
 from transfer.core.errors import UsageError
 from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData
@@ -35,53 +35,51 @@ from transfer.engine.extract import check_finite
 from transfer.task import Outcomes, Scores
 
 
-class Tokens(TokensFacts):
-    """Mean cosine similarity of an image's tokens at three places; other measures are in the record's details."""
+def check(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
+    """Check that the backbone's tokens can be found at this size, and that there are enough images."""
+    find_hook_points(create(spec, img_size=options.size, weights="random", load="strict"))
+    assert dataset.val is not None
+    if options.images is not None and options.images > len(dataset.val):
+        raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.val)} for validation")
 
-    def check(self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
-        """Check that the backbone's tokens can be found at this size, and that there are enough images."""
-        super().check(spec, dataset, options, context)
-        find_hook_points(create(spec, img_size=options.size, weights="random", load="strict"))
-        assert dataset.val is not None
-        if options.images is not None and options.images > len(dataset.val):
-            raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.val)} for validation")
 
-    def run(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Run the images through the backbone and record measures of its tokens."""
-        start = time.monotonic()
-        assert dataset.val is not None
-        seed_torch(context.seed)
-        backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
-        context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
-        total = len(dataset.val)
-        chosen = evenly(options.images or total, total)
-        view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)
-        recorder = Recorder(backbone, options.class_token)
-        images = Subset(view, chosen.tolist())
-        places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
-        first = view[chosen[0]][0][None].to(context.device)
-        stem = stem_facts(backbone, first)
-        context.cost.eval_seconds += time.monotonic() - start
-        context.details["layers"] = layer_facts(recorder, places)
-        _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
-        context.details["attention"] = attention_facts(recorder, attentions)
-        context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}
-        context.details["missing"] = [*recorder.missing, *stem["missing"]]
-        every = image_outcomes(dataset.val)
-        outcomes = {name: column[chosen] for name, column in every.items()} | _scored(recorder, places)
-        scores = self.rescore(outcomes)
-        for measure in context.details["missing"]:
-            context.note(f"not to be had: {measure}")
-        for name in [name for name in outcomes if name in self.metrics and name not in scores]:
-            context.note(f"{name} is not defined: no image has two tokens there that are not zero")
-        return scores, outcomes
+def run(
+    spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context
+) -> tuple[Scores, Outcomes]:
+    """Run the images through the backbone and record measures of its tokens."""
+    start = time.monotonic()
+    assert dataset.val is not None
+    seed_torch(context.seed)
+    backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
+    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    total = len(dataset.val)
+    chosen = evenly(options.images or total, total)
+    view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)
+    recorder = Recorder(backbone, options.class_token)
+    images = Subset(view, chosen.tolist())
+    places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
+    first = view[chosen[0]][0][None].to(context.device)
+    stem = stem_facts(backbone, first)
+    context.cost.eval_seconds += time.monotonic() - start
+    context.details["layers"] = layer_facts(recorder, places)
+    _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
+    context.details["attention"] = attention_facts(recorder, attentions)
+    context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}
+    context.details["missing"] = [*recorder.missing, *stem["missing"]]
+    every = image_outcomes(dataset.val)
+    outcomes = {name: column[chosen] for name, column in every.items()} | _scored(recorder, places)
+    scores = rescore(outcomes)
+    for measure in context.details["missing"]:
+        context.note(f"not to be had: {measure}")
+    for name in [name for name in outcomes if name in SCORED.values() and name not in scores]:
+        context.note(f"{name} is not defined: no image has two tokens there that are not zero")
+    return scores, outcomes
 
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Compute the means over the images whose similarity is defined; without any, no score."""
-        means = {name: _mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
-        return {name: mean for name, mean in means.items() if mean is not None}
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Compute the means over the images whose similarity is defined; without any, no score."""
+    means = {name: _mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _check_finite(places: list[NDArray[Any]], attentions: list[NDArray[Any]], names: Sequence[str]) -> None:
@@ -100,6 +98,3 @@ def _scored(recorder: Recorder, places: list[NDArray[Any]]) -> Outcomes:
     last = {place["kind"]: rows for place, rows in zip(recorder.layers, places, strict=True)}
     similarity = TOKEN_FIELDS.index("similarity")
     return {name: last[kind][:, similarity] for kind, name in SCORED.items() if kind in last}
-
-
-TASK = Tokens()

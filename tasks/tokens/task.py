@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.labelled_images import Classification, FrozenOptions
-from transfer.engine.options import check_ranges
-from transfer.task import Defaults, Metric, TaskFacts
+from transfer.core.options import check_ranges
+from transfer.task import Defaults, Metric
 
 if TYPE_CHECKING:
     from transfer.data.classification import ClassificationData
@@ -28,9 +28,10 @@ class TokensOptions(FrozenOptions):
         check_ranges(self, 1, None, "images")
 
 
-class TokensFacts(TaskFacts, Classification):
+class Tokens(Classification):
     """Mean cosine similarity of an image's tokens at three places; other measures are in the record's details."""
 
+    module = "tasks.tokens.measuring"
     name, version, options, primary, trains = "tokens", 1, TokensOptions, "similarity_stem", False
     metrics = {  # noqa: RUF012
         name: Metric(unit="cosine", direction="lower", bounds=(-1.0, 1.0)) for name in SCORED.values()
@@ -42,4 +43,4 @@ class TokensFacts(TaskFacts, Classification):
         return {"images": (options.images and min(options.images, images), f"there are {images} validation images")}
 
 
-FACTS = TokensFacts()
+TASK = Tokens()

@@ -11,8 +11,8 @@ import torch
 from backbones.backbone import create
 from backbones.positions import RESAMPLINGS, fit_positions, patch_positions, resample_positions, sincos2d, source_grid
 from backbones.spec import override, resolve
+from backbones.weights.export import export
 from transfer.core.errors import UsageError
-from transfer.core.exports import export
 
 
 def vit(size, pool="cls"):

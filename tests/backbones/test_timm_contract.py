@@ -7,8 +7,8 @@ import timm
 import torch
 
 import backbones.vit  # noqa: F401
+from backbones.weights.export import export
 from tests.backbones.test_vit import VARIANTS
-from transfer.core.exports import export
 
 MODELS = [
     *(("vit_tiny", options) for options in VARIANTS),

@@ -8,9 +8,9 @@ from timm.models.volo import VOLO as TimmVOLO
 
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
+from backbones.weights.export import export
 from tests.backbones.weights.test_exports import trained
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import export
 
 SIZE = (64, 96)
 IMAGES = torch.rand(3, 3, *SIZE, generator=torch.Generator().manual_seed(0))

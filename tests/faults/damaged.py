@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from backbones.backbone import create
+from backbones.weights.export import export
 from tests.faults.data import Found, coco_files, feature_shard, image_folder, market_folder, parquet_files
 from tests.faults.killed import SMOKE
 from tests.faults.mutations import mutated
@@ -23,9 +24,10 @@ from tests.processes import Command, wait_for
 from tests.runs import steps
 from tests.support import tensors
 from transfer.core.errors import UserError
-from transfer.core.exports import PRETRAIN, WEIGHTS, export
+from transfer.core.exports import PRETRAIN, WEIGHTS
 from transfer.core.settings import CONFIGS, read_yaml
-from transfer.engine.checkpoint import PREVIOUS, STATE, load_state
+from transfer.engine.checkpoint import load_state
+from transfer.engine.history import PREVIOUS, STATE
 from transfer.records.record import Record
 from transfer.records.store import RECORD, Store
 from transfer.verify.bundle import bundle, unpacked

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from backbones.attention import ATTENTIONS
 from backbones.ffn import FFNS
-from backbones.pretrain.method import load_method
 from backbones.spec import BackboneSpec
 from backbones.stems import STEMS
 from tests.interactions.places import Places
@@ -52,11 +51,11 @@ def kinds(work: str) -> tuple[Any, ...]:
     """The dataclasses of the options of a command."""
     if program(work) == "run":
         return load_task(work).options, BackboneOptions, RunOptions
-    return load_method(_method(work)).options, BackboneOptions, PretrainRunOptions
+    return load_task(_method(work)).options, BackboneOptions, PretrainRunOptions
 
 
 def _method(work: str) -> str:
-    return str(pretraining_recipe(work).values()["method"])
+    return f"pretrain-{pretraining_recipe(work).values()['method']}"
 
 
 def base_words(work: str, places: Places) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from tests.interactions.commands import Ran
+from transfer.engine.history import HISTORY, STATE
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
-from transfer.records.store import ERROR, HISTORY, LOCK, RECORD, STATE
+from transfer.records.store import ERROR, LOCK, RECORD
 from transfer.verify.__main__ import main as verify
 
 TABLES = "detect"

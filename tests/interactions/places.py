@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from backbones.backbone import create
+from backbones.weights.export import export
 from tests.faults.data import coco_files, draw, image_folder
-from transfer.core.exports import export
 from transfer.core.settings import write_yaml
 
 USER = '''

@@ -9,10 +9,10 @@ import torch
 from backbones.backbone import Backbone, create
 from backbones.pretrain.accuracy import imagenet_synsets
 from backbones.spec import BackboneSpec, resolve
+from backbones.weights.export import export
 from tasks.classify.scoring import choose_columns
 from tests.tasks.support import digits, run_task, without
 from transfer.core.errors import UserError
-from transfer.core.exports import export
 from transfer.data.classification import ClassificationData
 from transfer.pretrain import main as pretrain
 from transfer.records.store import Record

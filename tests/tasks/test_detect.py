@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.detect.task import RESULTS
-from tasks.detect.training import TASK
+from tasks.detect.task import RESULTS, TASK
 from tests.runs import history, record
 from tests.tasks.support import smoke_options
 from transfer.data.coco.dataset import CocoData

@@ -8,7 +8,7 @@ import pytest
 
 from backbones.spec import resolve
 from tasks.detect import mmlab, training
-from tasks.detect.training import TASK
+from tasks.detect.task import TASK
 from tests.interactions.generator import with_words
 from tests.support import context
 from tests.tasks.support import smoke_options

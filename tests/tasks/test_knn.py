@@ -6,10 +6,10 @@ import torch
 
 from backbones.backbone import create
 from backbones.spec import resolve
+from backbones.weights.export import export
 from tests.oracles.knn import class_rank, similarities, votes
 from tests.tasks.support import digits, run_task
 from transfer.core.errors import UserError
-from transfer.core.exports import export
 from transfer.core.seeding import seed_torch
 
 

@@ -9,7 +9,6 @@ from timm.optim import param_groups_layer_decay
 
 from backbones.backbone import Backbone, create
 from backbones.pretrain.dino.learner import DinoLearner
-from backbones.pretrain.method import load_method
 from backbones.pretrain.supervised.learner import SupervisedLearner
 from tasks.detect.learner import DetectionLearner
 from tasks.reid.training import ReidLearner
@@ -25,7 +24,7 @@ DECAY = 0.5
 
 def pretraining(name: str) -> Any:
     recipe = pretraining_recipe(name)
-    own = load_method(read_yaml(recipe.path)["method"]).options
+    own = load_task("pretrain-" + read_yaml(recipe.path)["method"]).options
     return read_command(recipe, own, ["--backbone", "tiny", "--smoke"], PretrainRunOptions).options
 
 

@@ -103,7 +103,7 @@ def test_a_run_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, monkey
 
     monkeypatch.setattr(tasks.linear.training, "classify", killed)
     with pytest.raises(KeyboardInterrupt):
-        tasks.linear.training.TASK.run(resolve("tiny"), digits(20), options, here)
+        tasks.linear.training.run(resolve("tiny"), digits(20), options, here)
     resumed, outcomes, _ = run_task("linear", digits(20), *QUICK, folder=tmp_path / "b")
     assert len(calls) == 5, "two validations before, and epochs 3 and 4 after"
     assert resumed == whole

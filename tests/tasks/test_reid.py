@@ -9,10 +9,12 @@ import torch
 from PIL import Image
 
 from backbones.spec import resolve
-from tasks.reid.pictures import PLACES, RANKED, RankedLists
-from tasks.reid.training import TASK
+from tasks.reid.pictures import PLACES
+from tasks.reid.task import TASK
+from tasks.reid.training import _rank
 from tests.support import context
 from tests.tasks.support import smoke_options
+from transfer.core.pictures import RANKED, RankedLists
 from transfer.data.reid.dataset import open_reid
 from transfer.data.reid.market1501 import Sample
 from transfer.data.spec import resolve_dataset
@@ -69,7 +71,7 @@ def test_a_feature_that_is_not_finite_is_named_and_never_ranked(monkeypatch: pyt
 
     monkeypatch.setattr("tasks.reid.training.ranked_features", features)
     with pytest.raises(NotFinite) as error:
-        TASK._rank(None, data, options, context())  # type: ignore[arg-type]
+        _rank(None, data, options, context())  # type: ignore[arg-type]
     assert str(error.value) == f"features of the gallery split: not finite for {data.name_of(data.gallery[5])}"
 
 

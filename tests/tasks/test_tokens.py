@@ -5,11 +5,11 @@ import torch
 
 from backbones.backbone import create
 from backbones.spec import resolve
-from tasks.tokens.measuring import TASK
+from backbones.weights.export import export
+from tasks.tokens.task import TASK
 from tests.backbones.diagnostics.support import user_parts
 from tests.support import context
 from tests.tasks.support import digits, run_task, smoke_options
-from transfer.core.exports import export
 
 
 def test_a_run_gives_scores_details_and_outcomes_of_its_images() -> None:

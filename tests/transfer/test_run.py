@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.reid.training import TASK
+from tasks.reid.task import TASK
 from tests.documents import files_in
 from tests.runs import history, record
 from transfer.data.reid.dataset import open_reid

@@ -66,7 +66,7 @@ def test_a_recipe_of_it_in_another_folder_and_python_make_the_same_run(folder: P
     ("name", "before", "after", "message"),
     [
         ("my_method.py:METHO", "", "", "'METHO' not found in this file; did you mean 'METHOD'"),
-        (NAME, "def rescore", "def score", "the method lacks `rescore`"),
+        (NAME, "def rescore", "def score", "the task lacks `rescore`"),
         (NAME, 'float(outcomes["rotation_accuracy"].mean())', "7.0", "rotation_accuracy = 7.0 is outside [0, 1]"),
     ],
 )

@@ -45,10 +45,10 @@ def evaluate(
         RunsFailed: a run ended without a record; `runs` of the error has the others.
         KeyboardInterrupt: the state of the run is saved, and the same call resumes from it.
     """
-    from transfer.task import load_facts
+    from transfer.task import load_task
 
     recipe = task_recipe(task)
-    loaded = load_facts(recipe.name)
+    loaded = load_task(recipe.name)
     groups = (RunOptions, BackboneOptions, loaded.options, LaunchOptions)
     arguments = keyword_arguments("evaluate", _with_backbone(backbone, name, options), groups)
     command = read_command(recipe, loaded.options, arguments, called="evaluate()")
@@ -69,12 +69,12 @@ def pretrain(
     Raises:
         As `evaluate`.
     """
-    from backbones.pretrain.method import load_facts
     from transfer.core.process import ranks_from_environment
     from transfer.evaluation.weights_export import PretrainingRun
+    from transfer.task import load_task
 
     read = pretraining_recipe(str(recipe))
-    method = load_facts(method_of(read))
+    method = load_task(method_of(read))
     options = _with_backbone(backbone, name, options) | ({"name": name} if name else {})
     groups = (PretrainRunOptions, BackboneOptions, method.options, LaunchOptions)
     arguments = keyword_arguments("pretrain", options, groups)

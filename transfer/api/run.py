@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from transfer.core.errors import MissingInput, UserError
 from transfer.core.exports import EXPORT, export_folder, users_parts
+from transfer.engine.history import history
 from transfer.records import store
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 
@@ -90,7 +91,7 @@ class Run(store.Run):
 
     def history(self) -> list[dict[str, Any]]:
         """Return the lines of `history.jsonl`: statistics of training steps, and of validations."""
-        return store.history(self.folder)
+        return history(self.folder)
 
     def per_sample(self) -> dict[str, NDArray[Any]]:
         """Return the per-sample results, arrays by name; see docs/records.md for what each task keeps.

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.pretrain.options import narrow_crop
 from transfer.cli.fitted_defaults import fitted_layers, fitted_options
 from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
@@ -14,6 +13,7 @@ from transfer.core.errors import UsageError, did_you_mean, errors_together, reje
 from transfer.core.options import conditions, idle_options, with_value
 from transfer.core.settings import CONFIGS, config_names, plain, read_yaml
 from transfer.core.user_code import is_in_file, locate
+from transfer.data.loading.options import narrow_crop
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec

@@ -13,7 +13,7 @@ from transfer.core.user_code import is_in_file, locate
 
 
 def method_of(recipe: Recipe) -> str:
-    """Return the name of a recipe's method, or where a user's stands, as `path/to/file.py:NAME`.
+    """Return the task that a recipe is for: `pretrain-METHOD`, or a user's method, as `path/to/file.py:NAME`.
 
     Raises:
         UsageError: unknown method; the message has the nearest names.
@@ -28,13 +28,12 @@ def method_of(recipe: Recipe) -> str:
         raise UsageError(
             f"{recipe.path}: `method` is {name!r}{did_you_mean(name, method_names())}: {known}; or path/to/file.py:NAME"
         )
-    return str(name)
+    return f"pretrain-{name}"
 
 
 def method_names() -> list[str]:
-    """Return the names of the modules in `backbones/pretrain/` that define a method."""
-    files = (Path(next(iter(backbones.__path__))) / "pretrain").glob("*.py")
-    return sorted(path.stem for path in files if "\nMETHOD = " in path.read_text(encoding="utf-8"))
+    """Return the names of the pretraining methods, the folders of `backbones/pretrain/`."""
+    return sorted(path.parent.name for path in Path(next(iter(backbones.__path__))).glob("pretrain/*/method.py"))
 
 
 _NOT_IN_PYTHON = {

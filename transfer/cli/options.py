@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs
-from transfer.engine.options import check_ranges
+from transfer.core.options import Needs, check_keys, check_ranges
+from transfer.core.settings import as_flags, parse
 
 MOST_PROCESSES = 1_024
 """Of workers, and of threads of torch."""
@@ -225,3 +225,14 @@ class BackboneOptions:
         """Return the arguments of `backbones.resolve` besides the name."""
         given = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
         return given | {"weights": self.weights[0]}
+
+
+def check_resources(resources: dict[str, Any], where: str = "resources") -> None:
+    """Raise UsageError for an unknown resource or an impossible value.
+
+    Args:
+        where: the place of the resources, for messages.
+    """
+    check_keys(resources, (*RESOURCES, "extra"), where)
+    given = {name: value for name, value in resources.items() if name != "extra" and value is not None}
+    parse(LaunchOptions, as_flags({"gpus": 0, **given}), prog=where, layer=where)

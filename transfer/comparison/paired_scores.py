@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, shortened
 from transfer.records import per_sample
-from transfer.records.per_sample import OUTCOMES, RESAMPLED, Outcomes
+from transfer.records.per_sample import OUTCOMES, RESAMPLED
 from transfer.records.store import Run
 from transfer.statistics.scores import Scores
+from transfer.task import Outcomes
 
 
 class NotPaired(UserError):

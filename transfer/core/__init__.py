@@ -1,5 +1,4 @@
-"""The process and its machine: ranks of a distributed job, precision, threads, seeds, atomic files, and the check for
-numbers that are not finite; and the notes on options' fields that every room above needs.
+"""Errors, settings, files, users' code, and the process: what every part stands on.
 
-Nothing here knows models, datasets or training.
+Nothing here imports anything else of the suite, or knows models, datasets or training.
 """

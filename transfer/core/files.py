@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+ROOT = Path(__file__).resolve().parents[2]
+"""Folder of the packages `transfer`, `backbones`, `tasks` and `configs`."""
+
 _SCRAP = re.compile(r"\..+(\.\d+|-[a-z0-9_]{8})\.tmp|\..+\.\d+\.old|\.probe\.\d+")
 """Names of what takes its own name once it is whole, and of what it replaces."""
 

@@ -8,9 +8,9 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 
 from transfer.core.errors import MachineError, UserError
+from transfer.core.files import ROOT
 from transfer.core.user_modules import MODULES
 
 _SMALLER = "set more --grad-accum-steps, a smaller batch or --size to train, a smaller --eval-batch-size to score"
@@ -49,7 +49,6 @@ _ADVICE = (
 )
 """The first text that an error contains, and what to do."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # the last one by `ulimit -f`
-_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def machine_error(error: BaseException, *, saved: bool = False) -> MachineError | None:
@@ -94,8 +93,8 @@ def in_one_line(error: BaseException, *, saved: bool = False, more: str = "--deb
     frames = list(_frames(error))
     if own := [frame for frame in frames if frame[0] in _users_files()]:
         return UserError(f"{own[-1][0]} at line {own[-1][1]}: {reason} ({more})")
-    ours = [frame for frame in frames if frame[0].startswith(_ROOT) and "site-packages" not in frame[0]] or frames
-    place = f"{ours[-1][0].removeprefix(f'{_ROOT}/')}:{ours[-1][1]}; " if ours else ""
+    ours = [frame for frame in frames if frame[0].startswith(str(ROOT)) and "site-packages" not in frame[0]] or frames
+    place = f"{ours[-1][0].removeprefix(f'{ROOT}/')}:{ours[-1][1]}; " if ours else ""
     return UserError(f"{reason} ({place}{more})")
 
 

@@ -5,11 +5,14 @@ They are annotations, as `momentum: Annotated[float, Needs(optimizer="sgd")]`. R
 and identities of runs, and schedules of shorter trainings derive from them. Imports no torch.
 """
 
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from transfer.core.errors import UsageError, did_you_mean, reject
 
 
 class Other:
@@ -46,7 +49,7 @@ class Added:
 
 @dataclass(frozen=True)
 class Span:
-    """A field that counts epochs from the start or the end of the training; see `transfer.cli.shorter_training`."""
+    """A field that counts epochs from the start or the end of the training; see `transfer.cli.fitted_defaults`."""
 
     whole: bool = False
     """Whether it counts whole epochs."""
@@ -97,3 +100,51 @@ def with_value(name: str, value: Any) -> str:
         return f"without {flag}"
     values = () if value is True else value if isinstance(value, list | tuple) else (value,)
     return " ".join([f"with {flag}", *(f"{item:g}" if isinstance(item, float) else str(item) for item in values)])
+
+
+def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
+    """Raise UsageError for the first field outside [low, high] or not a number. A value of None is not checked."""
+    for name in names:
+        value = getattr(options, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not (low <= number <= (math.inf if high is None else high)):
+                limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+                reject(f"--{name.replace('_', '-')} {value}: must be {limits}")
+
+
+def check_rising(options: object, *names: str) -> None:
+    """Raise UsageError for the first field that is not a pair of positive values, the smaller first."""
+    for name in names:
+        low, high = getattr(options, name)
+        if not 0 < low <= high:
+            reject(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
+
+
+def check_pad(pad: int, *size: int) -> None:
+    """Raise UsageError for a padding from which a crop of `size` pixels may show nothing of the image."""
+    if pad >= min(size):
+        sides = " ".join(map(str, size))
+        reject(f"--pad {pad}: must be below each side of --size {sides}, or a crop may miss the image")
+
+
+def check_keys(content: dict[str, Any], known: tuple[str, ...], where: str, *, needed: tuple[str, ...] = ()) -> None:
+    """Raise UsageError for an unknown key, or if a needed one is missing."""
+    for key in content:
+        if key not in known:
+            raise UsageError(f"{where}: unknown key {key!r}{did_you_mean(key, known)} (known: {', '.join(known)})")
+    if missing := [key for key in needed if key not in content]:
+        raise UsageError(f"{where}: `{missing[0]}` is missing")
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """Return a value that is a mapping with text keys. Raises UsageError for any other."""
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise UsageError(f"{where}: expected `key: value` pairs with text keys, not {value!r}")
+    return value
+
+
+def as_items(value: Any, where: str) -> list[Any]:
+    """Return a value that is a list of at least one item. Raises UsageError for any other."""
+    if not isinstance(value, list) or not value:
+        raise UsageError(f"{where}: expected a list of one or more, not {value!r}")
+    return value

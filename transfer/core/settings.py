@@ -18,10 +18,10 @@ import yaml
 from tyro.conf import Positional as Positional
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, errors_naming, errors_together, reject
-from transfer.core.files import with_home
+from transfer.core.files import ROOT, with_home
 
 T = TypeVar("T")
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIGS = ROOT / "configs"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 
 from transfer.core import live_modules, user_modules
 from transfer.core.errors import Replaced, UsageError, UserError, did_you_mean
+from transfer.core.files import ROOT
 
 T = TypeVar("T")
 USER_PARTS = ("arch", "stem", "attention", "ffn")
 """Fields of a backbone that can be a user's own part."""
 _loaded: dict[str, str] = {}
 """The digest of what was last imported of each user's file."""
-_ROOM = Path(__file__).resolve().parent
 _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}
 
 
@@ -38,7 +38,7 @@ def builtin_names(part: str) -> tuple[str, ...]:
     torch.
     """
     file, table = _TABLES[part]
-    for node in ast.parse((_ROOM / file).read_text(encoding="utf-8")).body:
+    for node in ast.parse((ROOT / "backbones" / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
             assert isinstance(node.value, ast.Dict)
             return tuple(str(ast.literal_eval(key)) for key in node.value.keys if key is not None)
@@ -247,10 +247,24 @@ def _import_file(path: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
-        raise UserError(f"{path}: importing this file failed{_error_line(error, path)}: {reason}") from error
+        raise UserError(
+            f"{path}: importing this file failed{_error_line(error, path)}: {reason}{_moved(error, path)}"
+        ) from error
     _loaded[path] = content
     user_modules.remember(content)
     return module
+
+
+def _moved(error: BaseException, path: str) -> str:
+    """Return where a module of the suite is by now that a user's file imports from where it was."""
+    lines = [frame.line or "" for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    named = re.match(r"(?:from|import) ((?:transfer|backbones|tasks)\.([\w.]+))", lines[-1]) if lines else None
+    if not isinstance(error, ModuleNotFoundError) or not named:
+        return ""
+    file = f"{named[2].rpartition('.')[2]}.py"
+    places = (place for room in ("transfer", "backbones", "tasks") for place in (ROOT / room).rglob(file))
+    nearest = min(places, key=lambda place: len(place.parts), default=None)
+    return f"; use {'.'.join(nearest.relative_to(ROOT).with_suffix('').parts)}" if nearest else ""
 
 
 def _error_line(error: BaseException, path: str) -> str:

@@ -1,6 +1,5 @@
-"""Datasets as facts (`spec`, `layouts`) and classification sets as images with labels.
+"""Datasets by name (`spec`, `layouts`) and the three kinds of them: classification, re-identification, COCO.
 
-`formats` has one reader for each layout on disk, `splits` what a reader returns, `loading` how images become batches,
-and `toy` small bundled sets. Readers of person re-identification and detection sets belong to one task and live in
-`tasks/data`.
+`formats` has one reader for each layout of class images, `splits` what a reader returns, `loading` how images become
+batches, `reid` and `coco` the other two kinds, and `toy` small bundled datasets.
 """

@@ -10,7 +10,8 @@ from transfer.core.errors import UserError, print_safe
 from transfer.core.exports import EXPORT
 from transfer.core.files import remove, scraps_in
 from transfer.doctor.options import CleanOptions
-from transfer.records.store import ERROR, LOCK, PREVIOUS, RECORD, STATE, has_state, is_locked, store_in
+from transfer.engine.history import PREVIOUS, STATE
+from transfer.records.store import ERROR, LOCK, RECORD, has_state, is_locked, store_in
 
 RUN = re.compile(r".+-[0-9a-f]{12}")
 """Names of the folders of runs; see `RunKey.run_id`. Other folders are the user's."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from transfer.core.options import check_ranges
 from transfer.core.settings import Positional
-from transfer.engine.options import check_ranges
 
 
 @dataclass(kw_only=True)

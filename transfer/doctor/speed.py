@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backbones.pretrain.method import Method, load_method
+from backbones.pretrain.method import PretrainingMethod
 from transfer.cli.command import Command, pretraining_recipe, read_command
 from transfer.cli.early_checks import method_of
 from transfer.cli.options import PretrainRunOptions
@@ -35,7 +35,7 @@ from transfer.engine.learner import Learner
 from transfer.engine.loop import fit
 from transfer.evaluation.environment import environment
 from transfer.evaluation.evaluator import make_context
-from transfer.task import load_facts
+from transfer.task import load_task
 
 WARM_UP = 3
 """Steps before the clock starts: the first ones allocate, compile and fill the loader."""
@@ -58,7 +58,7 @@ class Rates:
 
 
 def measure_rates(
-    command: Command, method: Method, data: ClassificationData, context: Context, seconds: float
+    command: Command, method: PretrainingMethod, data: ClassificationData, context: Context, seconds: float
 ) -> Rates:
     """Measure the parts of a training, then the whole.
 
@@ -183,7 +183,7 @@ def main(options: SpeedOptions) -> int:
     if images is not None:
         hours = images * epochs / rates.step / 3600
         print_safe(f"{epochs} epochs of {images:,} images at this rate: {hours:,.1f} hours on one such device")
-    if method.name == "supervised":  # one view of an image a step, whose operations the model's count gives
+    if method.method == "supervised":  # one view of an image a step, whose operations the model's count gives
         remember_speed(machine["device"], options.backbone, rates.step, context.cost.gflops)
     return 0
 
@@ -196,9 +196,10 @@ def _table(rates: Rates) -> Iterator[tuple[str, str]]:
     yield "whole step", f"{rates.step:,.0f}, {rates.waiting:.0%} of it waiting for data"
 
 
-def _command(options: SpeedOptions) -> tuple[Command, Method]:
+def _command(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
     recipe = pretraining_recipe(options.recipe)
-    method = load_method(method_of(recipe))
+    method = load_task(method_of(recipe))
+    assert isinstance(method, PretrainingMethod)
     names = ("backbone", "device", "dataset", "data", "workers", "image_ops")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     words = [*as_flags(given), *["--compile"] * options.compile]
@@ -230,7 +231,7 @@ class _Drawn(FileSplit):
 def _data(options: SpeedOptions, command: Command) -> Iterator[ClassificationData]:
     """Give the training split of the dataset that the user names, or a drawn one."""
     if options.dataset:
-        load_facts("finetune").check_kind(spec := resolve_dataset(options.dataset))
+        load_task("finetune").check_kind(spec := resolve_dataset(options.dataset))
         yield open_classification(spec, options.data)
         return
     count = max(2048, 64 * command.options.batch_size)

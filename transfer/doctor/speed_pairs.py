@@ -21,6 +21,7 @@ from transfer.doctor.speed import BATCH
 from transfer.engine.device import autocast, choose_device, choose_precision, device_name, scoring_precision
 from transfer.records.record import Record
 from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio, image_size, step_images
+from transfer.task import load_task
 
 SECONDS, SMOKE_SECONDS = 10.0, 0.5
 """Time of the training steps, and of the forward passes, of a pair of runs; less for runs of --smoke."""
@@ -138,11 +139,10 @@ def _module(record: Record) -> tuple[nn.Module, tuple[int, int]]:
     size = image_size(record)
     if record.task != "detect":
         return create(spec, img_size=size), size
-    from tasks.detect.training import TASK
-
-    recorded = {item.name: record.options[item.name] for item in fields(TASK.options)}
+    task = load_task(record.task)
+    recorded = {item.name: record.options[item.name] for item in fields(task.options)}
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
     }
-    learner = TASK.untrained_learner(spec, TASK.options(**values))
+    learner = task.untrained_learner(spec, task.options(**values))
     return learner.maps, learner.padded(size)

@@ -1,10 +1,7 @@
-"""The state of an unfinished training, and its history."""
+"""The state of an unfinished training."""
 
-import json
-import math
 import pickle
 import shutil
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,11 +9,11 @@ from typing import Any
 import torch
 
 from transfer.core.errors import UserError, first_line
-from transfer.core.files import atomic_replacement, write_atomic, write_error
+from transfer.core.files import atomic_replacement
 from transfer.core.machine_errors import machine_error
 from transfer.core.settings import differences
+from transfer.engine.history import PREVIOUS, STATE
 
-STATE, PREVIOUS, HISTORY = "state.pt", "state.previous.pt", "history.jsonl"
 CHUNK = 2**24  # bytes that are read at a time
 SCHEMA, VERSION = "schema", 1
 """Entry with the version of a state's form."""
@@ -94,58 +91,3 @@ def _check_archive(path: Path) -> None:
             with archive.open(entry) as file:
                 while file.read(CHUNK):
                     pass
-
-
-FLUSH_SECONDS = 5.0
-"""Seconds after which lines are written, so that training can be followed; checkpoints are written less often."""
-
-
-class History:
-    """`history.jsonl`: one line per step and per validation.
-
-    Args:
-        folder: of the run; None writes nothing.
-        kept: lines that stay, those that were there when the state was saved; None: all.
-
-    Attributes:
-        count: number of lines on the disk.
-    """
-
-    def __init__(self, folder: Path | None, kept: int | None = 0):
-        self.path = folder / HISTORY if folder else None
-        self.lines: list[str] = []
-        self.flushed = time.monotonic()
-        self.count = 0
-        if self.path:
-            before = self.path.read_bytes().splitlines(keepends=True) if kept != 0 and self.path.exists() else []
-            before = [line for line in before[:kept] if line.endswith(b"\n")]
-            write_atomic(self.path, b"".join(before))
-            self.count = len(before)
-
-    def add(self, line: dict[str, Any]) -> None:
-        """Add one line of plain values; it reaches the disk within some seconds, or with the next `flush`."""
-        self.lines.append(json.dumps(_replace_not_finite(line), allow_nan=False) + "\n")
-        if time.monotonic() - self.flushed >= FLUSH_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Append the new lines to the file."""
-        self.flushed = time.monotonic()
-        if not self.path or not self.lines:
-            return
-        try:
-            with self.path.open("ab") as file:
-                file.write("".join(self.lines).encode())
-        except OSError as error:
-            raise write_error(self.path, error) from error
-        self.count += len(self.lines)
-        self.lines.clear()
-
-
-def _replace_not_finite(value: Any) -> Any:
-    """Return the value with None for nan and infinities, which JSON does not have; the outcome names the first."""
-    if isinstance(value, dict):
-        return {key: _replace_not_finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replace_not_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,21 +4,19 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from transfer.core.errors import Stopped, UsageError, UserError, shortened, visible_lines
-from transfer.core.exports import EXPORT, PRETRAIN
-from transfer.core.files import write_error
 from transfer.core.process import ALONE, Ranks, Threads, choose_threads, core_limit, usable_cores
 from transfer.data.loading.loader import RunLoader
 from transfer.data.splits.dataset import SplitDataset
@@ -28,9 +26,6 @@ from transfer.engine.device import autocast, scoring_precision
 from transfer.engine.options import Precision
 from transfer.engine.outcome import Outcome, Status
 from transfer.engine.trackers import Tracker
-
-if TYPE_CHECKING:
-    from backbones.backbone import Backbone
 
 T = TypeVar("T")
 
@@ -70,12 +65,12 @@ class Context:
     about: dict[str, Any] = field(default_factory=dict)  # what an export says about its run
     weights_id: str = ""  # of the weights that the run's identity names; empty: any
     head_digest: str = ""  # of the head beside them, likewise
-    observer: "Callable[[Backbone, int], dict[str, Any]] | None" = None
+    observer: "Callable[[Any, int], dict[str, Any]] | None" = None
     """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
     stop_signal: int | None = None
     training: bool = False  # `fit` is at its steps
 
-    def observe(self, backbone: "Backbone", epoch: int) -> dict[str, Any]:
+    def observe(self, backbone: torch.nn.Module, epoch: int) -> dict[str, Any]:
         """Return what the observer reports for the history, if there is an observer; it is not a score."""
         return self.observer(backbone, epoch) if self.observer else {}
 
@@ -132,7 +127,7 @@ class Context:
         """Whether the run computes on a GPU."""
         return self.device.type == "cuda"
 
-    def note_backbone(self, backbone: "Backbone", operations: dict[str, Any], images: int) -> None:
+    def note_backbone(self, backbone: Any, operations: dict[str, Any], images: int) -> None:
         """Note what the record says about the model, and settle the number of threads by its size.
 
         Args:
@@ -178,37 +173,6 @@ class Context:
         """Note for the record how many blocks of point-wise attention divide by which L, if any do."""
         if operations["lengths"]:
             self.details[name] = {str(L): blocks for L, blocks in operations["lengths"].items()}
-
-    def export(
-        self,
-        backbone: "Backbone",
-        facts_file: str = PRETRAIN,
-        *,
-        tensors: Mapping[str, torch.Tensor] | None = None,
-        head: Mapping[str, torch.Tensor] | None = None,
-        trained: bool = True,
-        **about: Any,
-    ) -> None:
-        """Write a trained backbone into the run's folder, complete or not at all, for tasks and users to load.
-
-        Args:
-            facts_file: the file beside the weights that says where they come from: the run, `about`, outcome and cost.
-            tensors: the backbone's tensors, by default its state dict.
-            head: what else was trained, for a file of its own.
-            trained: whether the run made the backbone's weights, so that the record names them.
-        """
-        from backbones.weights.locate import sha256
-        from transfer.core.exports import WEIGHTS, export
-
-        if self.folder is None or not self.ranks.first:
-            return
-        described = {**self.about, **about, "outcome": asdict(self.outcome), "cost": self.cost.summary()}
-        try:
-            folder = export(backbone, self.folder / EXPORT, {facts_file: described}, tensors=tensors, head=head)
-        except OSError as error:
-            raise write_error(self.folder / EXPORT, error) from error
-        if trained:
-            self.exported = f"sha256:{sha256(folder / WEIGHTS)}"
 
     def micro_batch(self, batch: int, parts: int) -> int:
         """Return how many images a rank has in one of the `parts` micro-batches of a step, which takes `batch` over all

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from backbones.token_shards import Shards
 from transfer.core.errors import UsageError
 from transfer.data.loading.images import to_floats
 from transfer.engine.optim import parameter_groups
@@ -47,13 +46,13 @@ class Learner(nn.Module):
         """Return pairs: a part that does not train but averages another, and that other part, of the same structure."""
         return []
 
-    def share_tokens(self, shards: Shards) -> None:
-        """Make the ranks of a group share the tokens of the same images.
+    def share_tokens(self, ranks: int) -> None:
+        """Make each group of `ranks` ranks share the tokens of the same images.
 
         Raises:
             UsageError: this method, or its model, cannot.
         """
-        raise UsageError(f"--sequence-parallel {shards.size}: not with {type(self).__name__}")
+        raise UsageError(f"--sequence-parallel {ranks}: not with {type(self).__name__}")
 
     def signs(self) -> Signs:
         """Return what in the statistics tells whether the training lives; by default that the loss falls."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Span
+from transfer.core.options import Needs, Span, check_ranges
 
 TRAINING = Needs(epochs=True)
 """Condition of options that only training reads; `--epochs 0` evaluates the weights as they are."""
@@ -166,31 +166,6 @@ class FitOptions:
 
 def _epochs(count: int) -> str:
     return "epoch" if count == 1 else f"{count} epochs"
-
-
-def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
-    """Raise UsageError for the first field outside [low, high] or not a number. A value of None is not checked."""
-    for name in names:
-        value = getattr(options, name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if number is not None and not (low <= number <= (math.inf if high is None else high)):
-                limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-                reject(f"--{name.replace('_', '-')} {value}: must be {limits}")
-
-
-def check_rising(options: object, *names: str) -> None:
-    """Raise UsageError for the first field that is not a pair of positive values, the smaller first."""
-    for name in names:
-        low, high = getattr(options, name)
-        if not 0 < low <= high:
-            reject(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
-
-
-def check_pad(pad: int, *size: int) -> None:
-    """Raise UsageError for a padding from which a crop of `size` pixels may show nothing of the image."""
-    if pad >= min(size):
-        sides = " ".join(map(str, size))
-        reject(f"--pad {pad}: must be below each side of --size {sides}, or a crop may miss the image")
 
 
 Precision = Literal["bf16", "fp16", "fp32"]

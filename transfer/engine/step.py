@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from backbones.token_shards import Shards
 from transfer.core.errors import UsageError, shortened
 from transfer.core.seeding import seed_torch
 from transfer.engine import dist
@@ -94,7 +93,7 @@ class Stepper:
             raise UsageError(f"--sequence-parallel {ranks} has collectives within the model: train with --no-compile")
         if options.sam != "none" and not options.sam_sync:
             raise UsageError(f"--sequence-parallel {ranks}: ranks with a share of an image each need --sam-sync")
-        self.learner.share_tokens(Shards(ranks))
+        self.learner.share_tokens(ranks)
 
     def step(
         self, number: int, time: float, batch: Batch, length: int | None = None

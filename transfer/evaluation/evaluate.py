@@ -100,7 +100,6 @@ def evaluate(
     """Execute every run of a command that has no record yet; the others continue if one fails.
 
     Args:
-        task: the task, or its facts.
         inputs: what the command needs, found without its data.
         check_run: is called with every planned run before the first one starts, and may raise.
         progress: whether bars and lines about the runs go to stderr.
@@ -114,4 +113,4 @@ def evaluate(
         return finished
     from transfer.evaluation.evaluator import evaluate_runs
 
-    return evaluate_runs(command, task.complete(), check_run, inputs, progress=progress)
+    return evaluate_runs(command, task, check_run, inputs, progress=progress)

@@ -3,13 +3,12 @@
 import os
 import shutil
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.diagnostics.during_training import check_epochs
-from backbones.pretrain.method import Method
-from backbones.pretrain.pretraining_task import Pretraining
+from backbones.pretrain.method import PretrainingMethod, check_epochs
 from transfer.cli.command import Command
 from transfer.cli.options import EXECUTION, PretrainRunOptions
 from transfer.core.errors import UsageError, UserError
@@ -19,6 +18,7 @@ from transfer.core.settings import differences
 from transfer.core.user_code import is_in_file, locate
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record
+from transfer.task import Task
 
 if TYPE_CHECKING:
     from transfer.evaluation.planned_run import PlannedRun
@@ -114,10 +114,10 @@ class PretrainingRun:
 
     command: Command
     options: PretrainRunOptions
-    task: Pretraining
+    task: PretrainingMethod
 
     @classmethod
-    def of(cls, command: Command, method: Method, recipe: str) -> "PretrainingRun":
+    def of(cls, command: Command, method: Task, recipe: str) -> "PretrainingRun":
         """Return the run of a command.
 
         Raises:
@@ -125,10 +125,12 @@ class PretrainingRun:
         """
         options = command.run
         assert isinstance(options, PretrainRunOptions)
+        if not isinstance(method, PretrainingMethod):
+            raise UsageError(f"{method.file}: is a task; run it by `python -m transfer.run`")
         given = locate(options.method) if is_in_file(options.method) else options.method
-        if given not in ((method.file, "") if method.file else (method.name,)):
+        if given not in ((method.file, "") if method.file else (method.method,)):
             raise UsageError(
-                f"--method {options.method}: the recipe {recipe} is for {method.name}; choose another recipe"
+                f"--method {options.method}: the recipe {recipe} is for {method.method}; choose another recipe"
             )
         for flag, values in (("--dataset", options.dataset), ("--weights", command.backbone.weights)):
             if len(values) > 1:
@@ -137,7 +139,9 @@ class PretrainingRun:
         if len(starts) not in (0, len(options.seeds)):
             raise UsageError(f"--weights: use one of {', '.join(starts)}, or {len(starts)} --seeds, one for each")
         check_epochs(options.tokens_at, command.options.epochs)
-        return cls(command, options, Pretraining(method, options.tokens_at))
+        task = copy(method)
+        task.tokens_at = options.tokens_at
+        return cls(command, options, task)
 
     @property
     def check_target(self) -> Callable[[PlannedRun], None]:

@@ -1,4 +1,4 @@
-"""What a sweep's YAML says, checked, and the commands that it stands for.
+"""What should be run: a sweep's YAML with the commands that it stands for, and the rows of published tables.
 
-Nothing is started here; published tables are matched with the same expansion.
+Nothing is started here.
 """

@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean, unknown
+from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.data.spec import resolve_dataset
-from transfer.experiments.checks import check_keys
 
 CRASH = "crash"
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from transfer.core.errors import UsageError, errors_naming
-from transfer.experiments.checks import as_items, check_keys, mapping
+from transfer.core.options import as_items, check_keys, mapping
 from transfer.experiments.step import Step, check_option, step_options
 
 

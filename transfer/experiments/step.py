@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
 from transfer.cli.early_checks import method_of
-from transfer.cli.options import BackboneOptions, PretrainRunOptions
+from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept
+from transfer.core.options import check_keys, mapping
 from transfer.core.user_code import is_in_file
 from transfer.data.spec import dataset_names, resolve_dataset
-from transfer.experiments.checks import check_keys, mapping
-from transfer.launch.slurm_resources import check_resources
 
 if TYPE_CHECKING:
-    from backbones.pretrain.method import Method
     from transfer.task import Task
 
 STEP_KEYS = ("pretrain", "run", "after", "backbone", "dataset", "seeds", "options", "grid", "resources")
@@ -142,10 +140,9 @@ def _options_in(recipe: Recipe) -> set[str]:
 
 @cache
 def _option_type(kind: str, recipe: Recipe) -> type[Any]:
-    from backbones.pretrain.method import load_facts as method_facts
-    from transfer.task import load_facts
+    from transfer.task import load_task
 
-    return (load_facts(recipe.name) if kind == "run" else method_facts(method_of(recipe))).options
+    return load_task(recipe.name if kind == "run" else method_of(recipe)).options
 
 
 def _users_options(kind: str, recipe: Recipe) -> set[str]:
@@ -157,20 +154,17 @@ def _users_options(kind: str, recipe: Recipe) -> set[str]:
 def _task_of(kind: str, recipe: Recipe) -> str:
     """Return the task in the records of a recipe."""
     part = _users_part(kind, recipe)
-    if kind == "run":
-        return part.name if part else recipe.name
-    return f"pretrain-{part.name if part else recipe.values().get('method')}"
+    return part.name if part else recipe.name if kind == "run" else f"pretrain-{recipe.values().get('method')}"
 
 
-def _users_part(kind: str, recipe: Recipe) -> "Task | Method | None":
+def _users_part(kind: str, recipe: Recipe) -> "Task | None":
     """Return the user's task or method that a recipe is for; None for one of the suite."""
     named = recipe.name if kind == "run" else str(recipe.values().get("method"))
     if not is_in_file(recipe.name) and not is_in_file(named):
         return None
-    from backbones.pretrain.method import load_method
     from transfer.task import load_task
 
-    return load_task(named) if kind == "run" else load_method(method_of(recipe))
+    return load_task(named if kind == "run" else method_of(recipe))
 
 
 def parse_seeds(value: Any, where: str) -> tuple[int, ...]:

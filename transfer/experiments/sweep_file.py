@@ -24,9 +24,9 @@ from typing import Any
 
 from backbones.spec import default_qk_norm, resolve
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, has_kept, kept, unknown
+from transfer.core.options import check_keys, mapping
 from transfer.core.settings import CONFIGS, config_names, read_value, read_yaml
 from transfer.core.user_code import is_user_part
-from transfer.experiments.checks import check_keys, mapping
 from transfer.experiments.published_rows import table_of
 from transfer.experiments.rows import read_rows
 from transfer.experiments.step import STEP_KEYS, Step, as_list, check_option, options_of, parse_step, step_options

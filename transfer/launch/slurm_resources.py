@@ -4,10 +4,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from transfer import ROOT
-from transfer.cli.options import RESOURCES, LaunchOptions
-from transfer.core.settings import as_flags, parse
-from transfer.experiments.checks import check_keys
+from transfer.cli.options import LaunchOptions, check_resources
+from transfer.core.files import ROOT
 from transfer.launch import ProcessSpec
 from transfer.launch.slurm_child import Child
 
@@ -63,14 +61,3 @@ def sbatch_parameters(resources: dict[str, Any], parallel: int) -> dict[str, Any
         "setup": [f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}"],
         "additional_parameters": {"requeue": True, **(resources.get("extra") or {})},
     }
-
-
-def check_resources(resources: dict[str, Any], where: str = "resources") -> None:
-    """Raise UsageError for an unknown resource or an impossible value.
-
-    Args:
-        where: the place of the resources, for messages.
-    """
-    check_keys(resources, (*RESOURCES, "extra"), where)
-    given = {name: value for name, value in resources.items() if name != "extra" and value is not None}
-    parse(LaunchOptions, as_flags({"gpus": 0, **given}), prog=where, layer=where)

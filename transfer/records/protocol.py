@@ -72,12 +72,10 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
 @lru_cache
 def _needs(task: str) -> Mapping[str, Needs]:
     """Return the conditions of a task's options and of the backbone's fields; of a user's task those of training."""
-    from backbones.pretrain.method import load_facts as method_facts
-    from transfer.task import load_facts
+    from transfer.task import load_task
 
     try:
-        method = task.removeprefix("pretrain-")
-        kind = (load_facts(task) if method == task else method_facts(method)).options
+        kind = load_task(task).options
     except ModuleNotFoundError:
         kind = FitOptions
     return {**conditions(BackboneSpec), **conditions(kind)}

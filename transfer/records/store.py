@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from transfer.core.errors import UserError
 from transfer.core.exports import EXPORT
-from transfer.core.files import lock, parse_json, remove, scraps_in, write_arrays, write_atomic, write_error
+from transfer.core.files import lock, remove, scraps_in, write_arrays, write_atomic, write_error
+from transfer.engine.history import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record, RunKey, file_checksums, unreadable, with_checksum
 
 __all__ = ["Record", "Run", "RunKey", "Store", "Unfinished", "difference_text", "is_locked", "merged", "same_result"]
 
-RECORD, OPTIONS, ERROR, LOCK, STATE = "record.json", "options.yaml", "error.txt", "lock", "state.pt"
-PREVIOUS = "state.previous.pt"
-HISTORY = "history.jsonl"
+RECORD, OPTIONS, ERROR, LOCK = "record.json", "options.yaml", "error.txt", "lock"
 NOT_LISTED = (RECORD, ERROR, LOCK, STATE, PREVIOUS)
 TRACES = (OPTIONS, HISTORY, ERROR, LOCK, STATE, PREVIOUS, OUTCOMES)
 
@@ -213,25 +212,6 @@ def unfinished_in(folder: Path) -> Unfinished | None:
     except OSError:
         saved = "resumes from its last checkpoint" if has_state(folder) else "restarts: nothing was saved"
         return Unfinished(folder, "interrupted", f"the same command {saved}")
-
-
-def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
-    """Return the entries of a run's history: statistics of steps and validations. Empty without a file.
-
-    Args:
-        folder: the run's folder.
-        key: a key that an entry must have; other lines are skipped without parsing.
-    """
-    try:
-        lines = (folder / HISTORY).read_bytes().decode("utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    entries = []
-    for line in lines:
-        if not key or f'"{key}"' in line:
-            with suppress(ValueError):  # a line that a killed process left incomplete
-                entries.append(parse_json(line))
-    return [entry for entry in entries if not key or key in entry]
 
 
 def is_locked(path: Path) -> bool:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from transfer.core.errors import UsageError, errors_together, kept, print_safe, shortened
-from transfer.engine.options import check_ranges
+from transfer.core.options import check_ranges
 
 if TYPE_CHECKING:
     from transfer.experiments.grid import SweepJob

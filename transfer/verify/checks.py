@@ -16,6 +16,7 @@ from transfer.core.user_code import is_in_file
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.record import Record, RunKey, file_checksums
 from transfer.records.store import NOT_LISTED, RECORD
+from transfer.task import PRETRAIN
 
 if TYPE_CHECKING:
     from transfer.task import Task
@@ -58,7 +59,6 @@ def scores_of_metrics(record: Record, outcomes: dict[str, NDArray[Any]]) -> dict
 
 
 Checks = tuple[list[str], list[str]]
-PRETRAIN = "pretrain-"
 
 
 def check_files(folder: Path, record: Record) -> Checks:
@@ -117,18 +117,14 @@ def task_of(record: Record) -> "Task":
     Raises:
         UserError: this version lacks a task of that name and version.
     """
-    from backbones.pretrain.method import load_method
-    from backbones.pretrain.pretraining_task import Pretraining
     from transfer.task import load_task
 
     name = record.task
     try:
         if is_in_file(name.removeprefix(PRETRAIN)):
             raise ImportError("a file that the record alone names")
-        if name.startswith(PRETRAIN):
-            task: Task = Pretraining(load_method(users_file(record, "method") or name.removeprefix(PRETRAIN)))
-        else:
-            task = load_task(users_file(record, "task") or name)
+        part = "method" if name.startswith(PRETRAIN) else "task"
+        task = load_task(users_file(record, part) or name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"task {name} is not available ({error})") from None
     if task.version != record.task_version:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from backbones.backbone import Backbone
-from backbones.pretrain.dino import loss
+from backbones.pretrain.dino import loss as dino_loss
 from backbones.pretrain.dino.options import DinoOptions
 from backbones.token_shards import Shards
 from backbones.vit import share_tokens
@@ -28,7 +28,7 @@ from transfer.engine.schedule import cosine
 class Network(nn.Module):
     """A backbone and the projection head on its features."""
 
-    def __init__(self, backbone: Backbone, head: loss.DinoHead) -> None:
+    def __init__(self, backbone: Backbone, head: dino_loss.DinoHead) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
 
@@ -71,7 +71,7 @@ class DinoLearner(Learner):
     def __init__(self, student: Backbone, teacher: Backbone, options: DinoOptions, epoch_steps: int) -> None:
         super().__init__()
         shape, fixed = (student.dim, options.out_dim), options.norm_last_layer
-        heads = [loss.DinoHead(*shape, norm_last_layer=fixed, exact=exact) for exact in (False, True)]
+        heads = [dino_loss.DinoHead(*shape, norm_last_layer=fixed, exact=exact) for exact in (False, True)]
         self.student, self.teacher = Network(student, heads[0]), Network(teacher, heads[1])
         self.teacher.load_state_dict(self.student.state_dict())
         self.teacher.requires_grad_(False)
@@ -91,9 +91,9 @@ class DinoLearner(Learner):
         with torch.autocast(outputs.device.type, enabled=False):
             outputs = outputs.float().unflatten(0, (2, -1))
             self.batch_means.append(outputs.mean((0, 1)))
-            log_probabilities = loss.teacher_log_probabilities(outputs, self.center, temperature)
-            teacher_entropy = loss.entropy(log_probabilities)
-            loss = loss.cross_view_loss(
+            log_probabilities = dino_loss.teacher_log_probabilities(outputs, self.center, temperature)
+            teacher_entropy = dino_loss.entropy(log_probabilities)
+            loss = dino_loss.cross_view_loss(
                 predicted.unflatten(0, (len(crops), -1)), log_probabilities.exp(), options.student_temp
             )
         return {
@@ -121,10 +121,10 @@ class DinoLearner(Learner):
         """Return the teacher, which averages the student."""
         return [(self.teacher, self.student)]
 
-    def share_tokens(self, shards: Shards) -> None:
+    def share_tokens(self, ranks: int) -> None:
         """Shard tokens across ranks in the blocks of student and teacher."""
         for network in (self.student, self.teacher):
-            share_tokens(network.backbone.model, shards)
+            share_tokens(network.backbone.model, Shards(ranks))
 
     @property
     def exported(self) -> Backbone:
@@ -167,7 +167,7 @@ class DinoLearner(Learner):
         """Return the teacher's temperature in a step (from 1)."""
         start, end = self.options.warmup_teacher_temp, self.options.teacher_temp
         warm = self.options.warmup_teacher_temp_epochs
-        return loss.teacher_temperature(self._epoch(step), start=start, end=end, warmup_epochs=warm)
+        return dino_loss.teacher_temperature(self._epoch(step), start=start, end=end, warmup_epochs=warm)
 
     def _epoch(self, step: int) -> int:
         return (step - 1) // self.epoch_steps

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from backbones.pretrain.method import MethodFacts
-from backbones.pretrain.options import ImageOpsOptions, PretrainOptions
+from backbones.pretrain.options import PretrainOptions
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Span
-from transfer.engine.options import check_ranges, check_rising
+from transfer.core.options import Needs, Span, check_ranges, check_rising
+from transfer.data.loading.options import ImageOpsOptions
 
 
 @dataclass(kw_only=True)
@@ -78,17 +77,3 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
             reject(f"--resize {self.resize}: must be at least --size {self.size}")
         if self.local_size == self.size and self.local_crops and not self.local_bn:
             reject("--no-local-bn: crops of equal size share one pass; set --local-size different from --size")
-
-
-class DinoFacts(MethodFacts):
-    """A backbone whose features agree across crops of an image with those of its own moving average."""
-
-    name, version, options, primary = "dino", 1, DinoOptions, "knn_top1"
-    metrics = ("knn_top1", "knn_top5")
-
-    def epoch_steps(self, images: int, options: DinoOptions) -> int:
-        """Return the number of whole batches."""
-        return images // options.batch_size
-
-
-FACTS = DinoFacts()

@@ -7,10 +7,11 @@ from backbones.backbone import Backbone, check_builds, create
 from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.dino.learner import DinoLearner
+from backbones.pretrain.dino.method import METHOD
 from backbones.pretrain.dino.multicrop import MultiCrop
-from backbones.pretrain.dino.options import DinoFacts, DinoOptions
+from backbones.pretrain.dino.options import DinoOptions
 from backbones.pretrain.knn import TOP, knn_class_ranks
-from backbones.pretrain.method import Outcomes, Scores, with_train_size
+from backbones.pretrain.method import with_train_size
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError
 from transfer.core.seeding import seed_torch
@@ -19,55 +20,54 @@ from transfer.data.loading.augment import eval_transform
 from transfer.data.loading.loader import RunLoader, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
+from transfer.task import Outcomes, Scores
 
 
-class Dino(DinoFacts):
-    """A backbone whose features agree across crops of an image with those of its own moving average."""
+def check(spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> None:
+    """Check that both crop sizes suit the backbone, that the ranks can share a batch, and that there are enough
+    images.
+    """
+    check_builds(spec, options.size, drop_path=options.drop_path)
+    if options.local_crops and options.local_size % spec.divisor:
+        raise UsageError(f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels")
+    context.micro_batch(options.batch_size, options.grad_accum_steps)
+    images = len(data.needed("train", METHOD.method))
+    if images < options.batch_size:
+        raise UserError(f"{data.name}: --batch-size {options.batch_size} is too large for {images} training images")
+    if data.val is not None and images < options.knn_k:
+        raise UserError(f"{data.name}: {images} training images are fewer than --knn-k {options.knn_k}")
 
-    def check(self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> None:
-        """Check that both crop sizes suit the backbone, that the ranks can share a batch, and that there are enough
-        images.
-        """
-        check_builds(spec, options.size, drop_path=options.drop_path)
-        if options.local_crops and options.local_size % spec.divisor:
-            raise UsageError(
-                f"--local-size {options.local_size}: {spec.name} needs a multiple of {spec.divisor} pixels"
-            )
-        context.micro_batch(options.batch_size, options.grad_accum_steps)
-        images = len(data.needed("train", self.name))
-        if images < options.batch_size:
-            raise UserError(f"{data.name}: --batch-size {options.batch_size} is too large for {images} training images")
-        if data.val is not None and images < options.knn_k:
-            raise UserError(f"{data.name}: {images} training images are fewer than --knn-k {options.knn_k}")
 
-    def run(
-        self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Train on the training split, score the validation split by k-NN against it, and export."""
-        assert data.train is not None
-        learner, loader = self.prepare_training(spec, data, options, context)
-        chosen = learner.exported
-        if options.local_crops:
-            context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
-        return self.train_and_score(learner, chosen, loader, knn_outcomes, data, options, context)
+def run(
+    spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
+) -> tuple[Scores, Outcomes]:
+    """Train on the training split, score the validation split by k-NN against it, and export."""
+    assert data.train is not None
+    learner, loader = prepare_training(spec, data, options, context)
+    chosen = learner.exported
+    if options.local_crops:
+        context.note_lengths("attention_lengths_local", flops(chosen, options.local_size))
+    return METHOD.train_and_score(learner, chosen, loader, knn_outcomes, data, options, context)
 
-    def prepare_training(
-        self, spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
-    ) -> tuple[DinoLearner, RunLoader]:
-        """Return student and teacher, and the loader of their batches."""
-        assert data.train is not None
-        seed_torch(context.seed)
-        learner = make_learner(spec, options, self.epoch_steps(len(data.train), options))
-        operations = flops(learner.exported, options.size)
-        micro_batch = context.micro_batch(2 * options.batch_size, options.grad_accum_steps)
-        context.note_backbone(learner.exported, operations, micro_batch)
-        return learner, train_loader(data.train, options, context)
 
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Return top-1 and top-5 accuracy from the rank of each image's true class; empty without a validation set."""
-        if "rank" not in outcomes:
-            return {}
-        return {f"knn_top{k}": float((outcomes["rank"] < k).mean()) for k in (1, TOP)}
+def prepare_training(
+    spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
+) -> tuple[DinoLearner, RunLoader]:
+    """Return student and teacher, and the loader of their batches."""
+    assert data.train is not None
+    seed_torch(context.seed)
+    learner = make_learner(spec, options, METHOD.epoch_steps(data, options))
+    operations = flops(learner.exported, options.size)
+    micro_batch = context.micro_batch(2 * options.batch_size, options.grad_accum_steps)
+    context.note_backbone(learner.exported, operations, micro_batch)
+    return learner, train_loader(data.train, options, context)
+
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Return top-1 and top-5 accuracy from the rank of each image's true class; empty without a validation set."""
+    if "rank" not in outcomes:
+        return {}
+    return {f"knn_top{k}": float((outcomes["rank"] < k).mean()) for k in (1, TOP)}
 
 
 def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> DinoLearner:
@@ -115,6 +115,3 @@ def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOpti
         batch_size=options.eval_batch_size,
     )
     return {**image_outcomes(data.val), "rank": ranks[options.knn_k]}
-
-
-METHOD = Dino()

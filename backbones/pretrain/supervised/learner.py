@@ -96,9 +96,9 @@ class SupervisedLearner(Learner):
         """Return the average of the weights, which averages the backbone."""
         return [] if self.average is None else [(self.average.model, self.backbone)]
 
-    def share_tokens(self, shards: Shards) -> None:
+    def share_tokens(self, ranks: int) -> None:
         """Shard tokens across ranks in the backbone's blocks."""
-        share_tokens(self.backbone.model, shards)
+        share_tokens(self.backbone.model, Shards(ranks))
 
     def signs(self) -> Signs:
         """Return the loss with its level under the best constant prediction: the entropy of the training labels under

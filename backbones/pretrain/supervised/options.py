@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from backbones.pretrain.method import MethodFacts
-from backbones.pretrain.options import AugmentOptions, MixOptions, PretrainOptions
+from backbones.pretrain.options import MixOptions, PretrainOptions
 from transfer.core.errors import reject
-from transfer.core.options import Needs
-from transfer.engine.options import check_pad, check_ranges
+from transfer.core.options import Needs, check_pad, check_ranges
+from transfer.data.loading.options import AugmentOptions
 
 
 @dataclass(kw_only=True)
@@ -66,17 +65,3 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
             reject("--dense-weight mixes tokens of two images; set --mixup 0 --cutmix 0")
         if self.dense_weight and self.loss == "sigmoid":
             reject("--dense-weight: the tokens' loss is a cross-entropy; use --loss softmax")
-
-
-class SupervisedFacts(MethodFacts):
-    """A classifier, scored by its accuracy on the validation split."""
-
-    name, version, options, primary = "supervised", 1, SupervisedOptions, "top1"
-    metrics = ("top1", "top5")
-
-    def epoch_steps(self, images: int, options: SupervisedOptions) -> int:
-        """Return the number of whole batches; with repeated augmentation DeiT's sampler keeps a multiple of 256."""
-        return (images // 256 * 256 or images if options.repeats > 1 else images) // options.batch_size
-
-
-FACTS = SupervisedFacts()

@@ -13,9 +13,10 @@ from backbones.archs import VOLOS
 from backbones.backbone import Backbone, check_builds, create
 from backbones.flops import flops
 from backbones.pretrain.accuracy import accuracies, top_k
-from backbones.pretrain.method import Outcomes, Scores, with_train_size
+from backbones.pretrain.method import with_train_size
 from backbones.pretrain.supervised.learner import SupervisedLearner
-from backbones.pretrain.supervised.options import SupervisedFacts, SupervisedOptions
+from backbones.pretrain.supervised.method import METHOD
+from backbones.pretrain.supervised.options import SupervisedOptions
 from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError
@@ -25,67 +26,68 @@ from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
+from transfer.task import Outcomes, Scores
 
 
-class Supervised(SupervisedFacts):
-    """A classifier, scored by its accuracy on the validation split."""
+def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
+    """Check the backbone and the size, the batch and its parts, the number of images, and the label maps.
 
-    def check(self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
-        """Check the backbone and the size, the batch and its parts, the number of images, and the label maps.
-
-        Raises:
-            UsageError: the words do not fit each other.
-            UserError: the data does not fit them.
-        """
-        if len(data.classes) < 2:
-            raise UserError(f"{data.name}: a classifier needs two classes; the images have {len(data.classes)}")
-        check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
-        if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
-            raise UsageError(
-                f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; use "
-                f"one of {', '.join(VOLOS)}, or --dense-weight 0"
-            )
-        train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-        share = context.micro_batch(options.batch_size, options.grad_accum_steps)
-        if options.mixes and options.mixing == "timm" and share % 2:
-            raise UsageError(
-                f"--batch-size {options.batch_size}: micro-batches of {share} images per rank; --mixup and --cutmix "
-                "pair images within one: choose a batch size that makes this number even"
-            )
-        split = data.needed("train", self.name)
-        if not self.epoch_steps(images := len(split), options):
-            raise UserError(f"{data.name}: --batch-size {options.batch_size} is too large for {images} training images")
-        if options.token_labels is not None:
-            LabelMaps(options.token_labels, split, len(data.classes))
-
-    def run(
-        self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
-    ) -> tuple[Scores, Outcomes]:
-        """Train on the training split, score the validation split, and export."""
-        learner, loader = self.prepare_training(spec, data, options, context)
-        backbone, classes = learner.scored_backbone, list(data.classes)
-        return self.train_and_score(learner, backbone, loader, validate, data, options, context, classes=classes)
-
-    def prepare_training(
-        self, spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
-    ) -> tuple[SupervisedLearner, RunLoader]:
-        """Return the classifier that is trained, from the weights that `spec` names, and the loader of its batches."""
-        seed_torch(context.seed)
-        spec = with_train_size(spec, options.size)
-        backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
-        if context.on_gpu:
-            backbone.to(memory_format=torch.channels_last)
-        context.note_backbone(
-            backbone, flops(backbone, options.size), context.micro_batch(options.batch_size, options.grad_accum_steps)
+    Raises:
+        UsageError: the words do not fit each other.
+        UserError: the data does not fit them.
+    """
+    if len(data.classes) < 2:
+        raise UserError(f"{data.name}: a classifier needs two classes; the images have {len(data.classes)}")
+    check_builds(spec, options.size, classes=len(data.classes), drop_path=options.drop_path)
+    if options.dense_weight and spec.kind != "user" and spec.arch not in VOLOS:
+        raise UsageError(
+            f"--dense-weight {options.dense_weight}: backbone {spec.name} has no classifier for its tokens; use "
+            f"one of {', '.join(VOLOS)}, or --dense-weight 0"
         )
-        split = data.needed("train", self.name)
-        counts = np.bincount(split.labels, minlength=len(data.classes))
-        learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
-        return learner, train_loader(split, backbone, options, context)
+    train_transform(options.size, options, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    share = context.micro_batch(options.batch_size, options.grad_accum_steps)
+    if options.mixes and options.mixing == "timm" and share % 2:
+        raise UsageError(
+            f"--batch-size {options.batch_size}: micro-batches of {share} images per rank; --mixup and --cutmix "
+            "pair images within one: choose a batch size that makes this number even"
+        )
+    split = data.needed("train", METHOD.method)
+    if not METHOD.epoch_steps(data, options):
+        raise UserError(f"{data.name}: --batch-size {options.batch_size} is too large for {len(split)} training images")
+    if options.token_labels is not None:
+        LabelMaps(options.token_labels, split, len(data.classes))
 
-    def rescore(self, outcomes: Outcomes) -> Scores:
-        """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
-        return accuracies(outcomes) if outcomes else {}
+
+def run(
+    spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
+) -> tuple[Scores, Outcomes]:
+    """Train on the training split, score the validation split, and export."""
+    learner, loader = prepare_training(spec, data, options, context)
+    backbone, classes = learner.scored_backbone, list(data.classes)
+    return METHOD.train_and_score(learner, backbone, loader, validate, data, options, context, classes=classes)
+
+
+def prepare_training(
+    spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
+) -> tuple[SupervisedLearner, RunLoader]:
+    """Return the classifier that is trained, from the weights that `spec` names, and the loader of its batches."""
+    seed_torch(context.seed)
+    spec = with_train_size(spec, options.size)
+    backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
+    if context.on_gpu:
+        backbone.to(memory_format=torch.channels_last)
+    context.note_backbone(
+        backbone, flops(backbone, options.size), context.micro_batch(options.batch_size, options.grad_accum_steps)
+    )
+    split = data.needed("train", METHOD.method)
+    counts = np.bincount(split.labels, minlength=len(data.classes))
+    learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
+    return learner, train_loader(split, backbone, options, context)
+
+
+def rescore(outcomes: Outcomes) -> Scores:
+    """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
+    return accuracies(outcomes) if outcomes else {}
 
 
 def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, context: Context) -> RunLoader:
@@ -126,6 +128,3 @@ def validate(backbone: Backbone, data: ClassificationData, options: SupervisedOp
         options.size, options.resize, view="area" if options.augment == "bigvision" else "bicubic"
     )
     return top_k(backbone, data.val, transform, context, batch_size=options.eval_batch_size)
-
-
-METHOD = Supervised()

@@ -7,7 +7,7 @@ import timm
 import torch
 
 from backbones import create, resolve
-from backbones.pretrain.dino.training import METHOD
+from backbones.pretrain.dino.method import METHOD
 from tests.backbones.pretrain.dino_support import dino_options, feed, make
 from tests.processes import spawn_ranks, start_rank
 from tests.support import context

@@ -19,8 +19,9 @@ from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.supervised import training
 from backbones.pretrain.supervised.learner import SupervisedLearner
 from backbones.pretrain.supervised.losses import mix
+from backbones.pretrain.supervised.method import METHOD
 from backbones.pretrain.supervised.options import SupervisedOptions
-from backbones.pretrain.supervised.training import METHOD, train_loader
+from backbones.pretrain.supervised.training import train_loader
 from backbones.spec import BackboneSpec, resolve
 from tests.processes import spawn_ranks, start_rank
 from tests.support import PLAIN, context, stopped_after, tensors

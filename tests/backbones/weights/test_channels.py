@@ -10,9 +10,9 @@ from torch import Tensor, nn
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.spec import IMAGENET_MEAN, resolve
-from tests.backbones.test_weights import hub
+from backbones.weights.export import export
+from tests.backbones.weights.test_locate import hub
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import export
 
 SIZE = 32
 PLAIN = {"mean": (0.5,), "std": (0.5,)}

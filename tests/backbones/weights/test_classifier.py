@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.flops import flops
-from tests.backbones.test_weights import hub
+from backbones.weights.export import export
+from tests.backbones.weights.test_locate import hub
 from transfer.core.errors import UserError
-from transfer.core.exports import export
 
 SIZE = (64, 32)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))

@@ -14,9 +14,10 @@ import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.build import build
 from backbones.spec import resolve
+from backbones.weights.export import export
 from backbones.weights.locate import changed_parts, find_weights
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import HEAD, PRETRAIN, WEIGHTS, export, image_size, read_config
+from transfer.core.exports import HEAD, PRETRAIN, WEIGHTS, image_size, read_config
 
 
 def trained(model):

@@ -8,7 +8,7 @@ without an outline get that of the ellipse in their box. The model is the recipe
 windows of 14 tokens but in blocks 2, 5, 8 and 11, relative positions, simple pyramid, mmdetection's Mask R-CNN.
 
 Two copies of it train from the same files in one process, in turns of one pass over the images: `ours` as
-`tasks.detect.training` does, in the precision `auto`; `mmdetection` by the Runner of mmengine over its CocoDataset, in fp32.
+`tasks.detect.training` does, in precision `auto`; `mmdetection` by the Runner of mmengine over its CocoDataset, fp32.
 Both read images in this process. Operators of mmcv, where no compiled one is there, are this suite's for both, so that
 what these gained is in both columns. Prints medians over the turns, the first left out. Where others use the machine
 too, `--threads 1 --clock cpu` counts this process's own seconds.
@@ -31,8 +31,8 @@ from backbones.spec import resolve
 from tasks.detect import mmlab
 from tasks.detect.learner import DetectionLearner
 from tasks.detect.options import DetectOptions
-from tasks.detect.task import chosen_detector
-from tasks.detect.training import TASK, make_learner, train_loader
+from tasks.detect.task import TASK, chosen_detector
+from tasks.detect.training import make_learner, train_loader
 from tests.benchmarks.speed.detection_peer import Peer
 from tests.benchmarks.speed.timing import Clock
 from transfer.cli.command import read_command, task_recipe

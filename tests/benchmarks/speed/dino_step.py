@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from backbones.flops import flops
 from backbones.pretrain.dino.learner import DinoLearner
-from backbones.pretrain.dino.training import METHOD
+from backbones.pretrain.dino.method import METHOD
 from tests.benchmarks.speed.timing import Step
 from tests.benchmarks.speed.training_steps import arguments, contest
 from transfer.cli.command import pretraining_recipe, read_command

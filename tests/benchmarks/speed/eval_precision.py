@@ -21,7 +21,7 @@ import torch
 
 from backbones.backbone import create
 from backbones.spec import resolve
-from tasks.reid.training import TASK as REID
+from tasks.reid.task import TASK as REID
 from tasks.reid.training import ReidLearner
 from transfer.cli.command import read_command, task_recipe
 from transfer.core.seeding import seed_torch

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from backbones import create
-from tasks.reid.task import ReidOptions
-from tasks.reid.training import TASK, ReidLearner, train_loader
+from tasks.reid.task import TASK, ReidOptions
+from tasks.reid.training import ReidLearner, train_loader
 from tests.benchmarks.speed.timing import measure
 from tests.benchmarks.speed.training_steps import arguments, show
 from transfer.cli.command import read_command, task_recipe

@@ -4,21 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from tasks.reid.pictures import (
-    FRAME,
-    GAP,
-    HEIGHT,
-    QUERY,
-    RANKED,
-    RIGHT,
-    WRONG,
-    RankedLists,
-    evenly,
-    picture,
-    picture_name,
-    save_pictures,
-)
+from tasks.reid.pictures import FRAME, GAP, HEIGHT, QUERY, RIGHT, WRONG, picture, save_pictures
 from transfer.core.errors import UserError
+from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
 
 QUERIES = [("q/a.jpg", 7, 1), ("q/b.jpg", 8, 2)]
 GALLERY = [("g/a.jpg", 7, 2), ("g/never.jpg", 7, 3), ("g/c.jpg", 8, 1), ("g/d.jpg", -1, 1)]

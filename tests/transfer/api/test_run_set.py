@@ -7,7 +7,7 @@ import pytest
 
 import transfer
 from tests.transfer.api.modules import tiny_net
-from transfer import ROOT
+from transfer.core.files import ROOT
 from transfer.records.run_set import COLUMNS
 
 

@@ -9,16 +9,15 @@ import pytest
 from PIL import Image
 
 from backbones.backbone import create
-from backbones.pretrain.method import load_facts as method_facts
+from backbones.weights.export import export
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
 from transfer.cli.early_checks import method_of
 from transfer.cli.options import PretrainRunOptions
 from transfer.core.errors import UsageError
-from transfer.core.exports import export
 from transfer.engine.schedule import Schedule
 from transfer.pretrain import main as pretrain
 from transfer.run import main
-from transfer.task import load_facts
+from transfer.task import load_task
 
 STEPS = 40
 
@@ -26,11 +25,11 @@ STEPS = 40
 def read(name: str, *words: str) -> Command:
     argv = ["--backbone", "tiny", *words]
     if name in task_names():
-        command = read_command(task_recipe(name), load_facts(name).options, argv)
-        command.fit_backbone(command.resolved(from_scratch=False), load_facts(name))
+        command = read_command(task_recipe(name), load_task(name).options, argv)
+        command.fit_backbone(command.resolved(from_scratch=False), load_task(name))
         return command
     recipe = pretraining_recipe(name)
-    return read_command(recipe, method_facts(method_of(recipe)).options, argv, PretrainRunOptions)
+    return read_command(recipe, load_task(method_of(recipe)).options, argv, PretrainRunOptions)
 
 
 def largest_rate(options: Any) -> float:

@@ -6,7 +6,6 @@ from dataclasses import fields
 
 import pytest
 
-from backbones.pretrain.method import load_method
 from transfer import pretrain, run
 from transfer.cli.command import task_names
 from transfer.cli.layers import COLUMNS, COMMON, first_sentence, meanings
@@ -22,8 +21,8 @@ SHARED = (BackboneOptions, LaunchOptions)
 Main = Callable[[list[str]], int]
 PAGES: dict[str, tuple[Main, list[str], tuple[type, ...]]] = {
     **{name: (run.main, [name], (RunOptions, load_task(name).options, *SHARED)) for name in task_names()},
-    "deit": (pretrain.main, ["deit"], (PretrainRunOptions, load_method("supervised").options, *SHARED)),
-    "dino": (pretrain.main, ["dino"], (PretrainRunOptions, load_method("dino").options, *SHARED)),
+    "deit": (pretrain.main, ["deit"], (PretrainRunOptions, load_task("pretrain-supervised").options, *SHARED)),
+    "dino": (pretrain.main, ["dino"], (PretrainRunOptions, load_task("pretrain-dino").options, *SHARED)),
     "report": (report.main, [], (report.ReportOptions,)),
     "verify": (verify.main, [], (verify.VerifyOptions,)),
     "sweep": (sweep.main, ["demo"], (sweep.SweepOptions,)),

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from backbones.pretrain.method import load_method
 from backbones.spec import resolve
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
@@ -39,7 +38,7 @@ def base(work: str) -> Command:
     """The smoke command of a task or method."""
     words = ["--backbone", "tiny", "--smoke"]
     if work in RECIPES:
-        method = load_method(work.removeprefix("pretrain-"))
+        method = load_task(work)
         return read_command(pretraining_recipe(RECIPES[work]), method.options, words, PretrainRunOptions)
     return read_command(task_recipe(work), load_task(work).options, words)
 

@@ -9,7 +9,7 @@ from transfer.cli.command import read_command, task_recipe
 from transfer.cli.run_weights import weights_of_run
 from transfer.core.errors import MissingInput, UserError
 from transfer.run import each_weights
-from transfer.task import load_facts
+from transfer.task import load_task
 
 
 def run_folder(out: Path, status: str = "completed", *files: str) -> Path:
@@ -65,6 +65,6 @@ def test_several_weights(
         (tmp_path / f"weights/vit_tiny/seed{seed}").mkdir(parents=True)
         (tmp_path / f"weights/vit_tiny/seed{seed}/config.json").write_text('{"architecture": "vit_tiny"}')
     recipe = task_recipe("knn")
-    command = read_command(recipe, load_facts("knn").options, ["--dataset", "toy_digits", *words.split()])
+    command = read_command(recipe, load_task("knn").options, ["--dataset", "toy_digits", *words.split()])
     commands = each_weights(command, from_scratch=False)
     assert [(*one.backbone.weights, one.run.seeds) for one in commands] == expected

@@ -11,7 +11,6 @@ from tests.tasks.detect.coco.cases import drawn as drawn_coco
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.paired_scores import paired_scores, read_outcomes
 from transfer.core.errors import UserError
-from transfer.records.per_sample import per_sample
 from transfer.records.store import Run, RunKey
 from transfer.task import load_task
 
@@ -63,10 +62,10 @@ def outcomes_of(task: str) -> Outcomes:
 def test_the_mean_over_samples_is_the_score(task: str) -> None:
     outcomes = outcomes_of(task)
     for name, score in load_task(task).rescore(outcomes).items():
-        values = per_sample(name, outcomes)
+        values = load_task(task).per_sample(name, outcomes)
         assert values is not None
         assert np.nanmean(values) == pytest.approx(score, abs=1e-12)
-    assert per_sample("cosine_similarity", outcomes) is None
+    assert load_task(task).per_sample("cosine_similarity", outcomes) is None
 
 
 def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
@@ -149,6 +148,6 @@ def test_other_clusters_are_an_error(tmp_path: Path) -> None:
 
 def test_queries_without_a_match_do_not_count() -> None:
     outcomes = ranked()
-    values = per_sample("rank1", outcomes)
+    values = load_task("reid").per_sample("rank1", outcomes)
     assert values is not None
     assert np.isnan(values).sum() == (~Ranking.from_outcomes(outcomes).valid).sum() > 0

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from backbones.backbone import create
+from backbones.weights.export import export
 from transfer.core.errors import UserError
-from transfer.core.exports import PRETRAIN, export
+from transfer.core.exports import PRETRAIN
 from transfer.core.user_code import file_digest
 from transfer.core.user_modules import imported_files
 

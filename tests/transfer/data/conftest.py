@@ -1,10 +1,13 @@
 import pytest
 
+from transfer.data.toy.people import GENERATORS
+
 
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path, monkeypatch):
-    """The suite's cache folder, for this test alone."""
+    """The suite's cache folder, for this test alone, and no folder of data."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TRANSFER_DATA", raising=False)
     return tmp_path / "cache" / "vit-transfer"
 
 
@@ -24,3 +27,11 @@ def arrow_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "arrow"))
     monkeypatch.setattr(socket.socket, "connect", local_only)
     return tmp_path / "arrow"
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory):
+    """The drawn datasets, drawn once: {"toy_market": folder, "toy_msmt17": folder}."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("drawn")))
+        return {name: draw() for name, draw in GENERATORS.items()}

@@ -12,7 +12,8 @@ import pytest
 from tests.transfer.verify.test_bundle import made
 from transfer.core.files import scraps_in
 from transfer.doctor.__main__ import main
-from transfer.records.store import ERROR, LOCK, OPTIONS, STATE
+from transfer.engine.history import STATE
+from transfer.records.store import ERROR, LOCK, OPTIONS
 
 SCRAPS = (".record.json.77.tmp", ".export-a1b2c3d4.tmp/model.safetensors", ".export.77.old/config.json", ".probe.77")
 UNFINISHED = "knn-toy_digits-tiny-0123456789ab"

@@ -8,7 +8,8 @@ from safetensors.torch import load_file, save_file
 
 import transfer
 from backbones.backbone import create
-from transfer.core.exports import CONFIG, PRETRAIN, WEIGHTS, export
+from backbones.weights.export import export
+from transfer.core.exports import CONFIG, PRETRAIN, WEIGHTS
 from transfer.run import main as run
 
 FACTS = {"run": "pretrain-a", "identity": "a" * 64, "protocol": "b" * 64, "seed": 0, "smoke": True}

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from backbones.backbone import create
-from transfer.core.exports import export
+from backbones.weights.export import export
 from transfer.evaluation.preflight import export_origin
 from transfer.records.store import Record
 from transfer.run import main

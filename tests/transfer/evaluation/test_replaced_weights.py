@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backbones.backbone import create
-from transfer.core.exports import export
+from backbones.weights.export import export
 from transfer.evaluation import evaluator
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import transfer
-from tasks.knn.task import KnnFacts
+from tasks.knn.task import Knn
 from tests.transfer.cli.test_early_checks import WITHOUT_TORCH
 from transfer.engine.device import choose_precisions
 from transfer.engine.options import precisions_without_torch
@@ -36,13 +36,13 @@ def test_a_finished_record_is_printed_without_torch(tmp_path: Path) -> None:
 def test_data_is_opened_once_where_a_seed_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (first,) = transfer.evaluate("knn", device="cpu", out=tmp_path, **KNN)
     opened = []
-    original = KnnFacts.open
+    original = Knn.open
 
-    def counted(self: KnnFacts, *arguments: Any, **options: Any) -> Any:
+    def counted(self: Knn, *arguments: Any, **options: Any) -> Any:
         opened.append(arguments)
         return original(self, *arguments, **options)
 
-    monkeypatch.setattr(KnnFacts, "open", counted)
+    monkeypatch.setattr(Knn, "open", counted)
     both = transfer.evaluate("knn", device="cpu", out=tmp_path, seeds=[0, 1], **KNN)
     assert [run.record.seed for run in both] == [0, 1]
     assert both[0].run_id == first.run_id
@@ -62,6 +62,6 @@ def test_a_gpu_is_asked_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     options = SimpleNamespace(eval_precision="fp32", precision="auto")
     assert precisions_without_torch(options, "cuda") is None
     for present in (True, False):
-        monkeypatch.setattr(options, "_may_have_gpu", lambda: present)  # noqa: B023
+        monkeypatch.setattr("transfer.engine.options._may_have_gpu", lambda: present)  # noqa: B023
         assert (precisions_without_torch(options, "auto") is None) == present
     assert precisions_without_torch(SimpleNamespace(eval_precision="fp32"), "cuda") == ("fp32", "fp32")

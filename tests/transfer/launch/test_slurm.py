@@ -12,11 +12,12 @@ import pytest
 from tests.runs import assert_equal_runs
 from tests.transfer.launch.test_slurm_child import wait_until
 from tests.transfer.test_run_processes import WORDS
+from transfer.cli.options import check_resources
 from transfer.core.errors import UsageError, UserError
 from transfer.launch import ProcessSpec, slurm
 from transfer.launch.single_job import without_launch
 from transfer.launch.slurm import TOOLS, Queue, SlurmJob, SlurmLauncher
-from transfer.launch.slurm_resources import check_resources, ranks, sbatch_parameters
+from transfer.launch.slurm_resources import ranks, sbatch_parameters
 from transfer.run import main
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tasks.ranking.metrics import rank
-from tasks.reid.training import TASK
+from tasks.reid.task import TASK
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.record import RunKey
 from transfer.records.store import Run, Store

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tasks.ranking.metrics import rank
-from tasks.reid.training import TASK
+from tasks.reid.task import TASK
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.core.errors import UserError
 from transfer.records.record import Record, RunKey, with_checksum

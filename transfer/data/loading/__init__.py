@@ -1,5 +1,4 @@
-"""From image files to batches: decoding, the augmentation of person re-identification, samplers, and the loader.
+"""From image files to batches: decoding, augmentation, samplers, and the loader.
 
-Every random choice is a function of (seed, epoch, sample). The augmentation of pretraining lives in
-`backbones.pretrain`.
+Every random choice is a function of (seed, epoch, sample). Crops of DINO are in `backbones.pretrain.dino`.
 """

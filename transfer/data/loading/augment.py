@@ -17,13 +17,13 @@ from timm.data.auto_augment import AugmentOp, AutoAugment, RandAugment
 from torch import Tensor
 from torchvision import transforms
 
-from backbones.pretrain.options import AugmentOptions, shorter_side
 from transfer.core.errors import UsageError
 from transfer.data.loading.bigvision import AreaCrop, InceptionCrop, SquashCrop
 from transfer.data.loading.bigvision import RandAugment as BigVisionRandAugment
 from transfer.data.loading.fast_ops import TIMM
 from transfer.data.loading.image_ops import FastCrop, FastFlip, FastJitter, FastView
 from transfer.data.loading.images import RandomErasing, to_floats, to_pixels
+from transfer.data.loading.options import AugmentOptions, shorter_side
 
 Step = Callable[[Any], Any]
 Transform = Callable[[Any], Any]

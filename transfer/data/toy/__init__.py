@@ -1,5 +1,4 @@
-"""Bundled datasets for smoke runs and tests: the handwritten digits of scikit-learn, written to the cache folder.
+"""Bundled datasets for smoke runs and tests, in published layouts: digits of scikit-learn, drawn people and scenes.
 
-They come as plain class folders and in the layouts of the published sets. The toy sets of person re-identification
-and detection live in `tasks/data`.
+They are written to the cache folder when they are first used.
 """

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from transfer.engine.history import history
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.records.store import history
 from transfer.report.figures.svg import (
     LINES,
     Looks,

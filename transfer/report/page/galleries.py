@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.reid.pictures import RANKED, RankedLists, evenly, picture_name
 from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.core.errors import UserError, shortened
+from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
 from transfer.records.store import Run
 from transfer.report.page.section_types import Gallery, Picture, RankedImage, Section

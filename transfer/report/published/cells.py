@@ -9,11 +9,12 @@ import numpy as np
 
 from transfer.comparison.paired_intervals import mean_score
 from transfer.core.errors import UserError
+from transfer.engine.history import HISTORY, history
 from transfer.experiments.published_rows import Row as PublishedRow
 from transfer.experiments.published_rows import Value
 from transfer.experiments.published_verdicts import Counts, judged
 from transfer.records.evidence import Arm, Evidence
-from transfer.records.store import HISTORY, Run, history
+from transfer.records.store import Run
 from transfer.report.published.matching import Matcher
 from transfer.report.published.own_runs import OwnRuns
 from transfer.report.published.texts import REASONS, Reasons, failures_text, hours_text

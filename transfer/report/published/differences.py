@@ -10,9 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.archs import VOLOS
-from backbones.pretrain import method
 from backbones.spec import FIELDS, BackboneSpec
-from transfer import task
 from transfer.cli.options import EXECUTION
 from transfer.data.spec import DatasetSpec, flat_counts, resolve_dataset
 from transfer.experiments.published_rows import Reason, Row, used_values
@@ -20,6 +18,7 @@ from transfer.experiments.step import BACKBONE_OPTIONS, Step
 from transfer.records.labels import value_label
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, canonical_stem, displayed_fields, protocol
 from transfer.records.record import Record
+from transfer.task import load_task
 
 Reading = tuple[str, ...]
 """What a run has of the options of a row that can be read in several ways: "lr 0.002, printed 0.001"."""
@@ -74,7 +73,6 @@ def is_volo(record: Record) -> bool:
 ID = 40
 """Number of characters shown of an id of weights."""
 WORLD_SIZE = "world_size"
-PRETRAIN = "pretrain-"
 _HALF = ("bf16", "fp16")
 # Fields of a backbone that must agree besides the options that a row names.
 _BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
@@ -154,8 +152,7 @@ def missing_downloads(record: Record, needs: Mapping[str, str]) -> list[Reason]:
 
 def task_version_differences(record: Record) -> list[Reason]:
     """Return the difference of the task's version from that of the task here, if any."""
-    name = record.task.removeprefix(PRETRAIN)
-    here = (method.load_facts if name != record.task else task.load_facts)(name).version
+    here = load_task(record.task).version
     return [] if record.task_version == here else [differs(f"{record.task} version", record.task_version, here)]
 
 

@@ -94,7 +94,7 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
     `transfer.report.published.cells.COLUMNS` for the columns.
 
     Args:
-        margin: largest difference at which numbers agree, in points; by default `transfer.experiments.published_verdicts.MARGIN`.
+        margin: largest difference at which numbers agree, in points; by default `published_verdicts.MARGIN`.
 
     Raises:
         UsageError: the paper or table is unknown, or the file of published numbers cannot be read.

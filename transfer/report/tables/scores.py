@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from backbones.pretrain.options import narrow_crop
+from transfer.data.loading.options import narrow_crop
 from transfer.records.evidence import Arm, informative
 from transfer.records.grouping import Group, dataset_label
 from transfer.records.record import Record

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UsageError
+from transfer.engine.history import history
 from transfer.engine.outcome import SCORED
 from transfer.records.comparability import Comparability
 from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Evidence, Unit, chance, ending
@@ -18,7 +19,6 @@ from transfer.records.grouping import Group
 from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
-from transfer.records.store import history
 from transfer.report.tables.cell_text import BreakdownRate, Endings, cell_text, comparability_text
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
 from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table

@@ -1,7 +1,7 @@
 """`Table`: rows of typed values, columns with their digits, and notes with the rows and columns they belong to.
 
-Every table of a report is a `Table`. The functions that make tables fill in values; renderers (`report/render` and
-`report/page/html.py`) choose sentences and digits. Imports neither torch nor pandas.
+Every table of a report is a `Table`. The functions that make tables fill in values; renderers (`text.py`,
+`terminal.py`, `report/page/html.py`) choose sentences and digits. Imports neither torch nor pandas.
 """
 
 from collections.abc import Collection, Iterable, Sequence

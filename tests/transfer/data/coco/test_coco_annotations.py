@@ -48,9 +48,7 @@ def file(tmp_path: Path) -> Path:
 def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are parsed from now on."""
     parsed, parse = [], annotations._parse
-    monkeypatch.setattr(
-        coco_annotations, "_parse", lambda file, content: (parsed.append(file), parse(file, content))[1]
-    )
+    monkeypatch.setattr(annotations, "_parse", lambda file, content: (parsed.append(file), parse(file, content))[1])
     return parsed
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from backbones.spec import resolve
-from tasks.reid.training import TASK, ranked_features
+from tasks.reid.task import TASK
+from tasks.reid.training import ranked_features
 from tests.support import context
 from tests.tasks.support import smoke_options
 from tests.transfer.data.reid.layouts import MARKET, draw, market, msmt17, replaced, spec

@@ -10,7 +10,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from backbones.spec import resolve
-from tasks.reid.training import TASK
+from tasks.reid.task import TASK
 from tests.support import context
 from tests.tasks.support import smoke_options
 from tests.transfer.data.reid.layouts import draw, market, spec

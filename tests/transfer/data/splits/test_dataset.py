@@ -162,7 +162,11 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     "interrupted",
-    ["", "pretrain.supervised.validate", pytest.param("engine.context.Context.export", marks=pytest.mark.nightly)],
+    [
+        "",
+        "pretrain.supervised.training.validate",
+        pytest.param("trained_weights.export_backbone", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_run_names_them_in_its_record(
     words: list[str], interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tasks.reid.pictures import RANKED, RankedLists, save_pictures
+from tasks.reid.pictures import save_pictures
 from tests.transfer.records.test_store import CONTENT, record
+from transfer.core.pictures import RANKED, RankedLists
 from transfer.records.store import Run, RunKey
 from transfer.report.tables.cell_text import BreakdownRate, Endings
 from transfer.report.tables.stability_map import StabilityMap

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tasks.reid.pictures import RANKED
 from tests.transfer.report.page.pages import make_run, ranked_run
 from transfer.core.errors import UserError
+from transfer.core.pictures import RANKED
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.galleries import drawn, galleries, picture_sections

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.reid.pictures import RANKED, RankedLists
 from tests.transfer.report.reid_runs import IDENTITIES, reid_run
 from transfer.comparison.paired_intervals import Settings
+from transfer.core.pictures import RANKED, RankedLists
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.galleries import EACH_WAY, side_by_side

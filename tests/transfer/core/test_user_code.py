@@ -48,6 +48,8 @@ def test_changed_contents_are_imported_anew(tmp_path):
         ("Stam = 3", UsageError, "neither a class nor a function"),
         ("x = 1\n\ny = 1 / 0\n", UserError, "failed at line 3: ZeroDivisionError"),
         ("x = 1\ndef f(:\n", UserError, "failed at line 2: SyntaxError"),
+        ("from tasks.task import Metric", UserError, "No module named 'tasks.task'.*use transfer.task$"),
+        ("from backbones.engine.loop import fit", UserError, "use transfer.engine.loop$"),
     ],
 )
 def test_errors(content, kind, said, tmp_path):

@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 import backbones.vit  # noqa: F401
 from backbones.backbone import create
 from backbones.spec import resolve
+from backbones.weights.export import export
 from backbones.weights.locate import changed_parts, find_weights
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import export
 
 SIZE = (64, 32)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))

@@ -15,10 +15,10 @@ def content(folder):
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_shipped_facts_hold_and_every_query_has_a_match(name, drawn, cache):
+def test_shipped_facts_hold_and_every_query_has_a_match(name, drawn, private_cache):
     """`open_reid` compares what was drawn with the counts of the YAML file."""
-    cache.mkdir(parents=True)
-    (cache / drawn[name].name).symlink_to(drawn[name])
+    private_cache.mkdir(parents=True)
+    (private_cache / drawn[name].name).symlink_to(drawn[name])
     data = open_reid(resolve_dataset(name), None)
     assert data.root.name == drawn[name].name
     assert len(data.query) == 2 * (MSMT.test if name == "toy_msmt17" else 24)

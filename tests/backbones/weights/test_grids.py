@@ -10,9 +10,9 @@ from timm.models.vision_transformer import VisionTransformer
 
 from backbones.backbone import create
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, resolve
+from backbones.weights.export import export
 from backbones.weights.fitting import check_partial
 from transfer.core.errors import UserError
-from transfer.core.exports import export
 
 HALF = ((0.5,) * 3, (0.5,) * 3)
 IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)

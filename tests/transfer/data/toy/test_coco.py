@@ -22,9 +22,9 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture
-def data(root, cache):
-    cache.mkdir(parents=True)
-    (cache / FOLDER).symlink_to(root)
+def data(root, private_cache):
+    private_cache.mkdir(parents=True)
+    (private_cache / FOLDER).symlink_to(root)
     return open_coco(resolve_dataset("toy_coco"), None)
 
 

@@ -1,0 +1,4 @@
+"""Supervised fine-tuning of pretrained weights.
+
+Learner and losses are those of `backbones.pretrain.supervised`.
+"""

@@ -1,0 +1,4 @@
+"""Linear classification on frozen features, trained by SGD.
+
+Few-shot probes are in `tasks.fewshot`.
+"""

@@ -1,0 +1,4 @@
+"""Diagnostics of tokens as a task.
+
+The measures are in `backbones.diagnostics`.
+"""

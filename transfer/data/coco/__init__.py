@@ -1,0 +1,4 @@
+"""COCO's annotations, images and splits, for detection.
+
+Average precision is computed in `tasks.detect.coco`.
+"""
