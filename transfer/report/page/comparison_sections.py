@@ -51,8 +51,18 @@ def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratio
         for comparison, one in zip(comparisons, told, strict=True)
         for limit in one.limits
     ]
-    note = "\n\n".join("\n".join([one.headline, *one.caveats, *one.effects, one.cost]) for one in told)
-    yield Section(title="Summary", note=note, reading="\n".join([READING["summary"], *note_texts(limits)]), lead=True)
+    said: set[str] = set()
+    blocks = []
+    for one in told:
+        caveats = [line for line in one.caveats if line not in said]
+        blocks.append("\n".join([one.headline, *caveats, *one.effects, one.cost]))
+        said |= {*one.caveats}
+    yield Section(
+        title="Summary",
+        note="\n\n".join(blocks),
+        reading="\n".join([READING["summary"], *note_texts(limits)]),
+        lead=True,
+    )
     for number, (comparison, one) in enumerate(zip(comparisons, told, strict=True)):
         plot = forest_plot(comparison, runs, name=f"forest-{number}")
         if plot or one.rates:

@@ -114,6 +114,7 @@ def _published_details(verdict: PublishedVerdict) -> list[str]:
     return details
 
 
+FEW = "seeds are few: coverage of the interval may be as low as 85 %"
 BORROWED = "a variant with one seed is assumed to vary over seeds as the others do; add seeds to it"
 
 
@@ -127,7 +128,7 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     notes = [Note(text, about, rows) for text in _unshared(match)]
     notes += [Note(_no_interval(cause), about, rows) for cause in match.without_interval]
     notes += [Note(text, about, rows) for text in _few_clusters(match)]
-    return notes + [Note(text, about, rows, text == BORROWED) for text in _seeds(match)]
+    return notes + [Note(text, about, rows, text.endswith((BORROWED, FEW))) for text in _seeds(match)]
 
 
 def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
@@ -230,7 +231,7 @@ def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
     if min(sizes) == 1 < max(sizes):
         yield BORROWED
     elif 1 < min(sizes) <= FEW_SEEDS:
-        yield f"{min(sizes)} seeds are few: coverage of the interval may be as low as 85 %"
+        yield f"{min(sizes)} {FEW}"
 
 
 def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
@@ -239,9 +240,9 @@ def without_common_rows(notes: Sequence[Note], rows: int) -> list[Note]:
     for note in notes:
         named.setdefault(note.text, []).append(note)
     kept: list[Note] = []
-    for text, of_text in named.items():
+    for of_text in named.values():
         is_common = len(of_text) > 1 and len({row for note in of_text for row in note.rows}) == rows
-        kept += [Note(text)] if is_common else of_text
+        kept += [replace(of_text[0], about="", rows=())] if is_common else of_text
     return kept
 
 
