@@ -242,9 +242,11 @@ def as_terminal(parts: Sequence[Section], *, ids: bool = False, color: bool = Fa
         pieces = [colored(visible(f"## {part.title}"), BOLD, color=color)]
         if part.table is not None:
             pieces.append(terminal(part.table.without(*(() if ids else RUN_COLUMNS)), color=color))
+        told = []
         for number, line in enumerate(filter(str.strip, part.note.splitlines())):
-            told = "\n".join(broken_lines(visible(line), WIDTH))
-            pieces.append(colored(told, BOLD, color=color and part.lead and not number))
+            lines = "\n".join(broken_lines(visible(line), WIDTH, "  " * line.startswith("- ")))
+            told.append(colored(lines, BOLD, color=color and part.lead and not number))
+        pieces += ["\n\n".join(told).replace("\n\n- ", "\n- ")] * bool(told)
         texts.append("\n\n".join(pieces))
     return "\n\n".join(texts)
 

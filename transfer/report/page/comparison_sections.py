@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from transfer.comparison.compare_arms import Comparison
 
 READING = {
-    "summary": "Means of the first and the second variant, their difference, and in brackets its 95 % interval.",
     "forest": "Each square is the paired difference of two variants on the same samples, its line the 95 % confidence "
     "interval. A filled square is significant after correction for multiple tests; a line across 0 is inconclusive.",
     "ratios": "Time of a step of the first variant, as a multiple of the second's: median and quartiles over "
@@ -54,13 +53,13 @@ def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratio
     said: set[str] = set()
     blocks = []
     for one in told:
-        caveats = [line for line in one.caveats if line not in said]
-        blocks.append("\n".join([one.headline, *caveats, *one.effects, one.cost]))
-        said |= {*one.caveats}
+        new = [line for line in (*one.caveats, *one.effects) if line not in said or line.startswith("- ")]
+        blocks.append("\n".join([one.headline, *new, one.cost]))
+        said |= {*new}
     yield Section(
         title="Summary",
         note="\n\n".join(blocks),
-        reading="\n".join([READING["summary"], *note_texts(limits)]),
+        reading="\n".join(note_texts(limits)),
         lead=True,
     )
     for number, (comparison, one) in enumerate(zip(comparisons, told, strict=True)):

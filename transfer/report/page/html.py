@@ -23,6 +23,8 @@ from transfer.report.tables.text import constant_columns, note_texts, values
 
 CELLS = 6000
 """Number of cells of all tables that are laid out at once; a click shows the others."""
+UNBROKEN = r"\d %|[-+]?[\d.]+( points)? \[[^]]*\]"
+"""Numbers with their unit or interval, which are not broken into lines."""
 WIDE = 48
 """Number of characters of a cell beyond which its text wraps."""
 
@@ -82,9 +84,11 @@ def text(value: object) -> str:
 
 
 def _paragraphs(lines: str, attributes: str = "") -> str:
-    """Return a paragraph for each line, in which what stands between backticks is code."""
+    """Return a paragraph for each line, or an item of a list after "- "; what stands between backticks is code."""
     marked = (re.sub("`([^`]+)`", r"<code>\1</code>", text(line)) for line in lines.splitlines() if line.strip())
-    return "".join(f"<p{attributes}>{line}</p>" for line in marked)
+    whole = (re.sub(UNBROKEN, lambda found: found[0].replace(" ", "\u00a0"), line) for line in marked)
+    parts = (f"<li>{line[2:]}</li>" if line.startswith("- ") else f"<p{attributes}>{line}</p>" for line in whole)
+    return re.sub("((?:<li>.*?</li>)+)", r"<ul>\1</ul>", "".join(parts))
 
 
 def _asset(name: str) -> str:

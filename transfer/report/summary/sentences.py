@@ -21,7 +21,8 @@ from transfer.statistics.intervals import FEW_SEEDS
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
 SHOWN = 8
-"""Effects that are told one by one; of more, verdicts are counted."""
+"""Scores of one verdict that are told one by one."""
+KEY = "a vs. b: means over seeds; difference with its 95 % interval"
 COUNTED = (
     "primary scores on other datasets than the pretraining's",
     "primary scores on the dataset of the pretraining, as there are no others",
@@ -49,7 +50,7 @@ class Answer:
     Attributes:
         headline: how often the first variant is better, worse, or neither.
         caveats: what the reader must know before using the verdict.
-        effects: for each verdict the scores that it is on, with differences and intervals.
+        effects: a line for each score with means, difference and interval, below the line that explains them.
         rates: up to which rates the variants train, where several were tried and some failed.
         cost: what the first variant costs beside the second; empty where nothing is known.
         limits: which runs are counted, and what would make the verdict stronger.
@@ -91,10 +92,18 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     records = [record for row in rows for record in row.matched.records]
     smoke = "Smoke test, not a valid result. " if any(record.smoke for record in records) else ""
     scores = f"{_count(len(rows), 'score')} of {_count(tasks, 'task')}{_seeds(rows)}"
-    told = f"{told} of {scores}" if len(rows) > 1 else f"{next(iter(by_word))} ({scores})"
+    if len(by_word) == 1:
+        every = f" on all {len(rows)} scores ({scores.partition(' of ')[2]})"
+        told = f"{next(iter(by_word))}{every if len(rows) > 1 else f' ({scores})'}"
+    else:
+        told = f"{told} of {scores}"
     headline = f"{smoke}{a} vs. {b}{_differing(comparison, rows)}: {told}."
     tests = sum(row.estimate is not None for row in rows) if comparison.options.correction != "none" else 1
-    effects = [_listed(word, found, tests) for word, found in by_word.items()]
+    effects = [KEY] * any(row.estimate is not None for row in rows)
+    for word, found in by_word.items():
+        ending = f", {word}" * (len(by_word) > 1)
+        effects += [f"- {_effect(row, tests)}{ending}" for row in found[:SHOWN]]
+        effects += [f"- {len(found) - SHOWN} more{ending}"] * (len(found) > SHOWN)
     random = [
         name
         for name, place in ((a, 0), (b, 1))
@@ -102,7 +111,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     ]
     caveats = [f"Random weights, no pretraining: {' and '.join(random)}."] * bool(random)
     caveats += [*_marks(records), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
-    others = "; ".join(row_name(row) for row in primary if row not in rows)
+    others = "; ".join(row_name(row, "`") for row in primary if row not in rows)
     limits = [
         f"Counted: {COUNTED[nearness_to_pretraining(records, runs.exports)]}{'; not counted: ' * bool(others)}{others}."
     ]
@@ -127,28 +136,22 @@ def _word(verdict: Verdict, a: str, b: str) -> str:
     return f"{word} (completed runs only)" if verdict.breakdowns else word
 
 
-def _listed(word: str, rows: Sequence[ComparedScore], tests: int) -> str:
-    """Return the scores of one verdict in a sentence."""
-    more = f"; and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-    return f"{word[0].upper()}{word[1:]}: {'; '.join(_effect(row, tests) for row in rows[:SHOWN])}{more}."
-
-
-def row_name(row: ComparedScore) -> str:
-    """Return the task, score and data of a row: "knn top1 on toy (lr 0.1)"."""
+def row_name(row: ComparedScore, quote: str = "") -> str:
+    """Return the task, score and data of a row: "knn top1 on toy (lr 0.1)", with quotes around the dataset."""
     first = row.matched.first
-    return row.matched.with_setting(f"{first.task} {row.score} on {first.dataset.get('name')}")
+    return row.matched.with_setting(f"{first.task} {row.score} on {quote}{first.dataset.get('name')}{quote}")
 
 
 def _effect(row: ComparedScore, tests: int) -> str:
     """Return the clause on one row, whose p value is adjusted over a number of tests."""
     verdict, means = row.verdict, " vs. ".join(_score(mean, row) for mean in row.means)
     if row.estimate is None:
-        return f"{row_name(row)} ({means})" if means else row_name(row)
-    said = f"{row_name(row)} {means}, {interval_text(row)}"
+        return f"{row_name(row, '`')}: {means}" if means else row_name(row, "`")
+    said = f"{row_name(row, '`')}: {means}, {interval_text(row)}"
     if verdict.breakdowns:
         said += _counting(verdict)
     if verdict.kind is Kind.EQUIVALENT:
-        return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}"
+        return f"{said}, within {verdict_number(verdict.margin or 0, verdict)}{' points' * row.percent}"
     if verdict.kind is Kind.INCONCLUSIVE:
         if verdict.alone:
             return f"{said}, not significant after correction for {tests} tests"
@@ -158,12 +161,12 @@ def _effect(row: ComparedScore, tests: int) -> str:
 
 
 def interval_text(row: ComparedScore) -> str:
-    """Return the difference with its interval: "+1.8 [0.9, 2.7]", in points of a percent or in the score's unit."""
+    """Return the difference with its interval: "+1.8 points [0.9, 2.7]", or in the score's own unit."""
     estimate = row.estimate
     assert estimate is not None
     digits = ".1f" if row.percent else ".3g"
     number, low, high = (row.scale * value + 0.0 for value in (estimate.estimate, estimate.low, estimate.high))
-    return f"{number:+{digits}} [{low:{digits}}, {high:{digits}}]"
+    return f"{number:+{digits}}{' points' * row.percent} [{low:{digits}}, {high:{digits}}]"
 
 
 def _counting(verdict: Verdict) -> str:
@@ -178,7 +181,7 @@ def _counting(verdict: Verdict) -> str:
 
 
 def _score(mean: float, row: ComparedScore) -> str:
-    return f"{row.scale * mean:.1f}" if row.percent else f"{mean:.3g}"
+    return f"{row.scale * mean:.1f} %" if row.percent else f"{mean:.3g}"
 
 
 def _seeds(rows: Sequence[ComparedScore]) -> str:
@@ -224,7 +227,7 @@ def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
     needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.INCONCLUSIVE and row.verdict.seeds]
     if enough := [count for count in needed if count > 0]:
         yield f"{_count(max(enough), 'more seed')} per variant would detect a difference of {PERCENT * POINT:g} point."
-    if named := "; ".join(row_name(row) for row in rows if (row.verdict.seeds or 0) < 0):
+    if named := "; ".join(row_name(row, "`") for row in rows if (row.verdict.seeds or 0) < 0):
         yield f"To detect a difference of {PERCENT * POINT:g} point use larger test sets, not more seeds: {named}."
 
 

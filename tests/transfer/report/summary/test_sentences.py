@@ -14,7 +14,7 @@ from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.summary.naming import names_of
-from transfer.report.summary.sentences import COUNTED, Answer, answer, interval_text
+from transfer.report.summary.sentences import COUNTED, KEY, Answer, answer, interval_text
 
 HEAD = "conv vs. patchify"
 
@@ -37,20 +37,20 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5)),
         [
             rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\.\n.*\n3 seeds are few: .* as low as 85 %\.$",
-            r"^Better: knn top1 on toy_market \d+\.\d vs\. \d+\.\d, \+\d+\.\d \[\d",
+            rf"^{KEY}\n- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %, \+\d+\.\d points \[\d",
         ],
     ),
     "worse": (
         lambda root: variants(root, seeds(3, 0.4), seeds(3, 0.6)),
-        [rf"^{HEAD}: worse \(", r"^Worse: knn top1 on toy_market [^,]*, -\d+\.\d \[-\d+\.\d, -\d"],
+        [rf"^{HEAD}: worse \(", r"^- knn top1 on `toy_market`: [^,]*, -\d+\.\d points \[-\d+\.\d, -\d"],
     ),
     "equal on every sample": (
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.5)),
-        [rf"^{HEAD}: inconclusive \(", r"^Inconclusive: .* \+0\.0 \[-1\.0, 1\.0\], equal on every sample\.$"],
+        [rf"^{HEAD}: inconclusive \(", r"^- .* \+0\.0 points \[-1\.0, 1\.0\], equal on every sample$"],
     ),
     "underpowered": (
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.52, first=10)),
-        [rf"^{HEAD}: inconclusive \(", r"^Inconclusive: .* \[-\d.*, \d.*\]\.$"],
+        [rf"^{HEAD}: inconclusive \(", r"^- .* \[-\d.*, \d.*\]$"],
     ),
     "one seed, better": (
         lambda root: variants(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True, origin={"subset": 60}),
@@ -63,7 +63,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         lambda root: variants(root, seeds(3, 0.8), [*seeds(2, 0.5), {"seed": 2, **BROKEN}]),
         [
             rf"^{HEAD}: better \(completed runs only\) \(",
-            r"failed runs counted at chance level\)\.$",
+            r"failed runs counted at chance level\)$",
             "^patchify failed in 1 of 3 training runs: knn on toy_market",
         ],
     ),
@@ -93,7 +93,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     ),
     "outcomes are gone": (
         lambda root: without_outcomes(variants(root, seeds(2, 0.8), seeds(2, 0.5))),
-        [rf"^{HEAD}: no interval \(", r"^No interval: knn top1 on toy_market \(\d+\.\d vs\. \d+\.\d\)\.$"],
+        [rf"^{HEAD}: no interval \(", r"^- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %$"],
     ),
     "cost": (
         lambda root: variants(
@@ -103,12 +103,23 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         ),
         [rf"^Cost of {HEAD}: 5.12 vs. 4 GFLOP per image \(\+28 %\), 22.40 vs. 22.10 M parameters, 50 s vs. 2 min"],
     ),
+    "better on two datasets": (
+        lambda root: [
+            *variants(root, seeds(3, 0.8), seeds(3, 0.5)),
+            *variants(root / "2", seeds(3, 0.8), seeds(3, 0.5), dataset={"name": "other", "digest": "1"}),
+        ],
+        [rf"^{HEAD}: better on all 2 scores \(1 task, 3 seeds\)\.", r"(^- .*\]\n){2}"],
+    ),
     "better in one of two datasets": (
         lambda root: [
             *variants(root, seeds(3, 0.8), seeds(3, 0.5)),
             *variants(root / "2", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}),
         ],
-        [rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task, 3 seeds\.", "^Better: ", "^Inconclusive: "],
+        [
+            rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task, 3 seeds\.",
+            "^- .*, better$",
+            "^- .*, inconclusive$",
+        ],
     ),
 }
 
@@ -134,7 +145,7 @@ def test_scores_on_the_data_of_the_pretraining_are_marked_and_not_counted(tmp_pa
     comparison, shown = compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs)
     told = answer(comparison, shown)
     assert "(1 score of 1 task" in told.headline  # of the dataset that the pretraining has not seen
-    excluded = "knn top1 on renamed; knn top1 on toy_digits; pretrain-dino top1 on toy_digits"
+    excluded = "knn top1 on `renamed`; knn top1 on `toy_digits`; pretrain-dino top1 on `toy_digits`"
     assert f"Counted: {COUNTED[0]}; not counted: {excluded}." in told.limits
     named = answer(compared(runs, *(run.record.backbone["name"] for run in runs[::4])), shown)
     assert named.effects == told.effects
@@ -187,7 +198,7 @@ def test_a_difference_that_the_correction_takes_back_is_not_claimed(tmp_path: Pa
     verdict = next(row.verdict for row in other.rows if row.primary)
     row.verdict, row.p = replace(verdict, breakdowns=(), alone=True), 0.2
     told = str(answer(comparison, RunSet.of([])))
-    assert re.search(r"^Inconclusive: .*, not significant after correction for 1 tests\.$", told, re.MULTILINE)
+    assert re.search(r"^- .*, not significant after correction for 1 tests$", told, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
