@@ -54,8 +54,8 @@ def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratio
     blocks = []
     for one in told:
         new = [line for line in (*one.caveats, *one.effects) if line not in said or line.startswith("- ")]
-        blocks.append("\n".join([one.headline, *new, one.cost]))
-        said |= {*new}
+        blocks.append("\n".join([one.headline, *new, "Same cost as above." if one.cost in said else one.cost]))
+        said |= {*new, one.cost} - {""}
     yield Section(
         title="Summary",
         note="\n\n".join(blocks),

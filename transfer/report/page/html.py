@@ -85,9 +85,11 @@ def text(value: object) -> str:
 
 def _paragraphs(lines: str, attributes: str = "") -> str:
     """Return a paragraph for each line, or an item of a list after "- "; what stands between backticks is code."""
-    marked = (re.sub("`([^`]+)`", r"<code>\1</code>", text(line)) for line in lines.splitlines() if line.strip())
-    whole = (re.sub(UNBROKEN, lambda found: found[0].replace(" ", "\u00a0"), line) for line in marked)
-    parts = (f"<li>{line[2:]}</li>" if line.startswith("- ") else f"<p{attributes}>{line}</p>" for line in whole)
+    parts = []
+    for line in filter(str.strip, lines.splitlines()):
+        marked = re.sub("`([^`]+)`", r"<code>\1</code>", text(line)).replace("Cost:", "<b>Cost:</b>")
+        whole = re.sub(UNBROKEN, lambda found: found[0].replace(" ", "\u00a0"), marked)
+        parts.append(f"<li>{whole[2:]}</li>" if line.startswith("- ") else f"<p{attributes}>{whole}</p>")
     return re.sub("((?:<li>.*?</li>)+)", r"<ul>\1</ul>", "".join(parts))
 
 

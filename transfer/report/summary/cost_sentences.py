@@ -29,7 +29,7 @@ def cost_sentences(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRa
             told = " vs. ".join(" to ".join(dict.fromkeys(map(shown, side))) for side in sides)
             change = f" ({_change([of_a / of_b for of_a, of_b in pairs])})" if name == "gflops" else ""
             parts.append(f"{told} {unit}{change}")
-    lines = [f"Cost of {a} vs. {b}: {', '.join(parts)}."] if parts else []
+    lines = [f"Cost: {', '.join(parts)}."] if parts else []
     measured = [ratio for _, ratio in ratios.of_matches(matches) if isinstance(ratio, CostRatio)]
     steps = [ratio.training for ratio in measured if ratio.training]
     named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))

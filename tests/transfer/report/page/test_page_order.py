@@ -50,7 +50,7 @@ def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
 def test_what_the_page_says_is_what_the_comparison_has(tmp_path: Path) -> None:
     shown = RunSet.of(runs(tmp_path))
     text = page("t", sections(shown, ReportRequest(everything=True)), shown)
-    said = unescape(re.sub("</?code>", "`", text)).replace("\u00a0", " ")
+    said = unescape(re.sub("</?b>", "", re.sub("</?code>", "`", text))).replace("\u00a0", " ")
     for line in str(answer(compared(shown.runs, "stem=conv", "stem=patchify"), shown)).splitlines():
         assert re.search(f"<(p|li)[^>]*>{re.escape(line.removeprefix('- '))}</", said)
     assert re.search(r"<li>[^<]*<code>toy_market</code>: [^ ]+ vs. [^ ]+, [^ ]+</li>", text), "numbers are not broken"
@@ -94,6 +94,8 @@ def test_variants_are_named_without_hash_or_path_and_each_comparison_has_a_headi
     ]
     assert "\n\nconv + relu vs. patchify + softmax: conv + relu failed (1 score of 1 task).\n" in parts[0].note
     assert parts[0].note.count("2 seeds are few: coverage of the interval may be as low as 85 %") == 1
+    costs = [line[:22] for line in parts[0].note.splitlines() if "ost" in line]
+    assert costs == ["Cost: 4 vs. 4 GFLOP pe", *4 * ["Same cost as above."]]
     text = page("t", parts, RunSet.of([])).partition("<main")[2].partition("</main>")[0]
     assert text.count("Each square is the paired difference") == 1
     assert not re.search("sha256|(ab){4}|(cd){4}|/a b/", re.sub("<[^>]*>", " ", text))
