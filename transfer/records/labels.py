@@ -31,7 +31,7 @@ def content_label(content: Mapping[str, Any], names: Iterable[str]) -> str:
     return ", ".join(f"{name} {value_label(value)}" for name, value in values.items() if value != NO_EFFECT)
 
 
-def parts_label(parts: Mapping[str, Any]) -> str:
+def parts_label(parts: Mapping[str, Any], between: str = ", ") -> str:
     """Return the parts of a backbone as text: "LapStem, relu, qk_norm, depth 4"."""
     texts = []
     for name, value in parts.items():
@@ -42,7 +42,7 @@ def parts_label(parts: Mapping[str, Any]) -> str:
             texts.append(label.rpartition(":")[2])
         elif value != NO_EFFECT:
             texts.append(f"{name} {label}")
-    return ", ".join(texts)
+    return between.join(texts)
 
 
 def letter(number: int) -> str:

@@ -9,6 +9,7 @@ from transfer.report.figures.svg import (
     INK,
     Mark,
     Plot,
+    arm_names,
     arm_number,
     canvas,
     finish,
@@ -45,14 +46,14 @@ def cost_plot(rows: Table) -> Plot | None:
     if not all_panels:
         return None
     panels = dict(list(all_panels.items())[:PANELS])
-    names = {plain(row["backbone"], 120): str(row["backbone"]) for row in kept.rows}
+    names = {_label(row): _name(row) for row in kept.rows}
     labels = {key: arm_number(name, number) for number, (key, name) in enumerate(names.items())}
     across = min(len(panels), 2)
     with canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
         marks: list[Mark] = []
         for axes, (key, points) in zip(all_axes, panels.items()):
             _panel(axes, points, labels, marks)
-            axes.set_title(wrapped(plain(" · ".join(map(str, key[:2]))), 2.6, 10))
+            axes.set_title(wrapped(plain(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
             axes.set_xlabel("GFLOP per image (forward pass)")
             axes.set_ylabel(plain(key[2], 24))
             logarithmic(axes.xaxis, [row[COST] for row in points])
@@ -61,18 +62,28 @@ def cost_plot(rows: Table) -> Plot | None:
         return plot_of(figure, "cost-gflops", csv(kept), marks)
 
 
+def _name(row: Row) -> str:
+    """Return the name of a row's variant."""
+    run = row["run"][0] if row["run"] else ""
+    return arm_names({run: str(row["backbone"])})[run]
+
+
+def _label(row: Row) -> str:
+    return plain(_name(row), 120)
+
+
 def _mark(row: Row, gid: str) -> Mark:
     """Return what is said of a configuration."""
     deviation = "" if is_missing(row["score_sd"]) or not row["score_sd"] else f" ± {row['score_sd']:.2f}"
-    name, runs = str(row["backbone"]), row["run"]
+    name, runs = _name(row), row["run"]
     told = f"{name}: {row['metric']} {row['score']:.2f}{deviation}, {row['seeds']} seeds, {COST} {row[COST]:.4g}"
     return Mark(gid, f"{told}; {runs[0]}" if runs else told, runs[0] if runs else "", name)
 
 
 def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: list[Mark]) -> None:
     """Draw the points of a panel, and add what is said of each to `marks`."""
-    for label in dict.fromkeys(plain(row["backbone"], 120) for row in points):
-        number, of_series = labels[label], [row for row in points if plain(row["backbone"], 120) == label]
+    for label in dict.fromkeys(map(_label, points)):
+        number, of_series = labels[label], [row for row in points if _label(row) == label]
         shape = SHAPES[number // len(COLORS) % len(SHAPES)]
         color = COLORS[number % len(COLORS)]
         costs, scores = [row[COST] for row in of_series], [row["score"] for row in of_series]

@@ -12,6 +12,7 @@ from transfer.report.figures.svg import (
     Looks,
     Mark,
     Plot,
+    arm_names,
     canvas,
     finish,
     for_both_widths,
@@ -34,6 +35,7 @@ def training_curves(runs: RunSet) -> Plot:
 
     A cross marks the last finite loss of a failed run. Columns of the CSV: run, status, step, loss.
     """
+    names = arm_names(runs.backbone_names)
     curves = [(run, _losses(run.folder)) for run in runs.runs[:LINES]]
     columns = [Column("run"), Column("status"), Column("step"), Column("loss")]
     with canvas(8.5, 4.2) as (figure, (axes,)):
@@ -41,15 +43,14 @@ def training_curves(runs: RunSet) -> Plot:
         for number, (run, curve) in enumerate(curves):
             if not curve:
                 continue
-            record, style = run.record, looks.of(runs.backbone_names[run.record.run_id], number)
+            record, style = run.record, looks.of(names[run.record.run_id], number)
             status = f", {record.status}" if record.status != "completed" else ""
-            backbone = plain(runs.backbone_names[record.run_id], 120)
-            label = looks.label(f"{backbone} seed {record.seed}{status}", record.run_id)
+            label = looks.label(f"{plain(names[record.run_id], 120)} seed {record.seed}{status}", record.run_id)
             gid = f"curve-{number}"
             last = {"marker": "o", "markersize": 4, "markevery": [-1]}  # a place to point at
             axes.plot(*zip(*curve), label=label, linewidth=1.4, gid=gid, **last, **style)
             told = f"{record.run_id}: seed {record.seed}, loss {curve[-1][1]:.4g} at step {curve[-1][0]}{status}"
-            marks.append(Mark(gid, told, record.run_id, runs.backbone_names[record.run_id]))
+            marks.append(Mark(gid, told, record.run_id, names[record.run_id]))
             if record.training_failed:
                 axes.plot(*curve[-1], marker="x", markersize=9, markeredgewidth=2.2, color=style["color"])
         values = [value for _, curve in curves for _, value in curve]
@@ -96,7 +97,7 @@ def similarity_plot(runs: RunSet) -> Plot:
     curves = {run: rows for run, rows in curves.items() if rows}
     places = merged_order([row["place"] for row in rows] for rows in curves.values())
     with canvas(max(7.0, 0.36 * len(places) + 3.5), 4.2) as (figure, (axes,)):
-        names, looks, marks = runs.backbone_names, Looks(), []
+        names, looks, marks = arm_names(runs.backbone_names), Looks(), []
         for number, (run, rows) in enumerate(list(curves.items())[:LINES]):
             points = [row for row in rows if not is_missing(row["similarity"])]
             if not points:
@@ -141,7 +142,7 @@ def similarity_by_epoch(runs: RunSet, layer_histories: LayerHistories) -> Plot:
     Columns of the CSV: run, backbone, epoch, place, kind, and the diagnostics of the place, as in the record of task
     `tokens`.
     """
-    names = runs.backbone_names
+    names = arm_names(runs.backbone_names)
     ids = [run.record.run_id for run in runs if layer_histories.get(run.record.run_id)]
     table = Table.from_rows(
         {"run": run, "backbone": names[run], "epoch": entry["epoch"]} | layer

@@ -59,7 +59,7 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
         part for part in ([row for row in drawn if row.percent], [row for row in drawn if not row.percent]) if part
     ]
     colors = dict(zip(DECIDED, _colors(comparison, runs), strict=True))
-    a, b = (plain(name, 40) for name in compared_names(comparison))
+    a, b = (plain(name, 40) for name in compared_names(comparison, runs))
     labels = {id(row): _label(row, {"a": a, "b": b}) for row in drawn}
     lines = [max(1 + labels[id(row)].count("\n") for row in part) + 1 for part in panels]
     height = LINE * sum(of * len(part) for of, part in zip(lines, panels, strict=True)) + 0.7 * len(panels) + 0.5
@@ -77,12 +77,9 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
 
 
 def _colors(comparison: Comparison, runs: RunSet) -> list[str]:
-    """Return the color of each variant: that of its backbone in the other figures, if its runs have one only."""
-    named = [
-        {runs.backbone_names.get(run.record.run_id, "") for run in variant.runs} for variant in comparison.variants
-    ]
-    single = [arm_number(min(names), -1) if len(names) == 1 else -1 for names in named]
-    numbers = single if -1 not in single and single[0] != single[1] else [0, 1]
+    """Return the color of each variant: that of its name in the other figures, if it has one there."""
+    single = [arm_number(name, -1) for name in compared_names(comparison, runs)]
+    numbers = single if -1 not in single else [0, 1]
     return [COLORS[number % len(COLORS)] for number in numbers]
 
 
@@ -114,7 +111,7 @@ def _panel(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str])
 def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
     """Return the lines of a row's label: its name, not shortened, its setting, its difference, and its failed runs."""
     lines = visible(row_name(row)).replace(" (", "\n(", 1).split("\n")
-    lines += [interval_text(row)] if row.estimate is not None else []
+    lines += [interval_text(row).replace(" points", "")] if row.estimate is not None else []
     for variant in row.breakdowns:
         if variant.broken:
             name = names.get(variant.variant, variant.variant)

@@ -42,7 +42,7 @@ SHRUNK = {1: 0.75, 2: 0.85}
 SMALLEST = 6.0
 """Smallest text of a figure for a paper, in points."""
 _style: ContextVar[Path | None] = ContextVar("style", default=None)
-_arms: ContextVar[Mapping[str, int]] = ContextVar("variants", default={})  # noqa: B039 - it is never changed
+_arms: ContextVar[Mapping[str, str]] = ContextVar("variants", default={})  # noqa: B039 - it is never changed
 _columns: ContextVar[int] = ContextVar("columns", default=0)
 
 
@@ -255,18 +255,24 @@ def _marked(tag: str, mark: Mark | None) -> str:
     return f"{tag.removesuffix('>')}{told}><title>{escape(plain(mark.text, 200))}</title>"
 
 
-def arms_colored(names: Iterable[str]) -> AbstractContextManager[None]:
-    """Draw figures in which every variant has its own color, the same in all of them.
+def arms_colored(names: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Draw figures in which every variant has its own name and color, the same in all of them.
 
     Args:
-        names: of all variants, as tables name their backbones.
+        names: the variant of each run, by its id.
     """
-    return _during(_arms, {name: number for number, name in enumerate(dict.fromkeys(names))})
+    return _during(_arms, names)
+
+
+def arm_names(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the variant of each run in all figures, by its id; the given name where it has none."""
+    return {run: _arms.get().get(run, name) for run, name in names.items()}
 
 
 def arm_number(name: str, otherwise: int) -> int:
     """Return the number of a variant, which gives its color in all figures; `otherwise` where it has none."""
-    return _arms.get().get(name, otherwise)
+    known = sorted({*_arms.get().values()})
+    return known.index(name) if name in known else otherwise
 
 
 class Looks:
@@ -290,9 +296,9 @@ class Looks:
             number: of the curve in the figure, which counts where variants have no colors.
         """
         self._uses[variant] += 1
-        if variant not in _arms.get():
+        if (arm := arm_number(variant, -1)) < 0:
             return look(number)
-        color = look(_arms.get()[variant])["color"]
+        color = look(arm)["color"]
         return {"color": color, "linestyle": STYLES[(self._uses[variant] - 1) % len(STYLES)]}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from transfer.comparison.paired_intervals import Settings
 from transfer.records.run_set import RunSet
 from transfer.report.page.section_types import Section
+from transfer.report.summary.naming import versus
 from transfer.report.tables.cost_ratios import CostRatios, ratio_table
 from transfer.report.tables.table import Note
 from transfer.report.tables.text import note_text, note_texts
@@ -46,7 +47,7 @@ def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratio
     told = [answer(comparison, runs, ratios) for comparison in comparisons]
     shared = [limit for limit in told[0].limits if all(limit in one.limits for one in told)]
     limits = [
-        Note(limit, "" if limit in shared else versus(comparison))
+        Note(limit, "" if limit in shared else versus(comparison, runs))
         for comparison, one in zip(comparisons, told, strict=True)
         for limit in one.limits
     ]
@@ -66,37 +67,31 @@ def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratio
         plot = forest_plot(comparison, runs, name=f"forest-{number}")
         if plot or one.rates:
             reading = READING["forest"] if plot else ""
-            yield Section(title=versus(comparison), note="\n".join(one.rates), plot=plot, reading=reading)
+            yield Section(title=versus(comparison, runs), note="\n".join(one.rates), plot=plot, reading=reading)
 
 
 def in_words(comparison: "Comparison", runs: RunSet, ratios: CostRatios) -> Section:
     """Return the section with all sentences on one comparison."""
     from transfer.report.summary.sentences import answer
 
-    return Section(title=f"Summary: {versus(comparison)}", note=str(answer(comparison, runs, ratios)), lead=True)
+    return Section(title=f"Summary: {versus(comparison, runs)}", note=str(answer(comparison, runs, ratios)), lead=True)
 
 
-def versus(comparison: "Comparison") -> str:
-    """Return the heading of a comparison: "conv vs. patchify", in brackets what both variants are selected by."""
-    from transfer.report.summary.naming import compared_names, shared_name
-
-    shared = shared_name(comparison)
-    return " vs. ".join(compared_names(comparison)) + f" ({shared})" * bool(shared)
-
-
-def ratios_of(comparison: "Comparison", ratios: CostRatios) -> Iterator[Section]:
+def ratios_of(comparison: "Comparison", runs: RunSet, ratios: CostRatios) -> Iterator[Section]:
     """Yield what the first variant costs beside the second, where that was measured."""
     table = ratio_table([match.matched for match in comparison.matches], ratios)
     if len(table) or table.notes:
         note, shown = "\n".join(map(note_text, table.notes)), replace(table, notes=[]) if len(table) else None
-        yield Section(title=f"Measured cost: {versus(comparison)}", table=shown, note=note, reading=READING["ratios"])
+        title = f"Measured cost: {versus(comparison, runs)}"
+        yield Section(title=title, table=shown, note=note, reading=READING["ratios"])
 
 
-def samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Section]:
+def samples(comparisons: "Sequence[Comparison]", runs: RunSet, pictures: bool) -> Iterator[Section]:
     """Yield the samples with the largest differences in each primary score and both variants' lists.
 
     Args:
         comparisons: of two variants each.
+        runs: among which they were compared.
         pictures: whether pictures are embedded.
     """
     from transfer.report.page.galleries import side_by_side
@@ -106,9 +101,9 @@ def samples(comparisons: "Sequence[Comparison]", pictures: bool) -> Iterator[Sec
     for comparison in comparisons:
         for row in comparison.rows:
             if row.primary and row.effect is None and len(table := differing_samples(row)):
-                title = f"Samples with the largest differences: {row_name(row)}, {versus(comparison)}"
+                title = f"Samples with the largest differences: {row_name(row)}, {versus(comparison, runs)}"
                 yield Section(title=title, table=table)
-        yield from side_by_side(comparison, pictures=pictures)
+        yield from side_by_side(comparison, runs, pictures=pictures)
 
 
 def brief_tables(comparison: "Comparison", runs: RunSet) -> Iterator[Section]:
@@ -117,13 +112,14 @@ def brief_tables(comparison: "Comparison", runs: RunSet) -> Iterator[Section]:
 
     told = "Means, p values and the numbers of seeds and clusters: --format markdown or csv."
     primary, others = in_brief(comparison, comparison_table(comparison, runs))
-    yield Section(title=versus(comparison), table=primary, note=told)
+    yield Section(title=versus(comparison, runs), table=primary, note=told)
     if 0 < len(others) <= MOST_OTHERS:
-        yield Section(title=f"{versus(comparison)}: other metrics", table=others)
+        yield Section(title=f"{versus(comparison, runs)}: other metrics", table=others)
 
 
 def difference_table(comparison: "Comparison", runs: RunSet) -> Section:
     """Return the table of a comparison. Raises UserError if it has no rows."""
     from transfer.report.tables.comparison import comparison_table
 
-    return Section(title=f"{versus(comparison)}: all metrics", table=comparison_table(comparison, runs).without_empty())
+    table = comparison_table(comparison, runs).without_empty()
+    return Section(title=f"{versus(comparison, runs)}: all metrics", table=table)

@@ -13,6 +13,7 @@ from transfer.comparison.compare_arms import ComparedScore, Comparison
 from transfer.core.errors import UserError, shortened
 from transfer.core.pictures import RANKED, RankedLists, evenly, picture_name
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.page.section_types import Gallery, Picture, RankedImage, Section
 from transfer.report.summary.differing_samples import differing_samples
@@ -172,16 +173,17 @@ EACH_WAY = 3
 """Queries that are shown in favour of each variant."""
 
 
-def side_by_side(comparison: Comparison, *, pictures: bool) -> Iterator[Section]:
+def side_by_side(comparison: Comparison, runs: RunSet, *, pictures: bool) -> Iterator[Section]:
     """Yield, for each primary score, the samples of both variants beside each other, where the runs have kept them.
 
     Queries are those on which the variants differ most; images of detection are those that both variants have drawn.
 
     Args:
         comparison: of two variants.
+        runs: among which they were compared.
         pictures: whether pictures are embedded; ranked lists are shown as marks without.
     """
-    a, b = compared_names(comparison)
+    a, b = compared_names(comparison, runs)
     for row in comparison.rows:
         if not row.primary or row.effect is not None:
             continue

@@ -20,6 +20,7 @@ from transfer.report.page.comparison_sections import (
 )
 from transfer.report.page.section_types import Section
 from transfer.report.tables.cost_ratios import CostRatios
+from transfer.report.tables.pivot import names_of_runs
 from transfer.report.tables.table import Note, is_missing
 from transfer.report.tables.text import note_text
 
@@ -78,7 +79,7 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     Raises:
         UserError: a section was asked for that cannot be made from the runs.
     """
-    with arms_colored(sorted(set(runs.backbone_names.values()))):
+    with arms_colored(names_of_runs(runs)):
         return _page_sections(runs, request) if request.everything else _asked_sections(runs, request)
 
 
@@ -88,7 +89,7 @@ def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     parts += [_paper(runs, request.paper, request.margin)] if request.paper else []
     for comparison in comparisons_of(runs, request.compare, request.settings):
         tables = brief_tables(comparison, runs) if request.brief else [difference_table(comparison, runs)]
-        parts += [in_words(comparison, runs, request.ratios), *tables, *ratios_of(comparison, request.ratios)]
+        parts += [in_words(comparison, runs, request.ratios), *tables, *ratios_of(comparison, runs, request.ratios)]
     if request.interaction:
         parts.append(_interaction(runs, request.interaction, request))
     if request.heatmap:
@@ -123,8 +124,8 @@ def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     shown += [_paper(runs, request.paper, request.margin)] if request.paper else []
     shown += [_interaction(runs, request.interaction, request)] if request.interaction else []
     rest = [difference_table(comparison, runs) for comparison in comparisons if comparison.rows or request.compare]
-    rest += [*samples(comparisons, request.pictures), *_tables(runs, request)]
-    rest += [part for comparison in comparisons for part in ratios_of(comparison, request.ratios)]
+    rest += [*samples(comparisons, runs, request.pictures), *_tables(runs, request)]
+    rest += [part for comparison in comparisons for part in ratios_of(comparison, runs, request.ratios)]
     rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
     rest += [*_asked(request.layers, _layers(runs), NO_LAYERS), *_similarity(runs), *_curves(runs)]
     rest += picture_sections(runs.runs, pictures=request.pictures)
@@ -145,7 +146,7 @@ def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
     """Yield a table of scores for each task."""
     from transfer.report.tables.columns import protocol_tables
     from transfer.report.tables.dataset_means import over_datasets
-    from transfer.report.tables.pivot import by_variant, names_of_runs
+    from transfer.report.tables.pivot import by_variant
     from transfer.report.tables.scores import each_run, summary
 
     names = names_of_runs(runs)

@@ -4,14 +4,25 @@ import re
 
 from transfer.comparison.compare_arms import Comparison
 from transfer.records.labels import value_label
+from transfer.records.run_set import RunSet
+from transfer.report.tables.pivot import names_of_runs
 
 PARTS = ("stem", "attention", "ffn", "backbone")
 """Fields whose value alone is the name."""
 
 
-def compared_names(comparison: Comparison) -> list[str]:
-    """Return the names of the variants of a comparison, by the fields in which their selectors differ."""
-    return names_of([variant.text for variant in comparison.variants])
+def compared_names(comparison: Comparison, runs: RunSet) -> list[str]:
+    """Return the names of the variants of a comparison: those that tables of the runs have, if each has one there.
+
+    Where selectors differ in more than parts of the backbone, or a variant has several names, selectors are the names.
+    """
+    texts, of_runs = [variant.text for variant in comparison.variants], names_of_runs(runs)
+    matched = [[run for one in comparison.matches for run in one.matched.variants[n]] for n in range(len(texts))]
+    chosen = zip(matched, comparison.variants, strict=True)
+    names = [{of_runs.get(run.record.run_id, "") for run in own or variant.runs} for own, variant in chosen]
+    single = [*dict.fromkeys(min(found) for found in names if len(found) == 1)]
+    by_parts = all(field in PARTS for fields in _differing(texts) for field in fields)
+    return single if by_parts and len(single) == len(texts) and all(single) else names_of(texts)
 
 
 def names_of(selectors: list[str]) -> list[str]:
@@ -19,23 +30,25 @@ def names_of(selectors: list[str]) -> list[str]:
 
     Equally named parts of different files get the first digits of their files' digests.
     """
-    parsed = [_fields(text) for text in selectors]
-    differing = [
-        {field: value for field, value in fields.items() if any(other.get(field) != value for other in parsed)}
-        for fields in parsed
-    ]
-    names = [_joined(fields or whole) for fields, whole in zip(differing, parsed, strict=True)]
+    names = [_joined(one or _fields(text)) for one, text in zip(_differing(selectors), selectors, strict=True)]
     if len({*names}) == len(names):
         return names
     digests = [re.findall("sha256:([0-9a-f]{8})", text) for text in selectors]
     return [f"{name} ({' '.join(found)})" if found else name for name, found in zip(names, digests, strict=True)]
 
 
-def shared_name(comparison: Comparison) -> str:
-    """Return the name of what the selectors of all variants of a comparison have in common."""
-    first, *others = (_fields(variant.text) for variant in comparison.variants)
-    shared = {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
-    return _joined(shared)
+def versus(comparison: Comparison, runs: RunSet) -> str:
+    """Return the heading of a comparison: "conv vs. patchify", in brackets what else both variants are selected by."""
+    names, texts = compared_names(comparison, runs), [variant.text for variant in comparison.variants]
+    told = {*_differing(texts)[0], *(part for part in PARTS if names != names_of(texts))}
+    rest = {name: value for name, value in _fields(texts[0]).items() if name not in told}
+    return " vs. ".join(names) + f" ({_joined(rest)})" * bool(rest)
+
+
+def _differing(selectors: list[str]) -> list[dict[str, str]]:
+    """Return the fields of each selector in which it differs from another one."""
+    known = [_fields(text) for text in selectors]
+    return [{name: of[name] for name in of if any(one.get(name) != of[name] for one in known)} for of in known]
 
 
 def _fields(selector: str) -> dict[str, str]:

@@ -81,7 +81,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     rates = tuple(rate_sentences(comparison, runs))
     primary = [row for row in comparison.rows if row.primary and row.effect is None]
     rows = [row for row in primary if row.family == FAMILIES[0]]
-    a, b = compared_names(comparison)
+    a, b = compared_names(comparison, runs)
     if not rows:
         return Answer(f"{a} vs. {b}: not compared.", rates=rates, limits=tuple(_excluded(comparison)))
     by_word: dict[str, list[ComparedScore]] = {}

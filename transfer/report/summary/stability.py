@@ -19,7 +19,7 @@ def rate_sentences(comparison: Comparison, runs: RunSet) -> Iterator[str]:
     """Yield a sentence for each task of which a variant has trainings at several rates."""
     for task in runs.tasks:
         maps = []
-        for name, variant in zip(compared_names(comparison), comparison.variants, strict=True):
+        for name, variant in zip(compared_names(comparison, runs), comparison.variants, strict=True):
             try:
                 of_arm = stability_map(runs.select(run for run in variant.runs if run.record.task == task), *AXES)
             except UsageError:  # a task without rates, or a variant without the task

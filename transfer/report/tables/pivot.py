@@ -81,7 +81,7 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
 
 
 def variant_names(groups: Sequence[Group]) -> list[str]:
-    """Return a short name for the variant of each configuration: "patchify, softmax", "LapStem, relu", "depth 4".
+    """Return a short name for the variant of each configuration: "patchify + softmax", "LapStem + relu", "depth 4".
 
     All have the same fields: those that differ between variants, without one that varies only together with others.
     """
@@ -93,7 +93,7 @@ def variant_names(groups: Sequence[Group]) -> list[str]:
     for name in reversed(used):
         fewer = [other for other in used if other != name]
         used = fewer if _count(parts, fewer) == _count(parts, used) else used
-    labels = (parts_label({name: part.get(name) for name in used}) for part in parts)
+    labels = (parts_label({name: part.get(name) for name in used}, " + ") for part in parts)
     return [label or group.name for label, group in zip(labels, groups, strict=True)]
 
 
@@ -117,7 +117,7 @@ def by_variant(table: Table, names: Mapping[str, str]) -> Table:
     if len({*names.values()}) < 2 or "backbone" not in table or len({*of_row}) < len({*table["backbone"]}):
         return table
     first, *others = (label.split(", ") for label in table["backbone"])
-    named = {part for name in names.values() for part in name.split(", ")}
+    named = {part for name in names.values() for part in name.split(" + ")}
     common = ", ".join(part for part in first if part not in named and all(part in other for other in others))
     named_rows = zip(table.rows, of_row, strict=True)
     rows = [{"task": row["task"], VARIANT: name, **row, "backbone": common} for row, name in named_rows]
@@ -137,10 +137,10 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
     for name, group in zip(names, groups):
         for score in [one for one in scores if one in of_task[group.first.task]] if scores else [_primary(group)]:
             cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
-    short = [(task, dataset.partition(" (")[0], score) for task, dataset, score in cells]
+    short = [(task, score, "on", dataset.partition(" (")[0]) for task, dataset, score in cells]
     columns: dict[str, _Column] = {}
     for (task, dataset, score), named, of_column in zip(cells, short, cells.values(), strict=True):
-        heading = " ".join(named if short.count(named) == 1 else (task, dataset, score))
+        heading = " ".join(named if short.count(named) == 1 else (task, score, "on", dataset))
         several = len({name for name, _ in of_column}) < len(of_column)
         for name, group in of_column:
             protocol = f" ({comparability_text(group.protocol)})" if several and group.protocol else ""

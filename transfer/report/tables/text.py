@@ -151,7 +151,7 @@ def _cells(table: Table, column: Column) -> list[str]:
 
 def _heading(name: str) -> str:
     """Return a column's heading, one word below the other, as a column of a paper is narrow."""
-    words = name.split()
+    words = re.split("(?<! on) ", name)
     return r"\shortstack[r]{" + r"\\".join(map(escaped, words)) + "}" if len(words) > 1 else escaped(name)
 
 

@@ -87,15 +87,18 @@ def test_variants_are_named_without_hash_or_path_and_each_comparison_has_a_headi
     parts = sections(many(tmp_path, tasks=1, seeds=2), ReportRequest(everything=True))
     shown = [part.title for part in parts if not part.folded]
     assert shown[2:6] == [
-        "relu vs. softmax (patchify)",
-        "Gated vs. softmax (patchify)",
-        "conv vs. patchify (softmax)",
+        "patchify + relu vs. patchify + softmax",
+        "patchify + Gated vs. patchify + softmax",
+        "conv + softmax vs. patchify + softmax",
         "conv + Gated vs. patchify + softmax",
     ]
     assert "\n\nconv + relu vs. patchify + softmax: conv + relu failed (1 score of 1 task).\n" in parts[0].note
     assert parts[0].note.count("2 seeds are few: coverage of the interval may be as low as 85 %") == 1
     costs = [line[:22] for line in parts[0].note.splitlines() if "ost" in line]
     assert costs == ["Cost: 4 vs. 4 GFLOP pe", *4 * ["Same cost as above."]]
+    plots = "".join(part.plot.svg for part in parts if part.plot)
+    assert "patchify + softmax seed 0" in plots
+    assert "vit_small" not in plots, "what all variants share is in no legend"
     text = page("t", parts, RunSet.of([])).partition("<main")[2].partition("</main>")[0]
     assert text.count("Each square is the paired difference") == 1
     assert not re.search("sha256|(ab){4}|(cd){4}|/a b/", re.sub("<[^>]*>", " ", text))

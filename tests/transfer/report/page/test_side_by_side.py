@@ -39,7 +39,7 @@ def runs(tmp_path: Path) -> RunSet:
 
 def test_lists_of_both_arms_for_the_queries_that_differ_most(runs: RunSet) -> None:
     comparison = compared(runs, "stem=conv", "stem=patchify", Settings())
-    (section,) = side_by_side(comparison, pictures=False)
+    (section,) = side_by_side(comparison, runs, pictures=False)
     (row,) = [row for row in comparison.rows if row.primary]
     table = differing_samples(row)
     expected = [*table["sample"][:EACH_WAY], *table["sample"][-EACH_WAY:]]

@@ -36,15 +36,15 @@ def pivot(variants: int = 12) -> Table:
 def test_variants_are_rows_and_tasks_columns_the_baseline_first() -> None:
     table = pivot()
     assert table["variant"][:3] == ["patchify", "Stem1", "Stem10"]
-    reid = table["reid toy_market mAP"]
+    reid = table["reid mAP on toy_market"]
     assert reid[0] == MeanInterval(pytest.approx(100 * np.mean([0.0, 0.1])), mark="!")
     assert reid[1] == MeanInterval(pytest.approx(100 / 20), mark="*")
-    assert table["detect market1501 box_AP"][table["variant"].index("Stem11")].mark == "-"
+    assert table["detect box_AP on market1501"][table["variant"].index("Stem11")].mark == "-"
     told = " ".join(note.text for note in table.notes)
     assert all(text in told for text in ("* one seed", "! failed training runs excluded", "- no run"))
-    assert with_numbers(table)["reid toy_market mAP"][0] == pytest.approx(5.0)
+    assert with_numbers(table)["reid mAP on toy_market"][0] == pytest.approx(5.0)
     (of_one,) = pivot_tables(run_set([made(), made("knn", stem="conv", scores={"top1": 0.5})]), ["mAP"])
-    assert [cell_text(cell) for cell in of_one["reid toy_market mAP"]] == ["50.0*", "-"]
+    assert [cell_text(cell) for cell in of_one["reid mAP on toy_market"]] == ["50.0*", "-"]
     with pytest.raises(UsageError, match=r"--scores must be among .*did you mean 'mAP'"):
         pivot_tables(run_set([made()]), ["mapp"])
 
@@ -75,7 +75,7 @@ def test_rows_are_named_by_what_differs_and_the_rest_is_common() -> None:
     assert table["variant"] == ["patchify", "LapStem", "conv"]
     assert {*table["backbone"]} == {"tiny"}
     both = run_set([*runs.records, made("classify", attention="relu", backbone={"qk_norm": False})])
-    names = ["patchify, softmax", "LapStem, softmax", "conv, softmax", "patchify, relu"]
+    names = ["patchify + softmax", "LapStem + softmax", "conv + softmax", "patchify + relu"]
     shown = [by_variant(summary(both.of_task(task)), names_of_runs(both)) for task in both.tasks]
     assert [name for part in shown for name in part["variant"]] == names, "one scheme, whatever stands beside"
     one = run_set([made()])
