@@ -7,7 +7,7 @@ number of failed runs of each variant.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from transfer.comparison.compare_arms import ComparedScore, Comparison
+from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison
 from transfer.core.errors import visible
 from transfer.core.files import csv_text
 from transfer.records.run_set import RunSet
@@ -110,7 +110,8 @@ def _panel(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str])
 
 def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
     """Return the lines of a row's label: its name, not shortened, its setting, its difference, and its failed runs."""
-    lines = visible(row_name(row)).replace(" (", "\n(", 1).split("\n")
+    uncounted = ", not counted" * (row.family == FAMILIES[2])
+    lines = (visible(row_name(row)) + uncounted).replace(" (", "\n(", 1).split("\n")
     lines += [interval_text(row).replace(" points", "")] if row.estimate is not None else []
     for variant in row.breakdowns:
         if variant.broken:

@@ -29,7 +29,8 @@ STABILITY = ("lr", "warmup_epochs")
 NO_COSTS = "--cost: none of these runs has a score"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
 READING = {
-    "cost": "Higher is better, further left is cheaper. Ringed points are Pareto-optimal among comparable runs.",
+    "cost": "Higher is better, further left is cheaper. Bars are ± one standard deviation over seeds. "
+    "Ringed points are Pareto-optimal among comparable runs.",
     "map": "Each cell is one training setting: its color and hatch give the status of its runs, its number their mean "
     "score. 'At chance' means a score no better than chance level.",
 }

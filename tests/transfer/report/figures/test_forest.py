@@ -31,6 +31,13 @@ def test_rows_intervals_and_sides(tmp_path: Path) -> None:
     )
 
 
+def test_scores_that_the_headline_does_not_count_are_marked(tmp_path: Path) -> None:
+    runs = [made(tmp_path, stem, task=task) for stem in ("conv", "patchify") for task in ("knn", "pretrain-dino")]
+    plot = forest_plot(compared(runs, "stem=conv", "stem=patchify"), RunSet.of(runs))
+    assert plot is not None
+    assert re.findall(r">([^<>]*), not counted<", plot.svg) == ["pretrain-dino top1 on toy_market"]
+
+
 def test_what_is_not_decided_is_hollow_and_breakdowns_are_named(tmp_path: Path) -> None:
     runs = [made(tmp_path, "conv", seed=seed, level=0.5) for seed in range(2)]
     runs += [made(tmp_path, "patchify", seed=seed, level=0.51) for seed in (5, 6)]

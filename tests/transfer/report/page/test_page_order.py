@@ -39,8 +39,7 @@ def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
         "Summary",
         "Scores by variant",
         "conv vs. patchify",
-        "knn: score vs. cost",
-    ]
+    ], "equal costs have no plot"
     assert [title for title, folded in found if folded][:2] == [
         "conv vs. patchify: all metrics",
         "Samples with the largest differences: knn top1 on toy_market, conv vs. patchify",
