@@ -31,16 +31,14 @@ SHAPES = "osD^vPX*"
 PANELS = 12
 SPREAD = 1.05
 """Least ratio of the largest to the smallest cost of a panel: nearer costs are as good as equal."""
-NEAR = 0.02
-"""Costs, by their ratio, and scores, of the range of a panel's, that are nearer than this lie on each other."""
 
 
 @for_both_widths
 def cost_plot(rows: Table) -> Plot | None:
     """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
 
-    None where the costs on no dataset differ by `SPREAD`. Of points that lie on each
-    other the first is the largest. The CSV has the rows with a positive cost and a score.
+    None where the costs on no dataset differ by `SPREAD`. Points are
+    hollow, so that none hides another. The CSV has the rows with a positive cost and a score.
     """
     points = [row for row in rows.rows if not is_missing(row[COST]) and row[COST] > 0 and not is_missing(row["score"])]
     kept = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
@@ -85,26 +83,19 @@ def _mark(row: Row, gid: str) -> Mark:
     return Mark(gid, f"{told}; {runs[0]}" if runs else told, runs[0] if runs else "", name)
 
 
-def _coincide(row: Row, other: Row, points: Sequence[Row]) -> bool:
-    """Return whether two points lie on each other."""
-    span = max(point["score"] for point in points) - min(point["score"] for point in points)
-    return other[COST] <= (1 + NEAR) * row[COST] and abs(other["score"] - row["score"]) <= NEAR * span
-
-
 def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: list[Mark]) -> None:
     """Draw the points of a panel, and add what is said of each to `marks`."""
     for label in dict.fromkeys(map(_label, points)):
         number, of_series = labels[label], [row for row in points if _label(row) == label]
-        shape = SHAPES[number // len(COLORS) % len(SHAPES)]
+        shape = SHAPES[(number + number // len(COLORS)) % len(SHAPES)]
         color = COLORS[number % len(COLORS)]
         costs, scores = [row[COST] for row in of_series], [row["score"] for row in of_series]
         deviations = [0.0 if is_missing(row["score_sd"]) else row["score_sd"] for row in of_series]
         axes.errorbar(costs, scores, yerr=deviations, fmt="none", ecolor=color, alpha=0.6)
         for row in of_series:
-            above = sum(_coincide(row, other, points) for other in points[points.index(row) + 1 :])
             marks.append(_mark(row, f"point-{len(marks)}"))
-            look = {"s": 42 + 60 * above, "color": color, "marker": shape, "label": label, "gid": marks[-1].gid}
-            look["zorder"] = 3 - above / 100
+            look = {"s": 42, "facecolors": "none", "edgecolors": color, "marker": shape, "linewidths": 1.8}
+            look |= {"label": label, "zorder": 3, "gid": marks[-1].gid}
             axes.scatter([row[COST]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{COST}"]]
     for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):

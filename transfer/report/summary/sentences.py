@@ -15,6 +15,7 @@ from transfer.records.run_set import RunSet
 from transfer.report.summary.cost_sentences import cost_sentences
 from transfer.report.summary.naming import compared_names
 from transfer.report.summary.stability import rate_sentences
+from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
 from transfer.report.tables.cost_ratios import CostRatios
 from transfer.statistics.intervals import FEW_SEEDS
@@ -91,7 +92,7 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     tasks = len({row.matched.first.task for row in rows})
     records = [record for row in rows for record in row.matched.records]
     smoke = "Smoke test, not a valid result. " if any(record.smoke for record in records) else ""
-    scores = f"{_count(len(rows), 'score')} of {_count(tasks, 'task')}{_seeds(rows)}"
+    scores = f"{count(len(rows), 'score')} of {count(tasks, 'task')}{_seeds(rows)}"
     if len(by_word) == 1:
         every = f" on all {len(rows)} scores ({scores.partition(' of ')[2]})"
         told = f"{next(iter(by_word))}{every if len(rows) > 1 else f' ({scores})'}"
@@ -186,15 +187,11 @@ def _score(mean: float, row: ComparedScore) -> str:
 
 def _seeds(rows: Sequence[ComparedScore]) -> str:
     """Return ", 5 seeds" or ", 2 to 5 seeds"; empty without an estimate."""
-    counts = [count for row in rows if row.estimate is not None for count in row.estimate.seeds]
+    counts = [number for row in rows if row.estimate is not None for number in row.estimate.seeds]
     if not counts:
         return ""
     low, high = min(counts), max(counts)
-    return f", {_count(low, 'seed')}" if low == high else f", {low} to {high} seeds"
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}{'s' * (number != 1)}"
+    return f", {count(low, 'seed')}" if low == high else f", {low} to {high} seeds"
 
 
 def _marks(records: Sequence[Record]) -> Iterator[str]:
@@ -209,7 +206,7 @@ def _marks(records: Sequence[Record]) -> Iterator[str]:
 def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
     """Yield what the intervals do not cover: few seeds, several tests, and with one seed how trainings vary."""
     estimates = [row.estimate for row in rows if row.estimate is not None]
-    fewest = min((count for estimate in estimates for count in estimate.seeds), default=1)
+    fewest = min((number for estimate in estimates for number in estimate.seeds), default=1)
     limits = [f"{fewest} {FEW}."] * (1 < fewest <= FEW_SEEDS)
     if limits := [*limits, *["Intervals are not adjusted for several tests."] * (tests > 1)]:
         yield " ".join(limits)
@@ -225,8 +222,8 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
 def _advice(rows: Sequence[ComparedScore]) -> Iterator[str]:
     """Yield how many more seeds would detect a difference of one point, where seeds matter."""
     needed = [row.verdict.seeds for row in rows if row.verdict.kind is Kind.INCONCLUSIVE and row.verdict.seeds]
-    if enough := [count for count in needed if count > 0]:
-        yield f"{_count(max(enough), 'more seed')} per variant would detect a difference of {PERCENT * POINT:g} point."
+    if enough := [number for number in needed if number > 0]:
+        yield f"{count(max(enough), 'more seed')} per variant would detect a difference of {PERCENT * POINT:g} point."
     if named := "; ".join(row_name(row, "`") for row in rows if (row.verdict.seeds or 0) < 0):
         yield f"To detect a difference of {PERCENT * POINT:g} point use larger test sets, not more seeds: {named}."
 
@@ -239,11 +236,11 @@ def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[st
         for variant in matched.breakdowns:
             unjudged[variant.variant] += variant.not_judged
             if variant.broken:
-                of = _count(variant.of, "training run")
+                of = count(variant.of, "training run")
                 yield f"{names[variant.variant]} failed in {variant.broken} of {of}: {where}."
     if any(unjudged.values()):
         told = " and ".join(
-            f"{_count(number, 'training run')} of {names[variant]}" for variant, number in unjudged.items() if number
+            f"{count(number, 'training run')} of {names[variant]}" for variant, number in unjudged.items() if number
         )
         yield f"{told} not checked for failure; the notes of `report --per-run` say why."
 
@@ -251,4 +248,4 @@ def _broken(rows: Sequence[ComparedScore], names: dict[str, str]) -> Iterator[st
 def _excluded(comparison: Comparison) -> Iterator[str]:
     if comparison.exclusions:
         why = "see the notes below the table"
-        yield f"{_count(len(comparison.exclusions), 'group')} of runs not compared: {why}."
+        yield f"{count(len(comparison.exclusions), 'group')} of runs not compared: {why}."

@@ -161,6 +161,11 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], faile
     for column in columns:
         cells[column.heading] = {name: _cell(runs, group, column.score) for name, group in column.groups.items()}
         notes += _notes(column)
+    levels = {(chance_level(one.first, of.score), of.heading) for of in columns for one in of.groups.values()}
+    for chance in sorted({level for level, _ in levels if level}):
+        headings = [heading for heading in cells if (chance, heading) in levels]
+        where = "all columns" if len(headings) == len(columns) > 1 else ", ".join(headings)
+        notes.append(Note(f"chance level of {where}: {chance}"))
     records = [record for column in columns for group in column.groups.values() for record in group.records]
     notes += [Note(note.text, note.about) for note in image_notes([records])]
     marks, rows = set(), []
@@ -191,8 +196,6 @@ def _notes(column: _Column) -> list[Note]:
     groups = list(column.groups.values())
     marks = dict.fromkeys(group.dataset.partition(" (")[2].removesuffix(")") for group in groups)
     notes = [Note(mark, column.heading) for mark in marks if mark]
-    chances = dict.fromkeys(chance_level(group.first, column.score) for group in groups)
-    notes += [Note(f"chance {level}", column.heading) for level in chances if level]
     fields = distinguishing_fields([dict(group.protocol.fields) for group in groups if group.protocol])
     if fields:
         told = ", ".join(f"{name} ({', '.join(map(value_label, values))})" for name, values in fields.items())

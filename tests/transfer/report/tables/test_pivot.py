@@ -45,6 +45,11 @@ def test_variants_are_rows_and_tasks_columns_the_baseline_first() -> None:
     assert with_numbers(table)["reid mAP on toy_market"][0] == pytest.approx(5.0)
     (of_one,) = pivot_tables(run_set([made(), made("knn", stem="conv", scores={"top1": 0.5})]), ["mAP"])
     assert [cell_text(cell) for cell in of_one["reid mAP on toy_market"]] == ["50.0*", "-"]
+    data = {"dataset": {"name": "new", "counts": {"val": {"images": 60, "classes": 5}}}}
+    given = [("knn", "top1"), ("probe", "accuracy"), ("reid", "mAP")]
+    for number, told in ((2, "all columns"), (3, "knn top1 on new, probe accuracy on new")):
+        runs = [made(task, scores={name: 0.5}, primary=name, **data) for task, name in given[:number]]
+        assert f"chance level of {told}: 20 %" in [note.text for note in pivot_tables(run_set(runs))[0].notes]
     with pytest.raises(UsageError, match=r"--scores must be among .*did you mean 'mAP'"):
         pivot_tables(run_set([made()]), ["mapp"])
 
