@@ -37,8 +37,8 @@ SPREAD = 1.05
 def cost_plot(rows: Table) -> Plot | None:
     """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
 
-    None where the costs on no dataset differ by `SPREAD`. Points are
-    hollow, so that none hides another. The CSV has the rows with a positive cost and a score.
+    None where the costs on no dataset differ by `SPREAD`. Points are hollow, so that none hides another. The
+    CSV has the rows with a positive cost and a score.
     """
     points = [row for row in rows.rows if not is_missing(row[COST]) and row[COST] > 0 and not is_missing(row["score"])]
     kept = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
@@ -49,8 +49,7 @@ def cost_plot(rows: Table) -> Plot | None:
     if not all_panels:
         return None
     panels = dict(list(all_panels.items())[:PANELS])
-    names = {_label(row): _name(row) for row in kept.rows}
-    labels = {key: arm_number(name, number) for number, (key, name) in enumerate(names.items())}
+    labels = {name: arm_number(name, number) for number, name in enumerate(dict.fromkeys(map(_name, kept.rows)))}
     across = min(len(panels), 2)
     with canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
         marks: list[Mark] = []
@@ -66,13 +65,9 @@ def cost_plot(rows: Table) -> Plot | None:
 
 
 def _name(row: Row) -> str:
-    """Return the name of a row's variant."""
+    """Return the name of a row's variant, as a label."""
     run = row["run"][0] if row["run"] else ""
-    return arm_names({run: str(row["backbone"])})[run]
-
-
-def _label(row: Row) -> str:
-    return plain(_name(row), 120)
+    return plain(arm_names({run: str(row["backbone"])})[run], 120)
 
 
 def _mark(row: Row, gid: str) -> Mark:
@@ -85,8 +80,8 @@ def _mark(row: Row, gid: str) -> Mark:
 
 def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: list[Mark]) -> None:
     """Draw the points of a panel, and add what is said of each to `marks`."""
-    for label in dict.fromkeys(map(_label, points)):
-        number, of_series = labels[label], [row for row in points if _label(row) == label]
+    for label in dict.fromkeys(map(_name, points)):
+        number, of_series = labels[label], [row for row in points if _name(row) == label]
         shape = SHAPES[(number + number // len(COLORS)) % len(SHAPES)]
         color = COLORS[number % len(COLORS)]
         costs, scores = [row[COST] for row in of_series], [row["score"] for row in of_series]

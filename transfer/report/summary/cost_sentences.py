@@ -54,8 +54,4 @@ def _change(ratios: Sequence[float]) -> str:
     low, high = min(ratios) - 1, max(ratios) - 1
     if max(abs(low), abs(high)) < SAME:
         return "the same"
-    if low > 1:
-        return f"{low + 1:.1f} to {high + 1:.1f} times" if high - low > 0.1 else f"{low + 1:.1f} times"
-    if high - low < 0.01:
-        return f"{(low + high) / 2:+.0%}".replace("%", " %")
-    return f"{PERCENT * low:+.0f} to {PERCENT * high:+.0f} %"
+    return f"{' to '.join(dict.fromkeys(f'{PERCENT * end:+.0f}' for end in (low, high)))} %"

@@ -88,16 +88,13 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     by_word: dict[str, list[ComparedScore]] = {}
     for row in sorted(rows, key=lambda row: ORDER.index(row.verdict.kind)):
         by_word.setdefault(_word(row.verdict, a, b), []).append(row)
-    told = ", ".join(f"{word} in {len(found)}" for word, found in by_word.items())
     tasks = len({row.matched.first.task for row in rows})
     records = [record for row in rows for record in row.matched.records]
     smoke = "Smoke test, not a valid result. " if any(record.smoke for record in records) else ""
-    scores = f"{count(len(rows), 'score')} of {count(tasks, 'task')}{_seeds(rows)}"
+    scores, of = count(len(rows), "score"), f"{count(tasks, 'task')}{_seeds(rows)}"
+    told = f"{', '.join(f'{word} in {len(found)}' for word, found in by_word.items())} of {scores} of {of}"
     if len(by_word) == 1:
-        every = f" on all {len(rows)} scores ({scores.partition(' of ')[2]})"
-        told = f"{next(iter(by_word))}{every if len(rows) > 1 else f' ({scores})'}"
-    else:
-        told = f"{told} of {scores}"
+        told = f"{next(iter(by_word))}{f' on all {scores} ({of})' if len(rows) > 1 else f' ({scores} of {of})'}"
     headline = f"{smoke}{a} vs. {b}{_differing(comparison, rows)}: {told}."
     tests = sum(row.estimate is not None for row in rows) if comparison.options.correction != "none" else 1
     effects = [KEY] * any(row.estimate is not None for row in rows)

@@ -1,5 +1,7 @@
 """Score against cost, with the Pareto front."""
 
+from dataclasses import replace
+
 import pytest
 from matplotlib.collections import PathCollection
 
@@ -20,8 +22,8 @@ def test_the_cost_plot_shows_what_can_be_placed_and_rings_the_front() -> None:
 
 @pytest.mark.parametrize(("last", "drawn"), [(1.04, False), (1.06, True)])
 def test_no_point_hides_another_and_nearly_equal_costs_are_not_drawn(last: float, drawn: bool) -> None:
-    given = [make_run(place, scores={"mAP": 0.1}, cost={"gflops": cost}) for place, cost in enumerate((1.0, 1.0, last))]
-    plot = cost_plot(cost_table_of([run.record for run in given]))
+    rows = [row | {"gflops": gflops} for row, gflops in zip(cost_rows().rows, (1.0, 1.0, last))]
+    plot = cost_plot(replace(cost_rows(), rows=rows))
     assert (plot is not None) == drawn
     points = [] if plot is None else plot.figure.axes[0].collections
     assert not any(len(one.get_facecolor()) for one in points if isinstance(one, PathCollection))
