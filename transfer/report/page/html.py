@@ -23,7 +23,7 @@ from transfer.report.tables.text import constant_columns, note_texts, values
 
 CELLS = 6000
 """Number of cells of all tables that are laid out at once; a click shows the others."""
-UNBROKEN = r"\d %|[-+]?[\d.]+( points)? \[[^]]*\]"
+UNBROKEN = r"\d (?=%|s\b|min\b|h\b)|[-+]?[\d.]+( points)? \[[^]]*\]"
 """Numbers with their unit or interval, which are not broken into lines."""
 WIDE = 48
 """Number of characters of a cell beyond which its text wraps."""
