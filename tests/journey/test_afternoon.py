@@ -26,7 +26,7 @@ SMALLER = {
     "transfer.report runs": "transfer.report runs --dirty",
 }  # fmt: skip
 SEEDS = (0, 1)
-VARIANTS = {"patchify": "patchify, softmax", "lap": "LapStem, softmax", "lap_relu2": "LapStem, relu2"}
+VARIANTS = {"patchify": "patchify + softmax", "lap": "LapStem + softmax", "lap_relu2": "LapStem + relu2"}
 FEATURES = """
 import sys
 import backbones.vit, numpy as np, timm, torch
@@ -133,7 +133,7 @@ def test_the_pivot_has_the_means_and_intervals_of_the_records(journey: tuple[Pat
         values = np.stack([arrays["accuracy"] for _, arrays in records(folder, "nearest_mean", name)])
         expected = [f"{100 * number:.1f}" for number in interval(values)]
         for text, sign in ((table, r"\|"), (latex, "&")):
-            (row,) = [line for line in text.splitlines() if re.match(rf"[| ]*{title} *{sign}", line)]
+            (row,) = [line for line in text.splitlines() if re.match(rf"[| ]*{re.escape(title)} *{sign}", line)]
             assert all(number in re.findall(r"\d+\.\d", row) for number in expected), (expected, row)
 
 

@@ -83,7 +83,7 @@ class SweepReport:
             shown = [*self.of_jobs, *(parts or ([] if self.searches else means))]
             return "\n\n".join([as_terminal(shown, color=shows_colors()), *self.missing])
         told = [part.note.splitlines() for part in parts if part.lead]
-        sentences = [line for lines in told for line in lines if line is lines[0] or line.startswith("Cost of ")]
+        sentences = [line for lines in told for line in lines if line is lines[0] or line.startswith("Cost:")]
         tables = [terminal(part.table, color=shows_colors()) for part in means if part.table]
         lines = [f"{self.of_jobs[0].note}. {EQUAL}", *sentences, *self.missing, *tables, self.more_seeds]
         return "\n".join(filter(None, lines))
