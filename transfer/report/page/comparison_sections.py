@@ -57,12 +57,7 @@ def comparison_sections(comparisons: "Sequence[Comparison]", runs: RunSet, ratio
         new = [line for line in (*one.caveats, *one.effects) if line not in said or line.startswith("- ")]
         blocks.append("\n".join([one.headline, *new, "Same cost as above." if one.cost in said else one.cost]))
         said |= {*new, one.cost} - {""}
-    yield Section(
-        title="Summary",
-        note="\n\n".join(blocks),
-        reading="\n".join(note_texts(limits)),
-        lead=True,
-    )
+    yield Section(title="Summary", note="\n\n".join(blocks), reading="\n".join(note_texts(limits)), lead=True)
     for number, (comparison, one) in enumerate(zip(comparisons, told, strict=True)):
         plot = forest_plot(comparison, runs, name=f"forest-{number}")
         if plot or one.rates:

@@ -48,10 +48,6 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.5)),
         [rf"^{HEAD}: inconclusive \(", r"^- .* \+0\.0 points \[-1\.0, 1\.0\], equal on every sample$"],
     ),
-    "underpowered": (
-        lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.52, first=10)),
-        [rf"^{HEAD}: inconclusive \(", r"^- .* \[-\d.*, \d.*\]$"],
-    ),
     "one seed, better": (
         lambda root: variants(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True, origin={"subset": 60}),
         [
@@ -78,10 +74,6 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "one is at chance": (
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.12), dataset=TEN_CLASSES),
         [rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\."],
-    ),
-    "not judged": (
-        lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5, outcome=ended("not_judged"))),
-        [rf"^{HEAD}: better \(", "^3 training runs of patchify not checked"],
     ),
     "all of b were found dead by an older rule": (
         lambda root: variants(root, seeds(2, 0.8), seeds(2, 0.5, broke=True, outcome=ended("diverged") | {"rule": 1})),
