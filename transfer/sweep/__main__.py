@@ -155,6 +155,7 @@ def _announce(
     from transfer.launch.local import visible_gpus
     from transfer.sweep.cost_estimate import Prediction, command, has_ended, measured_speed, plan
 
+    start = time.process_time()  # of the imports, torch's above all
     stream = None if options.dry_run else sys.stderr
     print_safe(plan(sweep, jobs, out, searches.budget if searches else 0), file=stream, flush=True)
     waiting = [job for job in jobs if options.dry_run or not has_ended(job, out)]
@@ -164,9 +165,9 @@ def _announce(
     gpus = len(visible_gpus()) if options.launcher == "local" else 1
     speed, source = (options.speed, "--speed") if options.speed else measured_speed()
     times = dict.fromkeys(searches.group_of_job, searches.budget) if searches else {}
-    # a job imports what this process has imported by now; on a cluster all start at once
+    # on a cluster all start at once
     slots = options.workers or (gpus or usable_cores() if options.launcher == "local" else len(waiting))
-    text = prediction.text(speed, source, max(1, gpus), time.process_time() / slots, times)
+    text = prediction.text(speed, source, max(1, gpus), min(slots, len(waiting)), start, times)
     print_safe(text, file=stream, flush=True)
     for job in jobs if options.dry_run else ():
         print_safe(f"\n# {job.title}\n{command(job, out, _extra(options), options.gpus)}")

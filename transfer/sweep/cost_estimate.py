@@ -1,7 +1,7 @@
 """Says before a sweep starts what it will run, on which data, and how long that takes at a measured speed."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ from transfer.experiments.grid import SweepJob, result_file
 from transfer.experiments.sweep_file import SweepFile
 from transfer.launch import ProcessSpec, python_command
 from transfer.sweep.model_check import build_task_model, check_options, operations_at, recipe_of, side_of, views_of
+
+START = 4.0  # starting and ending a job takes that many times the processor time of importing torch
+STEP_SECONDS = 0.02  # processor time of a step of `tiny` on one core of an AMD EPYC, which is more than its operations
 
 
 def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search: int) -> str:
@@ -57,7 +60,7 @@ class Prediction:
         builds: whether to build the models of tasks too, such as detectors, which takes longer.
 
     Attributes:
-        operations: the operations of a job's training and feature extraction by its name, as far as they are known.
+        work: the operations of a job's training and feature extraction, and its steps, by its name if they are known.
         uncounted: datasets that do not say how many images they have.
         failed: the titles of the jobs whose model cannot run here, by reason.
 
@@ -66,7 +69,7 @@ class Prediction:
     """
 
     def __init__(self, jobs: Sequence[SweepJob], *, builds: bool = False):
-        self.operations: dict[str, float] = {}
+        self.work: dict[str, tuple[float, float]] = {}
         self.uncounted: dict[str, None] = {}
         self.failed: dict[str, list[str]] = {}
         parsed, built = set[tuple[str, ...]](), set[str]()
@@ -76,7 +79,7 @@ class Prediction:
                     check_options(job, parsed)
         for job in jobs:
             try:
-                operations = job_operations(job)
+                work = job_work(job)
                 if builds:
                     build_task_model(job, built)
             except UserError as error:
@@ -84,8 +87,8 @@ class Prediction:
             except Exception as error:  # raised by a user's code
                 self.failed.setdefault(f"backbone {job.backbone}: {first_line(error)}", []).append(job.title)
             else:
-                self.operations |= {job.name: operations} if operations else {}
-                self.uncounted |= {} if operations else {job.dataset: None}
+                self.work |= {job.name: work} if work else {}
+                self.uncounted |= {} if work else {job.dataset: None}
 
     def check(self, sweep: str) -> None:
         """Raise UsageError that lists the reasons why jobs cannot run."""
@@ -94,31 +97,32 @@ class Prediction:
             count = sum(map(len, self.failed.values()))
             raise UsageError("\n".join([f"sweep {sweep}: {count} jobs cannot run:", *lines]))
 
-    def text(self, speed: float | None, source: str, devices: int, start: float, times: Mapping[str, int]) -> str:
+    def text(self, speed: float | None, source: str, gpus: int, slots: int, start: float, times: dict[str, int]) -> str:
         """Return the expected time of all jobs.
 
         Args:
             speed: TFLOP/s that a device sustains; None if that is not known.
             source: where the speed is from, or how to get it.
-            devices: the number of devices that compute at once.
-            start: the seconds that starting one job adds to the time of all.
+            gpus: the number of devices that compute at once.
+            slots: the number of jobs that run at once.
+            start: the seconds in which this process has imported torch.
             times: how often a job counts, by its name, if not once.
         """
         if speed is None:
             return f"expected time: unknown; {source}"
         seconds = [
-            times.get(name, 1) * (operations / (speed * 1e12 * devices) + start)
-            for name, operations in self.operations.items()
+            times.get(name, 1) * (operations / speed / gpus / 1e12 + (START * start + STEP_SECONDS * steps) / slots)
+            for name, (operations, steps) in self.work.items()
         ]
         more = f"; unknown for {shortened(self.uncounted)}, without `counts`" if self.uncounted else ""
         return (
-            f"expected time: at least {duration(sum(seconds))} at {speed:.3g} TFLOP/s ({source}){more}\n"
-            "  This counts the start of each process and the backbones, not heads and data loading."
+            f"expected time: about {duration(sum(seconds))} at {speed:.3g} TFLOP/s ({source}){more}\n"
+            "  This counts process starts, steps and backbones, not detectors and the decoding of large images."
         )
 
 
-def job_operations(job: SweepJob) -> float | None:
-    """Return the operations of a job's training and feature extraction; None if the number of images is not known."""
+def job_work(job: SweepJob) -> tuple[float, float] | None:
+    """Return the operations of a job's training and feature extraction, and its steps; None for an unknown dataset."""
     recipe = recipe_of(job)
     counts = resolve_dataset(job.dataset).counts or {}
     train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery"))
@@ -129,9 +133,10 @@ def job_operations(job: SweepJob) -> float | None:
     train *= float(recipe.get("label_fraction") or 1)
     per_image = sum(times * operations_at(job, size) for size, times in views_of(recipe))
     if not epochs:
-        return evaluated * (train + (test or 0))
+        return evaluated * (train + (test or 0)), 0
     passes = 2 if recipe.get("sam", "none") != "none" else 1  # SAM takes a second gradient in each step
-    return epochs * train * per_image * passes + evaluated * (test or 0)
+    batch = recipe.get("batch_size") or recipe.get("num_identities", 8) * recipe.get("num_instances", 8)
+    return epochs * train * per_image * passes + evaluated * (test or 0), epochs * passes * train / batch
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:

@@ -77,9 +77,10 @@ def test_what_cannot_be_built_is_reported_once_with_its_jobs(
 
 def test_the_expected_time_counts_searched_jobs_and_devices() -> None:
     prediction = Prediction([])
-    prediction.operations = {"once": 4e13, "searched": 6e13}
-    assert "at least 86 s at 1 TFLOP/s (--speed)" in prediction.text(1.0, "--speed", 2, 2.0, {"searched": 2})
-    assert prediction.text(None, "measure it", 1, 0.0, {}) == "expected time: unknown; measure it"
+    prediction.work = {"once": (4e13, 0.0), "searched": (6e13, 100.0)}
+    # 40 / 2 + 4 * 2 / 2, and twice 60 / 2 + (4 * 2 + 100 * 0.02) / 2
+    assert "about 1.6 min at 1 TFLOP/s (--speed)" in prediction.text(1.0, "--speed", 2, 2, 2.0, {"searched": 2})
+    assert prediction.text(None, "measure it", 0, 1, 0.0, {}) == "expected time: unknown; measure it"
 
 
 @pytest.mark.parametrize(
