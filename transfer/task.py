@@ -16,6 +16,7 @@ from backbones.spec import BackboneSpec, check_size
 from transfer.core import user_code
 from transfer.core.errors import UsageError
 from transfer.core.settings import config_names
+from transfer.data.classification import ClassificationData
 from transfer.data.spec import DatasetSpec, dataset_names, resolve_dataset
 
 if TYPE_CHECKING:
@@ -115,9 +116,15 @@ class Task:
         """Return values that fit the opened dataset better than the recipe's; see `defaults_for_backbone`."""
         return {}
 
-    def epoch_steps(self, dataset: Any, options: Any) -> int | None:
-        """Return the steps of an epoch, where they are known before the training is set up and all epochs are equal."""
-        return None
+    def epoch_steps(self, dataset: Any, options: Any) -> int:
+        """Return the steps of an epoch, by default the whole batches of the training split; 0 where epochs differ, or
+        they are not known before the training is set up.
+
+        With repeated augmentation DeiT's sampler keeps a multiple of 256 images.
+        """
+        images = len(dataset.train or ()) if isinstance(dataset, ClassificationData) else 0
+        images = images // 256 * 256 or images if getattr(options, "repeats", 1) > 1 else images
+        return images // getattr(options, "batch_size", images + 1)
 
     def build(self, spec: BackboneSpec, options: Any) -> None:
         """Build the model around the backbone from random weights, without data or context.

@@ -65,6 +65,10 @@ class Detect(Task):
         """Return a batch size that fits few training images with objects."""
         return batch_for(int(dataset.train.with_objects().sum()), options) if dataset.train else {}
 
+    def epoch_steps(self, dataset: CocoData, options: DetectOptions) -> int:
+        """Return the number of whole batches of images with objects."""
+        return int(dataset.train.with_objects().sum()) // options.batch_size if dataset.train else 0
+
     def built_size(self, options: DetectOptions) -> None:
         """Return None: the backbone is built at its own size, and positions are resampled for each batch."""
 

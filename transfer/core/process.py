@@ -40,8 +40,6 @@ class Threads:
     count: int
     reason: str
     requested: bool = False
-    logged_reason: str = ""
-    """What was last said of it in the log"""
 
     def for_model(self, work: float) -> "Threads":
         """Return the same, or one thread for a model whose forward pass of `work` operations is below `SMALL`."""

@@ -42,7 +42,7 @@ class Context:
     folder: Path | None = None  # None: nothing is saved
     run_key: str = ""
     workers: int = 0
-    threads: Threads | None = None  # None: torch's number is left alone
+    threads: Threads = field(default_factory=lambda: Threads(torch.get_num_threads(), "as set", requested=True))
     threads_why: str | None = None  # of the number that this model got
     checkpoint_seconds: float = 300.0
     max_replaced: int = 0
@@ -160,14 +160,11 @@ class Context:
             self.note(f"--in-chans {channels}: mean {mean}, std {std}; augmentation leaves out operations on colors")
 
     def _settle_threads(self, work: float) -> None:
-        if self.threads is None:
-            return
         settled = self.threads if self.on_gpu else self.threads.for_model(work)
         torch.set_num_threads(settled.count)
         self.threads_why = settled.reason
-        if settled.reason != self.threads.logged_reason:  # once for all cells of a command
+        if settled.count != self.threads.count:  # that number was said before
             self.say(f"threads: {settled.count} ({settled.reason})")
-            self.threads.logged_reason = settled.reason
 
     def note_lengths(self, name: str, operations: dict[str, Any]) -> None:
         """Note for the record how many blocks of point-wise attention divide by which L, if any do."""

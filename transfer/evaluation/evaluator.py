@@ -239,8 +239,11 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
     for name, number in flat_counts(planned.dataset.counts).items():
         split, _, unit = name.partition(" ")
         counts.setdefault(split, []).append(f"{number:,} {unit}".strip())
+    threads = context.threads
+    most = "" if threads.requested or threads.count == 1 or context.on_gpu else "up to "  # see `Threads.for_model`
     lines = [
-        f"{device_name(context.device)}: {processes}{precision}; {context.workers} image-loading processes",
+        f"{device_name(context.device)}: {processes}{precision}; threads: {most}{threads.count} ({threads.reason}); "
+        f"{context.workers} image-loading processes",
         f"{planned.dataset.name}: " + "; ".join(f"{split} {', '.join(parts)}" for split, parts in counts.items()),
     ]
     if planned.trains:
@@ -251,6 +254,8 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
         steps = planned.task.epoch_steps(planned.dataset, options)
         of_epoch = f" of {steps:,} steps, {steps * options.epochs:,} in all" if steps else ""
         lines.append(f"{options.epochs} epoch{'s' * (options.epochs != 1)}{of_epoch}{of_step}")
+    elif images := sum(number for name, number in flat_counts(planned.dataset.counts).items() if " images" in name):
+        lines.append(f"reads up to {images:,} images")
     return [*lines, f"written to {context.folder}"]
 
 

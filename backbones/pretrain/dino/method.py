@@ -2,7 +2,6 @@
 
 from backbones.pretrain.dino.options import DinoOptions
 from backbones.pretrain.method import PretrainingMethod
-from transfer.data.classification import ClassificationData
 from transfer.task import Metric
 
 
@@ -12,10 +11,6 @@ class Dino(PretrainingMethod):
     module = "backbones.pretrain.dino.training"
     name, version, options, primary = "pretrain-dino", 1, DinoOptions, "knn_top1"
     metrics = {name: Metric() for name in ("knn_top1", "knn_top5")}  # noqa: RUF012
-
-    def epoch_steps(self, dataset: ClassificationData, options: DinoOptions) -> int:
-        """Return the number of whole batches."""
-        return len(dataset.train or ()) // options.batch_size
 
 
 METHOD = Dino()

@@ -144,6 +144,7 @@ def test_the_dry_run_checks_as_a_run_and_prints_what_differs(
     printed = capfd.readouterr()
     assert "  temperature: 0.1 (recipe: 0.07)\n" in printed.out
     assert "view" not in printed.out
+    assert re.search(r"; threads: 1 \(--threads\); .*\n(.*\n)+  reads up to 1,797 images\n", printed.err)
     assert "weights: none given, the backbone starts from random weights; for trained ones use --w" in printed.err
     assert re.search(r"^knn-toy_digits-tiny-[0-9a-f]{12}: would start$", printed.err, re.MULTILINE)
     assert not Path("runs").exists()
@@ -152,6 +153,10 @@ def test_the_dry_run_checks_as_a_run_and_prints_what_differs(
     assert printed.out == "  dataset: toy_digits (recipe: cifar10)\n  subset: 12 (recipe: none)\n"
     assert "  5 epochs of 7 steps, 35 in all, 16 images per step\n" in printed.err
     assert "  --batch-size 16, where the recipe has --batch-size 64: an epoch has 120 training images\n" in printed.err
+    toy = "--dataset toy_digits --batch-size"  # 1442 images; 91 of those of toy_coco have objects
+    for line, steps in ((f"finetune --repeats 3 {toy} 80", 16), (f"linear {toy} 50", 28), ("detect --smoke", 45)):
+        assert main([*line.split(), *words[1:3], "--dry-run"]) == 0
+        assert f"of {steps} steps" in capfd.readouterr().err
     assert main([*words, "--dry-run", "--weights", "nowhere/tiny", "--data", "nowhere", "--dataset", "cifar10"]) == 1
     printed = capfd.readouterr()
     assert "temperature: 0.1" in printed.out
