@@ -92,11 +92,13 @@ class Context:
         parts: int,
         collate: Callable[[list[Any]], Any] | None = None,
         epochs: int = 1,
+        repeats: int = 1,
     ) -> RunLoader:
         """Return the loader that `fit` reads from, under the run's ranks and workers; see `RunLoader`.
 
         Args:
             epochs: of the training, where their numbers of batches differ; 1: every epoch is as long as the first.
+            repeats: of an image in an epoch, by repeated augmentation.
         """
         if self.max_replaced and isinstance(dataset, SplitDataset):
             dataset.replace_damaged(self.max_replaced)
@@ -109,6 +111,8 @@ class Context:
         self.details["epoch"] = {"steps": steps, "images": images, "left_out": left}
         in_all = f" on average, {sum(lengths):,} in all" * (min(lengths) < max(lengths))
         why = " (incomplete batches are dropped)" if left < max(map(len, batches), default=0) else ""
+        if repeats > 1:
+            why = f" (repeated augmentation shows {images - left:.0f} up to {repeats} times; for all use --repeats 1)"
         rest = f", without {round(left, 1)} of {images} training images{why}" if left else ""
         self.say(f"steps per epoch: {round(steps, 1)}{in_all}{rest}")
         return RunLoader(

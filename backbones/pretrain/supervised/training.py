@@ -105,7 +105,7 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
             return shuffled_batches(n, options.batch_size, seed=seed, epoch=epoch)
         return repeated_batches(n, options.batch_size, repeats=options.repeats, seed=seed, epoch=epoch)
 
-    return context.loader(images, batches, parts=options.grad_accum_steps)
+    return context.loader(images, batches, parts=options.grad_accum_steps, repeats=options.repeats)
 
 
 def _transform(backbone: Backbone, options: SupervisedOptions) -> Any:

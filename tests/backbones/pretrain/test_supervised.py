@@ -170,13 +170,15 @@ def trained(data: ClassificationData, folder: Path, stops: tuple[int, ...], **gi
 
 
 @pytest.mark.parametrize("given", [{"repeats": 3, "batch_size": 6}, pytest.param(BOTH, marks=pytest.mark.nightly)])
-def test_resumed_equals_uninterrupted_to_the_bit(data: ClassificationData, tmp_path: Path, given: Any) -> None:
+def test_resumed_equals_uninterrupted_to_the_bit(data: Any, tmp_path: Path, given: Any, capfd: Any) -> None:
     given = {**MIXED, "ema": 0.9, "export": "ema", **given}
     whole = trained(data, tmp_path / "whole", (), **given)
     parts = trained(data, tmp_path / "parts", (4, 11), **given)
     assert whole["losses"] == parts["losses"]
     assert len(whole["losses"]) == 2 * (72 // options(**given).batch_size)
     assert all(torch.equal(a, b) for a, b in zip(tensors(whole["state"]), tensors(parts["state"]), strict=True))
+    said = capfd.readouterr().err
+    assert "repeats" not in given or "48 of 72 training images (repeated augmentation shows 24 up to 3 times" in said
 
 
 TWO = {"sync_bn": True, "ema": 0.9, "validate_at": (1,), "drop_path": 0.4}
