@@ -1,5 +1,6 @@
 """The table of a paper: means by plain numpy, marks, and that it fits 100 columns and one column of a paper."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -94,15 +95,20 @@ def test_twelve_variants_and_three_tasks_fit_a_screen_and_a_column_of_a_paper() 
     lines = terminal(table).splitlines()
     assert max(map(len, lines)) <= 100
     assert "40.9* [38.1, 43.6]" in lines[4]
-    assert r"40.9* {\scriptsize [38.1, 43.6]}" in latex(table)
-    path = Path(get_data_path()) / "fonts/ttf/cmr10.ttf"
-    font = font_manager.get_font(str(path))
+    table.rows[1]["variant"] = "LaplacianPyramidStem, squared_relu"
+    text = latex(table)
+    assert r"\shortstack[r]{40.9*\\{\scriptsize [38.1, 43.6]}} \\[3pt]" in text
+    assert r"\shortstack[l]{LaplacianPyramidStem,\\squared\_relu} &" in text
+    (separation,) = re.findall(r"^{\\footnotesize\\setlength{\\tabcolsep}{(\d)pt}%$", text, re.MULTILINE)
+    font = font_manager.get_font(str(Path(get_data_path()) / "fonts/ttf/cmr10.ttf"))
 
-    def width(text: str, points: float) -> float:
+    def width(line: str) -> float:
+        points = 7 * 1.139 if "scriptsize" in line else 8 * 1.063  # letters of cmr7 and cmr8 are wider than cmr10's
         font.set_size(points, 72)
-        font.set_text(text)
+        font.set_text(re.sub(r"\\shortstack\[.\]|\\scriptsize |[{}\\]", "", line))
         return float(font.get_width_height()[0] / 64)
 
-    cell = width("40.9* ", 8) + width("[38.1, 43.6]", 7)
-    total = width("patchify", 8) + 3 * max(cell, width("accuracy_10shot", 8)) + 6 * 3  # \tabcolsep of 3 pt
-    assert total * 25.4 / 72.27 <= 84
+    rows = [line.removesuffix("[3pt]")[:-3].split(" & ") for line in text.splitlines() if " & " in line]
+    assert len(rows) == 13
+    widths = [max(width(line) for cell in column for line in cell.split(r"\\")) for column in zip(*rows, strict=True)]
+    assert (sum(widths) + 2 * len(widths) * int(separation)) * 25.4 / 72.27 <= 84
