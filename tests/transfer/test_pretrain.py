@@ -13,6 +13,7 @@ from PIL import Image
 from backbones.spec import resolve
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import assert_equal_runs, history, record, steps
+from transfer.api.run_set import load
 from transfer.pretrain import main
 from transfer.run import main as run
 
@@ -88,10 +89,15 @@ def test_the_export_says_where_it_comes_from_and_timm_loads_it(trained: tuple[st
 
 
 def test_tasks_name_the_hash_of_the_run_that_made_their_weights(trained: tuple[str, Path], tmp_path: Path) -> None:
-    _, out = trained
+    recipe, out = trained
     weights = str(out / "weights" / "tiny")
     words = ["knn", "--backbone", "tiny", "--smoke", "--weights", weights, "--threads", "1", "--workers", "0"]
     assert run([*words, "--out", str(tmp_path)]) == 0
+    frame = load(out / "runs", tmp_path).to_frame()
+    expected = (recipe, {"deit": 2, "dino": 1}[recipe], 0)
+    for is_task, prefix in ((False, ""), (True, "pretraining_")):
+        rows = frame[(frame.task == "knn") == is_task][[prefix + name for name in ("recipe", "epochs", "seed")]]
+        assert {*rows.itertuples(index=False, name=None)} == {expected}
     found = record(tmp_path)
     assert found.weights_id == record(out / "runs").export
     assert found.weights_id.startswith("sha256:")

@@ -66,6 +66,7 @@ def new_record(planned: PlannedRun, context: Context, scores: Scores, started: s
         export=context.exported,
         run_key_content=planned.run_key.content,
         origin=planned.inputs.origin,
+        recipe=planned.command.task,
         user_code=planned.user_code,
     )
 

@@ -127,6 +127,8 @@ class Record:
     user_code: dict[str, dict[str, str]] = field(default_factory=dict)
     """The `file` (path/to/file.py:NAME) and its `sha256` of each part of the run that is a user's: "task", "method",
     "reader", "metric NAME". Parts of the backbone are in `backbone`."""
+    recipe: str | None = None
+    """The recipe of the command, which is the task's name except for a pretraining run; no part of the run key."""
     shared: dict[str, Any] | None = None
     """Names of files that a shared copy left out; None if the record is not a copy. See `transfer.verify.bundle`."""
 

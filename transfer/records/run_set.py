@@ -121,8 +121,11 @@ COLUMNS = {
     "weights_id": "string",
     "pretraining": "string",
     "pretraining_dataset": "string",
+    "pretraining_recipe": "string",
     "pretraining_epochs": "float64",
     "pretraining_seed": "Int64",
+    "recipe": "string",
+    "epochs": "float64",
     "seed": "int64",
     "metric": "string",
     "value": "float64",
@@ -150,9 +153,9 @@ COLUMNS = {
 `value` and `standard_error` (over the draws of a few-shot probe) are in `unit`: a fraction lies in [0, 1]. `direction`
 says whether higher or lower is better, and `primary` whether tables sort by this score. A run whose training failed has
 one row, of its primary score, with nan as the value; `outcome` says how it ended. `config_digest` is equal for runs
-that differ in their seed alone. The `pretraining` columns are the method, dataset, epochs and seed of the run that the
-weights come from, missing where its record is not among the runs. `gflops` are 10^9 FLOPs of one image, two per
-multiply-add, `device_hours` are summed over devices.
+that differ in their seed alone. The `pretraining` columns are the method, dataset, recipe, epochs and seed of the run
+that the weights come from, missing where its record is not among the runs. `gflops` are 10^9 FLOPs of one image, two
+per multiply-add, `device_hours` are summed over devices.
 """
 _COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
 
@@ -180,8 +183,11 @@ def _rows(run: Run, parent: Record | None) -> Iterator[dict[str, Any]]:
         "weights_id": record.weights_id,
         "pretraining": parent and parent.task.removeprefix("pretrain-"),
         "pretraining_dataset": parent and parent.dataset.get("name"),
+        "pretraining_recipe": parent and parent.recipe and value_label(parent.recipe),
         "pretraining_epochs": parent and parent.options.get("epochs"),
         "pretraining_seed": parent and parent.seed,
+        "recipe": record.recipe and value_label(record.recipe),
+        "epochs": record.options.get("epochs"),
         "seed": record.seed,
         "outcome": record.status,
         "smoke": record.smoke,
