@@ -2,18 +2,11 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transfer.core.errors import MissingInput, UsageError, UserError, reason_of
 from transfer.core.files import file_sha256, parse_json, with_home
 from transfer.core.user_code import USER_PARTS, is_allowed, is_in_file
-
-if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
-    pass
-
 
 CONFIG, WEIGHTS, PRETRAIN = "config.json", "model.safetensors", "pretrain.json"
 EXPORT = "export"

@@ -15,7 +15,7 @@ from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import EXPORT, WEIGHTS, pretraining_facts, seed_exports
 from transfer.core.files import check_writable, lock, replace_folder, write_error
 from transfer.core.settings import differences
-from transfer.core.user_code import is_in_file, locate
+from transfer.core.user_code import USER_PARTS, is_in_file, locate
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record
 from transfer.task import Task
@@ -84,7 +84,10 @@ def check_target(target: Path, run_key: str, options: dict[str, Any]) -> None:
         UserError: the target belongs to another run; the message says in which options they differ if that is known.
     """
     if target.exists() and (facts := pretraining_facts(target)).get("identity") != run_key:
-        text = differences(facts.get("options", {}), options, _NOT_COMPARED)
+        theirs = facts.get("options", {})
+        # an export names its copy of a user's file
+        same = [part for part in USER_PARTS if len({Path(str(of.get(part))).name for of in (theirs, options)}) == 1]
+        text = differences(theirs, options, (*_NOT_COMPARED, *same))
         owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export"
         fix = "use another --name, or --replace to overwrite them"
         raise UserError(f"{target}: there are other weights ({owner}); {fix}")

@@ -187,12 +187,12 @@ def test_an_export_names_its_copies_of_the_users_files(whole: bool, tmp_path: Pa
     parts = {} if whole else {"stem": f"{places[0]}:Stem", "ffn": f"{places[1]}:FFN"}
     spec = resolve(f"{places[0]}:Net" if whole else "tiny", weights="random", **parts)
     trained = create(spec)
-    folder = export(trained, tmp_path / "out", {PRETRAIN: {"run": "a"}}).rename(tmp_path / "moved")
+    folder = export(trained, tmp_path / "out", {PRETRAIN: {"run": "a", "options": parts}}).rename(tmp_path / "moved")
     image = torch.rand(1, 3, 64, 64)
     expected = trained.eval()(image)
     for place in places:
         place.unlink()
-    assert str(tmp_path) not in (folder / "config.json").read_text()
+    assert all(str(tmp_path) not in (folder / name).read_text() for name in ("config.json", PRETRAIN))
     for name, weights in ((str(folder), {}), *([] if whole else [("tiny", {"weights": str(folder)})])):
         model = create(name, **weights)
         assert model.untrained == []

@@ -56,5 +56,7 @@ def test_what_was_there_survives_a_disk_that_takes_nothing(tmp_path: Path) -> No
 def test_another_runs_export_is_in_the_way_and_the_difference_is_named(tmp_path: Path) -> None:
     target = exported(tmp_path / "weights" / "mine", "one")
     check_target(target, "one", {"lr": 0.1})
-    with pytest.raises(UserError, match=r"lr 0\.1 there, 0\.2 here.*--name.*--replace"):
-        check_target(target, "two", {"lr": 0.2, "epochs": 2})
+    exported(tmp_path / "two", "one", options={"lr": 0.1, "stem": "mine.py:Stem"})
+    for given, options in ((target, {"epochs": 2}), (tmp_path / "two", {"stem": "/a/mine.py:Stem"})):
+        with pytest.raises(UserError, match=r"pretrain-x: lr 0\.1 there, 0\.2 here\).*--name.*--replace"):
+            check_target(given, "two", {"lr": 0.2, **options})
