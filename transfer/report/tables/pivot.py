@@ -1,7 +1,7 @@
 """The table of a paper: variants as rows, tasks as columns, means with their 95 % intervals. Imports no torch."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,10 +33,11 @@ LEGEND = {
 
 @dataclass
 class _Column:
-    """Heading and score of a column, with the configuration of each variant."""
+    """Heading, score, protocol (where a variant has several) and the configuration of each variant."""
 
     heading: str
     score: str
+    protocol: str
     groups: dict[str, Group] = field(default_factory=dict)
 
 
@@ -44,8 +45,8 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     """Return the means of variants over seeds with their 95 % intervals, a row for each variant, the baseline first.
 
     A column is a score of a task on a dataset, in percent if it is a fraction; where a variant has several protocols,
-    each has a column of its own. Pretraining runs are shown only if there are no others; a variant
-    whose pretraining runs all failed has a row that says so.
+    that of most variants is in the first tables, each other one in tables of its own. Pretraining runs are shown only
+    if there are no others; a variant whose pretraining runs all failed has a row that says so.
 
     Args:
         runs: the runs.
@@ -72,9 +73,10 @@ def pivot_tables(runs: RunSet, scores: Sequence[str] = ()) -> list[Table]:
     names = pretrained if apart else short[: len(groups)]
     named = [*zip(names, groups), *(one for one in zip(short, candidates) if one[0] in failed)]
     order = sorted({(not is_baseline(group.first), name) for name, group in named})
-    columns = _columns(groups, names, scores)
-    parts = [columns[start : start + MOST_COLUMNS] for start in range(0, len(columns), MOST_COLUMNS)]
-    tables = [_table(runs, [name for _, name in order], part, failed) for part in parts]
+    tables = []
+    for protocol, part in _parts(_columns(groups, names, scores)):
+        shown = [name for _, name in order if not protocol or any(name in column.groups for column in part)]
+        tables.append(_table(runs, shown, part, failed))
     for table in tables if origins == {UNTRAINED} else ():
         table.notes.append(Note(f"pretraining: {UNTRAINED}"))
     return tables
@@ -138,14 +140,24 @@ def _columns(groups: Sequence[Group], names: Sequence[str], scores: Sequence[str
         for score in [one for one in scores if one in of_task[group.first.task]] if scores else [_primary(group)]:
             cells.setdefault((group.first.task, group.dataset, score), []).append((name, group))
     short = [(task, score, "on", dataset.partition(" (")[0]) for task, dataset, score in cells]
-    columns: dict[str, _Column] = {}
+    columns: dict[tuple[str, str], _Column] = {}
     for (task, dataset, score), named, of_column in zip(cells, short, cells.values(), strict=True):
         heading = " ".join(named if short.count(named) == 1 else (task, score, "on", dataset))
         several = len({name for name, _ in of_column}) < len(of_column)
         for name, group in of_column:
-            protocol = f" ({comparability_text(group.protocol)})" if several and group.protocol else ""
-            columns.setdefault(heading + protocol, _Column(heading + protocol, score)).groups[name] = group
+            protocol = comparability_text(group.protocol) if several and group.protocol else ""
+            columns.setdefault((heading, protocol), _Column(heading, score, protocol)).groups[name] = group
     return list(columns.values())
+
+
+def _parts(columns: Sequence[_Column]) -> Iterator[tuple[str, list[_Column]]]:
+    """Yield the columns of each table, first those of the protocol that most variants have, under an empty name."""
+    of_protocol: dict[str, list[_Column]] = {"": []}
+    for column in columns:
+        usual = max((one for one in columns if one.heading == column.heading), key=lambda one: len(one.groups))
+        of_protocol.setdefault("" if column is usual else column.protocol, []).append(column)
+    for protocol, part in of_protocol.items():
+        yield from ((protocol, part[start : start + MOST_COLUMNS]) for start in range(0, len(part), MOST_COLUMNS))
 
 
 def _primary(group: Group) -> str:
@@ -195,7 +207,8 @@ def _notes(column: _Column) -> list[Note]:
     """Return the notes on a column: marks of its runs, and how protocols differ within it."""
     groups = list(column.groups.values())
     marks = dict.fromkeys(group.dataset.partition(" (")[2].removesuffix(")") for group in groups)
-    notes = [Note(mark, column.heading) for mark in marks if mark]
+    told = f"{column.protocol}; other protocols have tables of their own" if column.protocol else ""
+    notes = [Note(mark, column.heading) for mark in (told, *marks) if mark]
     fields = distinguishing_fields([dict(group.protocol.fields) for group in groups if group.protocol])
     if fields:
         told = ", ".join(f"{name} ({', '.join(map(value_label, values))})" for name, values in fields.items())

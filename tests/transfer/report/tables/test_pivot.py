@@ -9,6 +9,7 @@ from matplotlib import font_manager, get_data_path
 
 from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.core.errors import UsageError
+from transfer.records.labels import content_label
 from transfer.report.tables.cell_text import MeanInterval, cell_text
 from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
 from transfer.report.tables.scores import summary
@@ -72,6 +73,18 @@ def test_a_completed_run_without_its_primary_score_shows_its_own() -> None:
     (table,) = pivot_tables(runs)
     assert any("keeps 1.6% of a square image" in note.text for note in table.notes)
     assert [cell_text(cell) for cell in table.rows[0].values()][1:] == ["30.0*"]
+
+
+def test_unlike_protocols_have_tables_of_their_own() -> None:
+    runs = [made("knn", stem="conv", size=[64, 64]), made("fewshot"), made("reid")]
+    runs += [made("knn", size=[64, side]) for side in (32, 64)]
+    usual, other = pivot_tables(run_set(runs))
+    assert usual.names[1:] == ["knn toy_market mAP", "fewshot toy_market mAP", "reid toy_market mAP"]
+    assert (usual["variant"], other["variant"]) == (["patchify", "conv"], ["patchify"])
+    assert other.names[1:] == ["knn toy_market mAP"]
+    told = [next(note.text for note in table.notes if note.about == "knn toy_market mAP") for table in (usual, other)]
+    assert [text.partition(";")[0] for text in told] == ["size 64 64", "size 64 32"]
+    assert content_label({"resize": None}, ["resize"]) == "resize none (size / 0.875)"
 
 
 def test_rows_are_named_by_what_differs_and_the_rest_is_common() -> None:
