@@ -17,7 +17,7 @@ from transfer.core.errors import visible_lines
 from transfer.records.run_set import RunSet
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
-from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.cell_text import MeanInterval, cell_text
 from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
 from transfer.report.tables.text import constant_columns, note_texts, values
 
@@ -175,16 +175,17 @@ def _table(table: Table, section: Section, marks: dict[str, list[str]], most: in
         for place, cells in enumerate(zip(*columns))
     ]
     heads = "".join(
-        f'<th scope="col" aria-sort="none"{" class=n" * of_numbers}><button type="button">{text(name)}</button></th>'
-        for name, of_numbers in zip(names, numeric)
+        f'<th scope="col" aria-sort="none"{" class=n" * of_numbers}><button type="button"><span>{name}</span></button></th>'
+        for name, of_numbers in zip((text(name).replace("_", "_<wbr>") for name in names), numeric)
     )
     rest = f"<template>{''.join(lines[most:])}</template>" if lines[most:] else ""
     shared = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
+    means = " class=means" * any(isinstance(value, MeanInterval) for row in table.rows for value in row.values())
     caption = f'<p class="soft">All rows: {text(shared)}.</p>\n' if shared else ""
     return (
         f'{caption}<div class="scroll" tabindex="0" role="region" data-name="{section.slug}" '
         f'aria-label="Table: {text(section.title)}">\n'
-        f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
+        f"<table{means}><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
 
 
@@ -231,6 +232,8 @@ def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:
     if value is None:
         return "<td></td>"
     shown = cell_text(value)
+    if isinstance(value, MeanInterval):  # the interval stays on one line
+        shown = shown.replace(", ", ",\N{NO-BREAK SPACE}")
     wide = " class=w" * (len(shown) > WIDE)
     return f"<td{wide}>{text(shown)}</td>"
 

@@ -37,7 +37,7 @@ def test_the_answer_is_first_and_tables_are_folded(tmp_path: Path) -> None:
     found = titles(tmp_path)
     assert [title for title, folded in found if not folded] == [
         "Summary",
-        "Scores by variant",
+        *("Scores by variant", "Scores by variant (2)"),
         "conv vs. patchify",
     ], "equal costs have no plot"
     assert [title for title, folded in found if folded][:2] == [
@@ -139,6 +139,8 @@ def test_nothing_is_cut_and_every_label_is_readable(browser: Browser, tmp_path: 
         .filter(room => !room.previousElementSibling.matches('.sideways') || !room.previousElementSibling.clientHeight
             || room.querySelector('td').clientWidth > room.clientWidth / 2).map(room => room.outerHTML.slice(0, 200))"""
     assert browser.js(unsaid) == [], "a table wider than the page says so, and its first column leaves room for others"
+    fits = "[...document.querySelectorAll('.means')].map(one => one.scrollWidth <= one.parentNode.clientWidth)"
+    assert browser.js(fits) == [True], "all three scores of the pivot are seen"
     sizes = """[...document.querySelectorAll('figure.plot svg text')].filter(one => one.getBoundingClientRect().width)
         .map(one => [one.getScreenCTM(), parseFloat(getComputedStyle(one).fontSize)])
         .map(([scale, size]) => size * Math.hypot(scale.a, scale.b))"""
