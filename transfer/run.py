@@ -12,7 +12,6 @@ from transfer.core.process import ranks_from_environment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from transfer.cli.command import Command
     from transfer.evaluation.planned_run import PlannedRun
     from transfer.evaluation.preflight import ResolvedInputs
     from transfer.records.store import Record

@@ -172,16 +172,17 @@ def export(
         if head is not None:
             write_tensors(head, new / HEAD)
         config = described(inner, spec, getattr(model, "classes", None))
-        copies = _copy_sources(config.get("model_args", {}), new)
+        _copy_sources(arguments := config.get("model_args", {}), new)
         (new / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         card = loading_card(config, with_head=head is not None)
         (new / CARD).write_text(card, encoding="utf-8")
         sums = {name: file_sha256(new / name) for name in CHECKED if (new / name).is_file()}
         for name, content in (extra or {}).items():
             if name in (PRETRAIN, EXPORT_FACTS):
-                named = {part: copy for part, copy in copies.items() if content.get("options", {}).get(part)}
+                options = content.get("options", {})
+                named = {part: arguments[part] for part in arguments if is_in_file(str(options.get(part)))}
                 content = content | {SCHEMA: VERSION, SUMS: sums}
-                content |= {"options": content["options"] | named} if named else {}
+                content |= {"options": options | named} if named else {}
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for file in new.glob("*.safetensors"):
             shutil.copymode(new / CONFIG, file)  # the format's writer keeps all others out
@@ -189,11 +190,10 @@ def export(
     return folder
 
 
-def _copy_sources(arguments: dict[str, Any], folder: Path) -> dict[str, str]:
+def _copy_sources(arguments: dict[str, Any], folder: Path) -> None:
     """Copy the user's files behind a model's parts into a folder, as they were imported, and let the arguments of the
-    model name the copies, which are returned: `my_stem.py:Stem`.
+    model name the copies: `my_stem.py:Stem`.
     """
-    copies = {}
     for part in USER_PARTS:
         if not is_in_file(text := str(arguments.get(part))):
             continue
@@ -205,8 +205,7 @@ def _copy_sources(arguments: dict[str, Any], folder: Path) -> dict[str, str]:
             (below / file).parent.mkdir(parents=True, exist_ok=True)
             (below / file).write_bytes(content)
         copy = (below / next(iter(files))).relative_to(folder).as_posix()
-        arguments[part] = copies[part] = f"{copy}:{text.rpartition(':')[2]}"
-    return copies
+        arguments[part] = f"{copy}:{text.rpartition(':')[2]}"
 
 
 def write_tensors(tensors: "Mapping[str, Tensor]", path: Path) -> None:

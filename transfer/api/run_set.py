@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from transfer.api.run import Run
-from transfer.comparison.selection import has_value
+from transfer.comparison.selection import has_value, select_arms
 from transfer.core.errors import MissingInput, UserError, visible
-from transfer.core.files import with_home
+from transfer.core.files import atomic_replacement, with_home
 from transfer.records import run_set, store
 from transfer.records.fields import check_fields
 from transfer.records.labels import value_label
@@ -106,8 +106,6 @@ class RunSet(run_set.RunSet):
         Raises:
             UserError: the file cannot be written.
         """
-        from transfer.core.files import atomic_replacement
-
         with atomic_replacement(Path(path)) as temporary:
             self.to_frame().to_parquet(temporary, index=False)
 
@@ -200,7 +198,6 @@ def measure_cost(runs: RunSet, field: str, a: Any, b: Any) -> "Table":
         UsageError: no run has the field, or one of the values.
     """
     from transfer.comparison.pairing import match
-    from transfer.comparison.selection import select_arms
     from transfer.doctor.speed_pairs import cost_ratios
     from transfer.report.tables.cost_ratios import ratio_table
 

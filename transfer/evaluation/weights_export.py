@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backbones.pretrain.method import PretrainingMethod, check_epochs
 from transfer.cli.command import Command
@@ -19,10 +19,6 @@ from transfer.core.user_code import USER_PARTS, is_in_file, locate
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record
 from transfer.task import Task
-
-if TYPE_CHECKING:
-    from transfer.evaluation.planned_run import PlannedRun
-
 
 # Options that may differ between two commands for the same weights.
 _NOT_COMPARED = (*EXECUTION, "config", "dry_run")

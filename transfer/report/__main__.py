@@ -11,7 +11,7 @@ from transfer.cli.layers import read_options
 from transfer.comparison.selection import has_value, which_two
 from transfer.core.errors import UsageError, UserError, print_safe, visible_lines
 from transfer.core.files import check_writable, write_atomic
-from transfer.records.run_set import RunSet
+from transfer.records.run_set import RunSet, frame_of_runs
 from transfer.records.store import Run, has_record, merged, store_in
 from transfer.report.formats import DATA, ReportOptions, file_content, typed_frame
 from transfer.report.tables.cost_ratios import CostRatios
@@ -137,8 +137,6 @@ def _render(runs: RunSet, options: ReportOptions) -> bytes:
 
     request = _request(options)
     if options.format in DATA and options.per_run and not request.names_sections:
-        from transfer.records.run_set import frame_of_runs
-
         return file_content(frame_of_runs(runs), options.format)
     parts = sections(runs, request)
     if options.format in DATA:

@@ -14,14 +14,12 @@ from transfer.core.errors import UsageError, visible
 from transfer.core.files import csv_text
 from transfer.core.settings import Positional, flag
 from transfer.report.page.section_types import Section
-from transfer.report.tables.table import RUN_COLUMNS, Column, Table, with_numbers
+from transfer.report.tables.table import RUN_COLUMNS, Column, Table, is_missing, is_number, with_numbers
 from transfer.report.tables.terminal import BOLD, WIDTH, broken_lines, colored, terminal
-from transfer.report.tables.text import markdown, notes_of_row, without_tags
+from transfer.report.tables.text import latex, markdown, notes_of_row, without_tags
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from transfer.report.tables.table import Table
 
 
 Format = Literal["terminal", "markdown", "csv", "jsonl", "parquet", "latex", "html"]
@@ -82,8 +80,6 @@ def typed_frame(table: "Table") -> "pd.DataFrame":
 
 
 def _dtype(cells: Sequence[Any]) -> str:
-    from transfer.report.tables.table import is_missing, is_number
-
     values = [value for value in cells if not is_missing(value)]
     if values and all(isinstance(value, bool) for value in values):
         return "boolean"
@@ -265,8 +261,6 @@ def _text(part: Section, ids: bool) -> str:
 
 def as_latex(parts: Sequence[Section], *, ids: bool = False) -> str:
     """Return the tables of a report in LaTeX for booktabs; titles and notes are comments."""
-    from transfer.report.tables.text import latex
-
     texts = []
     for part in parts:
         if part.table is not None:

@@ -16,7 +16,7 @@ from transfer.core.user_code import is_in_file
 from transfer.records.per_sample import OUTCOMES, ScoreMismatch, UnusableOutcomes, check, read
 from transfer.records.record import Record, RunKey, file_checksums
 from transfer.records.store import NOT_LISTED, RECORD
-from transfer.task import PRETRAIN
+from transfer.task import PRETRAIN, load_task
 
 if TYPE_CHECKING:
     from transfer.task import Task
@@ -117,8 +117,6 @@ def task_of(record: Record) -> "Task":
     Raises:
         UserError: this version lacks a task of that name and version.
     """
-    from transfer.task import load_task
-
     name = record.task
     try:
         if is_in_file(name.removeprefix(PRETRAIN)):

@@ -175,8 +175,8 @@ def _table(table: Table, section: Section, marks: dict[str, list[str]], most: in
         for place, cells in enumerate(zip(*columns))
     ]
     heads = "".join(
-        f'<th scope="col" aria-sort="none"{" class=n" * of_numbers}><button type="button"><span>{name}</span></button></th>'
-        for name, of_numbers in zip((text(name).replace("_", "_<wbr>") for name in names), numeric)
+        f'<th scope="col" aria-sort="none"{" class=n" * of_numbers}><button type="button">{name}</button></th>'
+        for name, of_numbers in zip(map(_heading, names), numeric)
     )
     rest = f"<template>{''.join(lines[most:])}</template>" if lines[most:] else ""
     shared = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
@@ -187,6 +187,10 @@ def _table(table: Table, section: Section, marks: dict[str, list[str]], most: in
         f'aria-label="Table: {text(section.title)}">\n'
         f"<table{means}><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
     )
+
+
+def _heading(name: str) -> str:
+    return f"<span>{text(name).replace('_', '_<wbr>')}</span>"
 
 
 def _row(cells: list[str], marks: list[str]) -> str:

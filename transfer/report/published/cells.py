@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +21,6 @@ from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import FEW_SEEDS, Estimate
 from transfer.statistics.scores import Scores
-
-if TYPE_CHECKING:
-    from transfer.statistics.intervals import Estimate
 
 
 def score_at(run: Run, value: Value) -> float:

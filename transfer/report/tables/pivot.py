@@ -180,17 +180,13 @@ def _table(runs: RunSet, names: Sequence[str], columns: Sequence[_Column], faile
         notes.append(Note(f"chance level of {where}: {chance}"))
     records = [record for column in columns for group in column.groups.values() for record in group.records]
     notes += [Note(note.text, note.about) for note in image_notes([records])]
-    marks, rows = set(), []
-    for name in names:
-        row = {
-            heading: of.get(name, MeanInterval(mark="failed" if name in failed else "-"))
-            for heading, of in cells.items()
-        }
-        rows.append({VARIANT: name, **row})
-        marks |= {cell.mark for cell in row.values()}
+    no_run = {name: MeanInterval(mark="failed" if name in failed else "-") for name in names}
+    rows = [{heading: of.get(name, no_run[name]) for heading, of in cells.items()} for name in names]
+    marks = {cell.mark for row in rows for cell in row.values()}
     legend = [f"{mark} {text}" for mark, text in LEGEND.items() if any(mark in one for one in marks)]
     notes.insert(0, Note("; ".join(["mean over seeds with its 95 % interval", *legend])))
-    return Table.from_rows(rows, [Column(heading, detail=-1) for heading in cells], notes)
+    named = [{VARIANT: name, **row} for name, row in zip(names, rows, strict=True)]
+    return Table.from_rows(named, [Column(heading, detail=-1) for heading in cells], notes)
 
 
 def _cell(runs: RunSet, group: Group, score: str) -> MeanInterval:

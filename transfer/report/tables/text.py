@@ -141,8 +141,8 @@ def latex(table: Table) -> str:
     columns = [_cells(table, column, narrow) for column in table.columns]
     alignment = "".join("r" if any(map(holds_number, values(table, column.name))) else "l" for column in table.columns)
     heading, *lines = (" & ".join(row) + r" \\" for row in zip(*columns, strict=True))
-    lines = [line + "[3pt]" * narrow for line in lines]
-    body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule", *lines, r"\bottomrule"]
+    body = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", heading, r"\midrule"]
+    body += [*(line + "[3pt]" * narrow for line in lines), r"\bottomrule"]
     body = [r"{\footnotesize\setlength{\tabcolsep}{3pt}%"] * narrow + [*body, r"\end{tabular}" + "}" * narrow]
     notes = [f"% {visible(' '.join(note.split()))}" for note in note_texts(table.notes)]
     notes = [f"% In every row: {visible(' '.join(above.split()))}."] * bool(above) + notes
