@@ -90,6 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{PROBE} --stem components.py:LapStm", 2, "'LapStm' not found in this file; did you mean 'LapStem'"),
         (f"{PROBE} --stem components.py:NoPatch", 2, "must accept .dim, patch..*; got .dim."),
         (f"{PROBE} --stem components.py:Flat", 1, r"must .* got \[1, 256\] instead of \[1, 64, 2, 2\]"),
+        (f"{PROBE} --attention components.py:flatten", 2, "'flatten' not found in this file; did you mean 'Flat'"),
         (f"{PROBE} --attention components.py:two", 2, "must accept .q, k, v..*; got .q, k."),
         (
             f"{PROBE.replace('32', '33')} --k 0 --stem components.py --attention rleu --ffn gleu",

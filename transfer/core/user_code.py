@@ -12,6 +12,7 @@ import ast
 import hashlib
 import re
 import shlex
+import symtable
 import sys
 import traceback
 from collections.abc import Collection, Sequence
@@ -78,8 +79,7 @@ def locate(text: str, folder: Path | None = None) -> str:
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
     for place in places:
         if place.is_file():
-            content = place.read_text(encoding="utf-8", errors="replace")
-            if not name or not re.search(rf"\b{re.escape(name)}\b|import \*", content):
+            if not name or not _may_define(place.read_text(encoding="utf-8", errors="replace"), name):
                 raise _not_found(place.resolve(), name)
             return f"{place.resolve()}:{name}"
     tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
@@ -205,6 +205,16 @@ def has_parameter(text: str, parameter: str) -> bool:
     node = _definitions(Path(path)).get(name)
     named = [*node.args.args, *node.args.kwonlyargs] if isinstance(node, ast.FunctionDef) else []
     return parameter in [argument.arg for argument in named]
+
+
+def _may_define(content: str, name: str) -> bool:
+    """Return whether a file of this content may define a name, read without running it; `load` has the last word."""
+    try:
+        symbols = symtable.symtable(content, "", "exec").get_symbols()
+    except (ValueError, SyntaxError):
+        return True  # `load` reports the line
+    found = any(symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported()) for symbol in symbols)
+    return found or "import *" in content or "global" in content
 
 
 def _definitions(file: Path) -> dict[str, ast.stmt]:
