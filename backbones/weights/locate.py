@@ -108,6 +108,11 @@ def _locate_file(path: Path, spec: BackboneSpec) -> Located:
             "Export it again, or use --allow-modified, which the record keeps"
         )
     exported = path.name in exports.WEIGHT_FILES and exports.is_export(folder)
+    if spec.load == "strict" and (changed := changed_parts(spec)):
+        raise UserError(
+            f"{spec.weights} contains a different architecture than backbone {spec.name}: {'; '.join(changed)}. "
+            "`--load partial` loads matching tensors; components that no flag sets stay those of the export"
+        )
     return Located(path, f"sha256:{sha256(path)}", folder=folder if exported else None)
 
 
@@ -162,11 +167,6 @@ def read_weights(
 
     assert located.path is not None
     config = exports.read_config(located.folder) if located.folder else None
-    if spec.load == "strict" and (changed := changed_parts(spec)):
-        raise UserError(
-            f"{spec.weights} contains a different architecture than backbone {spec.name}: {'; '.join(changed)}. "
-            "`--load partial` loads matching tensors; components that no flag sets stay those of the export"
-        )
     names, digest = {*model.state_dict(), *head}, located.weights_id.removeprefix("sha256:")
     network = read_network(located.path, digest, names, weights_key=spec.weights_key)
     heads = [block.attn.num_heads for block in getattr(model, "blocks", []) if hasattr(block, "attn")]

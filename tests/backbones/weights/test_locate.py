@@ -101,7 +101,7 @@ def test_what_is_chosen_must_be_that_of_the_export(there, tmp_path):
     chosen = {"attention": "softmax", "pre_logits": False, "ffn": "mlp"}[key]
     here = {key: chosen}
     with pytest.raises(UserError, match=f"{key} {there[key]} there, {chosen} here"):
-        create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, **here)
+        find_weights(resolve("tiny", weights=str(tmp_path / "out"), **here))
     backbone = create("tiny", weights=str(tmp_path / "out"), img_size=SIZE, load="partial", **here)
     assert getattr(backbone.spec, key) == chosen
     assert backbone.untrained == []
