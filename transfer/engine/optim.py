@@ -24,10 +24,11 @@ def freeze_others(model: nn.Module, patterns: tuple[str, ...]) -> None:
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for pattern in patterns:
         if not fnmatch.filter(trained, pattern):
+            near = did_you_mean(pattern, [*trained, *(f"*{word}*" for name in trained for word in name.split("."))])
             parts = dict.fromkeys(re.sub(r"\.\d+\..*|\.(weight|bias)$", ".*", name) for name in trained)
             raise UsageError(
-                f"--trainable {pattern!r} matches no trainable parameter{did_you_mean(pattern, trained)}; use patterns "
-                f"of its components: {' '.join(parts)}"
+                f"--trainable {pattern!r} matches no trainable parameter{near or ';'} use patterns of its "
+                f"components: {' '.join(parts)}"
             )
     for name, parameter in trained.items():
         parameter.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))

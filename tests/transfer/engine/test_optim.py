@@ -172,8 +172,9 @@ def test_only_what_is_named_trains() -> None:
     assert trained == {"stem.1.weight", "stem.1.bias", "head.weight"}
     groups = parameter_groups(model, fit_options())
     assert sum(len(group["params"]) for group in groups) == 3
-    with pytest.raises(UsageError, match=r"'haed\.weight'.*did you mean 'head\.weight'"):
-        freeze_others(model, ("stem.*", "haed.weight"))
+    for pattern, near in (("haed.weight", r"head\.weight"), ("hed", r"\*head\*")):
+        with pytest.raises(UsageError, match=rf"{pattern!r}.*did you mean '{near}'"):
+            freeze_others(model, ("stem.*", pattern))
     with pytest.raises(UsageError, match=r"'head\.bias'"):
         freeze_others(model, ("head.bias",))
 
