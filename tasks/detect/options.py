@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from backbones.spec import BackboneSpec
-from transfer.core.errors import UsageError, did_you_mean, reject, unknown
+from transfer.core.errors import UsageError, did_you_mean, kept, reject, unknown
 from transfer.core.options import Needs, check_ranges
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import has_parameter, is_user_part
@@ -106,6 +106,8 @@ class DetectOptions(FitOptions):
             reject(f"--out-indices {self.out_indices}: set four different blocks, with --pyramid taps")
         if any(not 1 <= epoch <= self.epochs for epoch in self.validate_at):
             reject(f"--validate-at {self.validate_at}: epochs count from 1 to {self.epochs}")
+        with kept():
+            resolve_detector(self.detector or "mask_rcnn")
 
 
 def check_relative(spec: BackboneSpec) -> None:

@@ -40,11 +40,9 @@ class Detect(Task):
         return data
 
     def check_words(self, spec: BackboneSpec, options: DetectOptions) -> None:
-        """Check the channels, the detector, the blocks, and a user's attention that is to have relative positions."""
+        """Check the channels, the blocks, and a user's attention that is to have relative positions."""
         if spec.in_chans != 3:
             reject(f"--in-chans {spec.in_chans}: mmdetection's detectors take images of 3 channels")
-        with kept():
-            resolve_detector(options.detector or "mask_rcnn")
         for name in ("global_blocks", "out_indices"):
             for block in getattr(options, name) or () if spec.depth else ():
                 with kept():

@@ -56,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = np.random.default_rng([len(split), number]).integers(0, 255, (32, 32), dtype=np.uint8)
             Image.fromarray(pixels).save(path)
     (root / "components.py").write_text(COMPONENTS)
+    (root / "few.yaml").write_text("")
     (root / "taken").write_text("a file where a folder should be")
     (root / "coco" / "train2017").mkdir(parents=True)
     (root / "coco" / "instances_train2017.json").write_text("{}")
@@ -101,8 +102,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             f"{DETECT} toy_digits --detector mask_rcn --global-blocks 7 --test-dataset cooc2017",
             2,
-            "detect does not take .*for classify, .*; set --dataset to coco2017\nunknown dataset 'cooc2017'\n"
-            "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'\n--global-blocks: block 7 .*; use 0 to 1",
+            "unknown detector 'mask_rcn'; did you mean 'mask_rcnn'\ndetect does not take .*for classify, .*; set "
+            "--dataset to coco2017\nunknown dataset 'cooc2017'\n--global-blocks: block 7 .*; use 0 to 1",
+        ),
+        (
+            f"{DETECT.replace('tiny', 'tinny')} few.yml --detector fastr --size 128",
+            2,
+            "--size needs 2 values, height and width, as in --size 128 128\nunknown detector 'fastr'; did you mean "
+            "'faster_rcnn'\nfew.yml: file not found; did you mean 'few.yaml'\nunknown backbone 'tinny'",
         ),
         (f"{DETECT.replace('detect', 'reid')} toy_coco", 2, "reid does not take .* coco, .*detect; .* to .*market1501"),
         (

@@ -39,7 +39,8 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         content = read_value(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
-        raise UsageError(f"{path}: file not found") from None
+        near = did_you_mean(path, map(str, path.parent.glob("*.y*ml")))
+        raise UsageError(f"{path}: file not found{near}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     if content is None:
@@ -235,7 +236,9 @@ def _reason_in(box: str, kinds: Mapping[str, Any]) -> tuple[str, str]:
         wanted = f"one of {', '.join(choices)}" if choices else value_name(kinds[flag])
         return flag, f"{flag} must be {wanted}, got {got!r}{did_you_mean(got, choices)}"
     if reason.startswith("Missing value"):
-        return flag, f"{flag} needs a value: {value_name(kinds[flag])}"
+        pair = "2 values, height and width, as in {0} 128 128" if "size" in flag else "2 values: {1}"
+        wanted = pair if "Expected 2 values" in reason else "a value: {1}"
+        return flag, f"{flag} needs {wanted.format(flag, value_name(kinds[flag]))}"
     if reason.startswith("Missing from"):
         return "", f"{flag or 'an argument'} is missing; --help shows what is required"
     return "", reason.replace("Unrecognized options:", "unexpected argument:")
@@ -250,7 +253,7 @@ def value_name(kind: Any) -> str:
     if choices and len(text := "{" + ",".join(choices) + "}") <= 20:
         return text
     names = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT", Ellipsis: "..."}
-    return " ".join(dict.fromkeys(names.get(item, "CHOICE") for item in kinds if item is not type(None)))
+    return " ".join(names.get(item, "CHOICE") for item in kinds if item is not type(None))
 
 
 def choices_of(kind: Any) -> list[str]:
