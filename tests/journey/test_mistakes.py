@@ -82,6 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (PROBE.replace("tiny", "tniy"), 2, "unknown backbone 'tniy'; did you mean 'tiny'"),
         (PROBE.replace("digits/new", "toy_digit"), 2, "unknown dataset 'toy_digit'; did you mean 'toy_digits'"),
         (PROBE.replace("digits/new", "digits/nwe"), 2, "unknown dataset 'digits/nwe'; did you mean 'digits/new'"),
+        (PROBE.replace("digits/new", "digits"), 2, "contains datasets; set --dataset to digits/new or digits/noval"),
         (
             PROBE.replace("digits/new", "digits/noval"),
             1,

@@ -287,9 +287,6 @@ def _take_recipe_fields(backbone: BackboneOptions, users_names: set[str]) -> dic
     """
     from backbones.spec import LEFT_TO_RECIPES
 
-    taken = {}
-    for name in LEFT_TO_RECIPES:
-        if getattr(backbone, name) is not None and name not in users_names:
-            taken[name] = getattr(backbone, name)
-            setattr(backbone, name, None)
-    return taken
+    taken = {name: getattr(backbone, name) for name in LEFT_TO_RECIPES if name not in users_names}
+    vars(backbone).update(dict.fromkeys(taken))
+    return {name: value for name, value in taken.items() if value is not None}

@@ -1,6 +1,7 @@
 """`--list [KIND]` of every command: the names that options take. Imports no torch."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from backbones.archs import timm_names
 from transfer.core import user_code
@@ -8,15 +9,9 @@ from transfer.core.errors import unknown
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 
 KINDS: dict[str, Callable[[], Iterable[str]]] = {
-    "tasks": lambda: config_names("tasks"),
-    "recipes": lambda: config_names("pretrain"),
-    "backbones": lambda: config_names("backbones"),
-    "datasets": lambda: config_names("datasets"),
-    "stems": lambda: user_code.builtin_names("stem"),
-    "attentions": lambda: user_code.builtin_names("attention"),
-    "ffns": lambda: user_code.builtin_names("ffn"),
-    "detectors": lambda: config_names("detectors"),
-    "sweeps": lambda: config_names("sweeps"),
+    **{kind: partial(config_names, kind) for kind in ("tasks", "backbones", "datasets", "detectors", "sweeps")},
+    **{f"{part}s": partial(user_code.builtin_names, part) for part in ("stem", "attention", "ffn")},
+    "recipes": partial(config_names, "pretrain"),
     "steps": lambda: [f"{name}: {' '.join(_steps(name))}" for name in config_names("sweeps")],
 }
 """Kind of names -> what lists them; `steps` are those of each sweep, for `--set STEP.KEY=VALUE`."""

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ PARQUET = ("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{
 
 BESIDE = "_annotations.coco.json"
 """Annotations in COCO's format that lie beside the images of their split, as Roboflow exports them."""
+LISTED = 100
+"""Folders within a folder of unknown layout that are looked at for datasets."""
 EXPORTED = tuple(f"{name}/{BESIDE}" for name in ("train", "valid", "test"))
 
 
@@ -92,16 +95,15 @@ def recognise(folder: Path) -> str:
     """Return the format of a folder: by a sign, else by its trees, of which a larger one tells more, else `images`.
 
     Raises:
-        UsageError: it may have several, or has none and no images.
+        UsageError: it may have several, or has none and no images, or holds folders that have one.
     """
-    kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
-    trees = {
-        frozenset(tree): kind
-        for kind, layout in reversed(FORMATS.items())  # image_folder replaces imagenet
-        for tree in layout.trees
-        if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree)
-    }
-    kinds = kinds or sorted({kind for tree, kind in trees.items() if not any(tree < other for other in trees)})
+    kinds = _kinds(folder)
+    below = [] if kinds else [path for path in islice(folder.iterdir(), LISTED) if path.is_dir() and _kinds(path)]
+    if below:
+        raise UsageError(
+            f"{folder}: contains datasets; set --dataset to {' or '.join(sorted(map(os.path.relpath, below)))}, or to "
+            "a YAML file with `format: images`, which reads all images without labels"
+        )
     if not kinds and holds_images(folder):
         kinds = ["images"]
     if len(kinds) != 1:
@@ -109,6 +111,18 @@ def recognise(folder: Path) -> str:
         kind = (kinds or ["image_folder"])[0]
         raise UsageError(f"{folder}: {found}; name a YAML file that says:\n  format: {kind}\n  root: {folder}")
     return kinds[0]
+
+
+def _kinds(folder: Path) -> list[str]:
+    """Return the formats that a folder may have, besides `images`."""
+    kinds = [kind for kind, layout in FORMATS.items() if any(any(folder.glob(sign)) for sign in layout.signs)]
+    trees = {
+        frozenset(tree): kind
+        for kind, layout in reversed(FORMATS.items())  # image_folder replaces imagenet
+        for tree in layout.trees
+        if not {"hub", "train_images"} <= {*layout.keys} and not missing_entries(folder, tree)
+    }
+    return kinds or sorted({kind for tree, kind in trees.items() if not any(tree < other for other in trees)})
 
 
 def holds_images(folder: Path) -> bool:
