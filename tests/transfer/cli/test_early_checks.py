@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.documents import files_in
 
 WITHOUT_TORCH = """
 import sys
@@ -28,18 +31,18 @@ sys.exit(status)
         ("run reid --backbone dino_s17", "unknown backbone 'dino_s17'; did you mean 'dino_s16'"),
         ("run reid --backbone dino_s16 --dataset toy_markt", "unknown dataset 'toy_markt'; did you mean 'toy_market'"),
         ("run reid --backbone dino_s16 --lrr 1", "unknown option --lrr; did you mean '--lr'"),
+        ("run my_task.py:TASK --backbone tinny", "--dataset is missing"),
         ("run red --backbone dino_s16", "unknown task 'red'; did you mean 'reid'"),
         ("pretrain deit --backbone tiny --epoch=1", "unknown option --epoch; did you mean '--epochs'"),
     ],
 )
-def test_wrong_names_are_answered_without_torch(command: str, message: str) -> None:
+def test_wrong_names_are_answered_without_torch(command: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "my_task.py").write_text(files_in("docs/adding-a-part.md")["my_task.py"])
     program = [sys.executable, "-c", LIGHT, *command.split()]
-    result = subprocess.run(program, capture_output=True, text=True, check=False)
+    result = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert message in result.stderr
-    assert result.stderr.splitlines()[0].startswith(
-        ("run reid: backbone", "pretrain deit: backbone", "error: unknown task")
-    )
+    assert result.stderr.startswith(("run reid: b", "run my_task.py:TASK: b", "pretrain deit: b", "error: unknown"))
 
 
 @pytest.mark.parametrize("command", ["run --help", "run --list", "pretrain --list"])
