@@ -26,9 +26,10 @@ class ViewOptions:
     """Options of the evaluation transform."""
 
     size: int
-    """Height and width of the centre crop in pixels."""
+    """Height and width of the centre crop in pixels; unless set, built-in tasks take that of the weights, if known."""
     resize: int | None
-    """Shorter side of the image before that crop. None: floor(size / 0.875)."""
+    """Shorter side of the image before that crop; unless set, in the recipe's proportion to --size. None:
+    floor(size / 0.875)."""
     eval_batch_size: int
     """Images per batch where nothing is trained, per rank."""
 

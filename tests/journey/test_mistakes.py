@@ -83,11 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (PROBE.replace("digits/new", "toy_digit"), 2, "unknown dataset 'toy_digit'; did you mean 'toy_digits'"),
         (PROBE.replace("digits/new", "digits/nwe"), 2, "unknown dataset 'digits/nwe'; did you mean 'digits/new'"),
         (PROBE.replace("digits/new", "digits"), 2, "contains datasets; set --dataset to digits/new or digits/noval"),
-        (
-            PROBE.replace("digits/new", "digits/noval"),
-            1,
-            "knn needs a validation split.*; add it to the dataset .a folder val/",
-        ),
+        (PROBE.replace("digits/new", "digits/noval"), 1, "knn needs a validation split.*; add it .*a folder val/"),
         (f"{PROBE} --stem component.py:LapStem", 2, "component.py; did you mean 'components.py'"),
         (f"{PROBE} --stem components.py:LapStm", 2, "'LapStm' not found in this file; did you mean 'LapStem'"),
         (f"{PROBE} --stem components.py:NoPatch", 2, "must accept .dim, patch..*; got .dim."),

@@ -15,7 +15,7 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     """Options of the `supervised` method besides those of the training loop."""
 
     size: int
-    """Height and width of the images in pixels."""
+    """Height and width of the images in pixels; unless set, finetune takes that of the weights, if known."""
     batch_size: int
     """Images per step, over all ranks and micro-batches."""
     repeats: int
