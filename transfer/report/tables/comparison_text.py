@@ -115,7 +115,7 @@ def _published_details(verdict: PublishedVerdict) -> list[str]:
 
 
 FEW = "seeds are few: coverage of the interval may be as low as 85 %"
-BORROWED = "a variant with one seed is assumed to vary over seeds as the others do; add seeds to it"
+BORROWED = "has one completed seed and is assumed to vary over seeds as the others do; add seeds to it"
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
@@ -190,10 +190,11 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
     if paired:
         yield from _left_out(names, units, paired)
     if any(row.estimate is not None for row in match.rows):
-        yield from _few_seeds(sizes)
+        yield from _few_seeds(names, sizes)
     weights = [{run.record.weights_id for run in variant.runs} - {RANDOM} for variant in units]
-    if max(sizes) > 1 and any(len(ids) == 1 for ids in weights):
-        yield "all seeds start from one set of weights; variance between pretraining runs is not measured"
+    if of := [name for name, ids, size in zip(names, weights, sizes, strict=True) if size > 1 and len(ids) == 1]:
+        who = " and ".join(of)
+        yield f"all seeds of {who} start from one set of weights; variance between pretraining runs is not measured"
     for name, variant in zip(names, units, strict=True):
         if guessing := sum(ending(run.record) == SCORE_AT_CHANCE for run in variant.runs):
             yield f"{guessing} of {len(variant.runs)} runs of {name} are not above chance on these test images"
@@ -222,14 +223,14 @@ def _why(label: Unit, names: Sequence[str], units: Sequence[Units]) -> str:
     return f"which failed in {' and '.join(broken)}" if broken else "which the other variant does not have"
 
 
-def _few_seeds(sizes: Sequence[int]) -> Iterator[str]:
+def _few_seeds(names: Sequence[str], sizes: Sequence[int]) -> Iterator[str]:
     """Yield the limits of an interval over few seeds.
 
     Args:
         sizes: number of seeds of each variant, all above 0.
     """
     if min(sizes) == 1 < max(sizes):
-        yield BORROWED
+        yield f"{' and '.join(name for name, size in zip(names, sizes, strict=True) if size == 1)} {BORROWED}"
     elif 1 < min(sizes) <= FEW_SEEDS:
         yield f"{min(sizes)} {FEW}"
 

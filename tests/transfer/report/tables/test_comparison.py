@@ -156,6 +156,9 @@ def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
     assert found["high"] - found["low"] < 42.5 - 19.1
     assert "excluded: seed 2 of a, which failed in b" in notes(table)
     assert found["failed b"] == "1 of 3 (6 to 79 %)"
+    lone = made(tmp_path / "lone", "patchify", weights_id="sha256:" + "1" * 64)
+    said = notes(compare([*runs[:3], lone], "stem=conv", "stem=patchify"))
+    assert ("b has one completed seed" in said, "one set of weights" in said) == (True, False)
 
 
 def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
