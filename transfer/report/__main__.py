@@ -1,5 +1,6 @@
 """`python -m transfer.report RUNS [...]`: show the records of runs as tables, comparisons, maps, or a page."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,7 +45,10 @@ def _main(argv: list[str]) -> int:
         return 0
     if options.figures:
         return _write_figures(RunSet.of(shown, known), options, options.figures)
-    _print(_render(RunSet.of(shown, known), options), options.output, escape=options.format != "terminal")
+    request = _request(options)
+    _print(_render(RunSet.of(shown, known), options, request), options.output, escape=options.format != "terminal")
+    if options.measure_cost and not has_record(options.runs[0]) and os.access(options.runs[0], os.W_OK):
+        request.ratios.write(options.runs[0])
     return 0
 
 
@@ -119,23 +123,22 @@ def _request(options: ReportOptions) -> "ReportRequest":
 
 
 def _cost_ratios(options: ReportOptions) -> CostRatios:
-    """Return the costs that sweeps measured, and with --measure-cost those of other pairs when they are asked for."""
+    """Return the costs measured earlier, and with --measure-cost those of other pairs when they are asked for."""
+    ratios = CostRatios()
     if options.measure_cost:
         from transfer.doctor.speed_pairs import cost_ratios
 
-        return cost_ratios()
-    ratios = CostRatios()
+        ratios = cost_ratios()
     for folder in options.runs:
         ratios.read(folder)
     return ratios
 
 
-def _render(runs: RunSet, options: ReportOptions) -> bytes:
+def _render(runs: RunSet, options: ReportOptions, request: "ReportRequest") -> bytes:
     from transfer.report.formats import as_latex, as_markdown, as_one_table, as_terminal
     from transfer.report.page.sections import sections
     from transfer.report.tables.terminal import shows_colors
 
-    request = _request(options)
     if options.format in DATA and options.per_run and not request.names_sections:
         return file_content(frame_of_runs(runs), options.format)
     parts = sections(runs, request)

@@ -9,7 +9,6 @@ from statistics import fmean
 
 from transfer.comparison.compare_arms import FAMILIES, PERCENT, ComparedScore, Comparison
 from transfer.core.errors import shortened
-from transfer.engine.cost import duration
 from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
@@ -18,7 +17,7 @@ from transfer.report.summary.naming import compared_names
 from transfer.report.summary.stability import rate_sentences
 from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
-from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio
+from transfer.report.tables.cost_ratios import UNMEASURED, CostRatio, CostRatios, Ratio
 from transfer.statistics.intervals import FEW_SEEDS
 from transfer.statistics.verdicts import POINT, Kind, Verdict
 
@@ -35,7 +34,6 @@ SAME = 0.005
 COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("gflops", "GFLOP per image", "{:.3g}".format),
     ("params", "M parameters", lambda number: f"{number / 1e6:.2f}"),
-    ("train_seconds", "of training (wall time)", duration),
 )
 """Costs that are told of both variants: the entry of a record, its unit, and the text of its number."""
 ORDER = (
@@ -258,18 +256,18 @@ def _excluded(comparison: Comparison) -> Iterator[str]:
 
 
 def _cost(rows: Sequence[ComparedScore], a: str, b: str, ratios: CostRatios) -> str:
-    """Return what both variants cost: operations of an image, parameters, training, and times measured alternately."""
+    """Return what both variants cost: operations of an image, parameters, and times measured alternately."""
     matches = list({id(row.matched): row.matched for row in rows}.values())
     parts = []
     for name, unit, shown in COSTS:
         pairs = [[_mean([run.record for run in variant], name) for variant in one.variants] for one in matches]
         if pairs := [pair for pair in pairs if all(pair)]:
-            sides = [(min(of), max(of)) if name != "train_seconds" else (sum(of),) for of in zip(*pairs)]
-            told = " vs. ".join(" to ".join(dict.fromkeys(map(shown, side))) for side in sides)
+            told = " vs. ".join(" to ".join(dict.fromkeys(map(shown, (min(of), max(of))))) for of in zip(*pairs))
             change = f" ({_change([of_a / of_b for of_a, of_b in pairs])})" if name == "gflops" else ""
             parts.append(f"{told} {unit}{change}")
-    lines = [f"Cost: {', '.join(parts)}."] if parts else []
-    measured = [ratio for _, ratio in ratios.of_matches(matches) if isinstance(ratio, CostRatio)]
+    found = [ratio for _, ratio in ratios.of_matches(matches)]
+    lines = [f"Cost: {', '.join(parts)}{UNMEASURED * (UNMEASURED in found)}."] if parts else []
+    measured = [ratio for ratio in found if isinstance(ratio, CostRatio)]
     steps = [ratio.training for ratio in measured if ratio.training]
     named = (("a training step", steps), ("a forward pass", [ratio.forward for ratio in measured]))
     times = ", ".join(f"{_times(found)} for {name}" for name, found in named if found)

@@ -16,7 +16,9 @@ from transfer.records.record import Record
 from transfer.report.tables.table import Note, Table
 
 KEPT = "costs.json"
-"""File of a sweep with what was measured for its report."""
+"""File of a sweep or a folder of runs with what was measured for its report."""
+UNMEASURED = "; measure time: --measure-cost"
+"""What stands in the place of a cost ratio that nobody has measured."""
 RATIOS = ("training", "forward")
 
 
@@ -55,7 +57,7 @@ class CostRatio:
 
 @dataclass
 class CostRatios:
-    """Measured cost ratios, each pair of models once.
+    """Measured cost ratios, each pair of models once; a pair is measured again once `costs.json` is deleted.
 
     Attributes:
         measure: measures the first of two runs beside the second; None: only what is known is shown.
@@ -66,22 +68,22 @@ class CostRatios:
     known: dict[str, CostRatio | str] = field(default_factory=dict)
 
     def read(self, folder: Path) -> None:
-        """Take up what was measured for the report of the sweep in a folder."""
+        """Take up what was measured for the report of the runs or the sweep in a folder."""
         kept = parse_json((folder / KEPT).read_bytes()) if (folder / KEPT).is_file() else {}
         for key, values in kept.items():
             ratios = {name: values[name] and Ratio(**values[name]) for name in RATIOS}
             self.known[key] = CostRatio(**values | ratios)
 
     def write(self, folder: Path) -> None:
-        """Keep what was measured, for further reports of the sweep in a folder."""
+        """Keep what was measured, for further reports of the runs or the sweep in a folder."""
         kept = {key: asdict(ratio) for key, ratio in self.known.items() if isinstance(ratio, CostRatio)}
         if kept:
             write_atomic(folder / KEPT, json.dumps(kept, indent=1).encode())
 
     def of(self, a: Record, b: Record) -> CostRatio | str | None:
-        """Return the cost of one run's model beside another's, or why it cannot be measured.
+        """Return the cost of one run's model beside another's, `UNMEASURED`, or why it cannot be measured.
 
-        None: both have the same model, or nothing is measured.
+        None: both have the same model.
         """
         first, second = _model(a), _model(b)
         key = json.dumps([first, second], sort_keys=True)
@@ -90,7 +92,7 @@ class CostRatios:
                 self.known[key] = self.measure(a, b)
             except UserError as error:
                 self.known[key] = str(error).splitlines()[0]
-        return self.known.get(key)
+        return self.known.get(key, UNMEASURED if first != second else None)
 
     def of_matches(self, matches: Iterable[MatchedRuns]) -> list[tuple[str, CostRatio | str]]:
         """Return (tasks and datasets, cost ratio or why there is none), equal pairs of models once."""
@@ -136,7 +138,7 @@ def ratio_table(matches: Iterable[MatchedRuns], ratios: CostRatios) -> Table:
     rows, notes = [], []
     for label, ratio in ratios.of_matches(matches):
         if isinstance(ratio, str):
-            notes.append(Note(f"not measured: {ratio}", label))
+            notes += [Note(f"not measured: {ratio}", label)] * (ratio != UNMEASURED)
             continue
         row: dict[str, Any] = {"runs of": label, "batch": ratio.batch}
         for name in RATIOS:

@@ -9,7 +9,7 @@ from backbones.spec import resolve
 from tests.transfer.report.reid_runs import reid_run
 from transfer.records.record import Record
 from transfer.report.__main__ import main
-from transfer.report.tables.cost_ratios import CostRatio, CostRatios, Ratio, step_images
+from transfer.report.tables.cost_ratios import UNMEASURED, CostRatio, CostRatios, Ratio, step_images
 
 MEASURED = CostRatio(
     Ratio(1.05, 1.04, 1.06, 20), Ratio(1.34, 1.31, 1.36, 20), 16, "CPU time of one thread", "a machine"
@@ -43,8 +43,10 @@ def test_equal_models_are_measured_once_and_kept(tmp_path: Path) -> None:
     again = CostRatios()
     again.read(tmp_path)
     assert again.of(records[0], records[2]) == MEASURED
-    assert again.of(records[2], records[0]) is None
-    assert again.of(replace(records[0], options={"size": 64}), records[2]) is None, "at another size it is another cost"
+    assert again.of(records[2], records[0]) == UNMEASURED
+    assert again.of(replace(records[0], options={"size": 64}), records[2]) == UNMEASURED, (
+        "at another size it is another cost"
+    )
 
 
 def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +55,8 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
     assert main(words) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "1 s vs. 1 s of training (wall time). CPU time of one thread, conv / patchify, measured alternately: "
+        "1.25 vs. 1 GFLOP per image (+25 %), 5.00 vs. 5.00 M parameters. "
+        "CPU time of one thread, conv / patchify, measured alternately: "
         "1.34 (quartiles 1.31 to 1.36) for a training step, 1.05 (quartiles 1.04 to 1.06) for a forward pass." in said
     )
     assert main([*words, "--output", str(tmp_path / "page.html")]) == 0
@@ -62,9 +65,10 @@ def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys:
     assert "1.34" in page
     (tmp_path / "costs.json").unlink()
     assert main(words) == 0
-    assert "in turns" not in capsys.readouterr().out
-    assert main([*words, "--measure-cost"]) == 0
-    assert "conv / patchify, measured alternately: " in " ".join(capsys.readouterr().out.split())
+    assert "5.00 vs. 5.00 M parameters; measure time: --measure-cost." in " ".join(capsys.readouterr().out.split())
+    for option in (["--measure-cost"], []):
+        assert main([*words, *option]) == 0
+        assert "conv / patchify, measured alternately: " in " ".join(capsys.readouterr().out.split())
     assert main([str(tmp_path), "--measure-cost"]) == 2
     assert "--measure-cost: needs --compare" in capsys.readouterr().err
 
