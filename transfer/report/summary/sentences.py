@@ -176,13 +176,11 @@ def interval_text(row: ComparedScore) -> str:
 
 def _counting(verdict: Verdict) -> str:
     """Return what remains of a difference when failed runs count at chance level."""
-    if verdict.counted is None:
+    if (counted := verdict.counted) is None:
         return ""
-    scale = PERCENT if verdict.percent else 1.0
-    number, low, high = (
-        scale * value for value in (verdict.counted.estimate, verdict.counted.low, verdict.counted.high)
-    )
-    return f" ({number:+.1f} [{low:.1f}, {high:.1f}] failed runs counted at chance level)"
+    number, low, high = (PERCENT**verdict.percent * value for value in (counted.estimate, counted.low, counted.high))
+    failed = "failed runs counted at chance level, or at 0 where it is not known"
+    return f" ({number:+.1f} [{low:.1f}, {high:.1f}] {failed})"
 
 
 def _score(mean: float, row: ComparedScore) -> str:

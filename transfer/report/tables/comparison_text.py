@@ -36,7 +36,7 @@ def verdict_text(verdict: Verdict) -> str:
         return sentence
     scale = PERCENT if verdict.percent else 1.0
     estimate, low, high = (f"{scale * number:+.1f}" for number in (counted.estimate, counted.low, counted.high))
-    return f"{sentence}; failed runs counted at chance level: {estimate} [{low}, {high}]"
+    return f"{sentence}; failed runs counted at chance level, or at 0 where it is not known: {estimate} [{low}, {high}]"
 
 
 def verdict_in_short(verdict: Verdict) -> str:
@@ -116,6 +116,7 @@ def _published_details(verdict: PublishedVerdict) -> list[str]:
 
 FEW = "seeds are few: coverage of the interval may be as low as 85 %"
 BORROWED = "has one completed seed and is assumed to vary over seeds as the others do; add seeds to it"
+NO_MORE = "'se of seeds' is 0 where seeds vary no more than their test samples alone would make them"
 
 
 def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
@@ -128,7 +129,8 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     notes = [Note(text, about, rows) for text in _unshared(match)]
     notes += [Note(_no_interval(cause), about, rows) for cause in match.without_interval]
     notes += [Note(text, about, rows) for text in _few_clusters(match)]
-    return notes + [Note(text, about, rows, text.endswith((BORROWED, FEW))) for text in _seeds(match)]
+    told = (BORROWED, FEW, NO_MORE)
+    return notes + [Note(text, about, rows, any(part in text for part in told)) for text in _seeds(match)]
 
 
 def unjudged_notes(rows: Sequence[ComparedScore]) -> list[Note]:
@@ -191,6 +193,8 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
         yield from _left_out(names, units, paired)
     if any(row.estimate is not None for row in match.rows):
         yield from _few_seeds(names, sizes)
+    if zero := dict.fromkeys(row.score for row in match.rows if row.estimate and row.estimate.seed_error == 0):
+        yield f"{NO_MORE}: {', '.join(zero)}"
     weights = [{run.record.weights_id for run in variant.runs} - {RANDOM} for variant in units]
     if of := [name for name, ids, size in zip(names, weights, sizes, strict=True) if size > 1 and len(ids) == 1]:
         who = " and ".join(of)

@@ -44,9 +44,7 @@ def test_equal_models_are_measured_once_and_kept(tmp_path: Path) -> None:
     again.read(tmp_path)
     assert again.of(records[0], records[2]) == MEASURED
     assert again.of(records[2], records[0]) == UNMEASURED
-    assert again.of(replace(records[0], options={"size": 64}), records[2]) == UNMEASURED, (
-        "at another size it is another cost"
-    )
+    assert again.of(replace(records[0], options={"size": 64}), records[2]) == UNMEASURED, "another size"
 
 
 def test_a_sweeps_report_is_made_again_without_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
