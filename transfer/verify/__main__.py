@@ -55,7 +55,8 @@ def _main(argv: list[str]) -> int:
     print_safe(f"{len(verdicts) - wrong} of {len(verdicts)} runs are right")
     for run in unfinished:
         print_safe(f"no record  {run.folder}: {run.state}{f' ({run.reason})' if run.reason else ''}")
-    lacking = [run for run in unfinished if run.state != "under way"]
+    if lacking := sum(run.state != "under way" for run in unfinished):
+        print_safe(f"exit status 1: {lacking} without a record; rerun the command, or delete the folder")
     return int(bool(wrong or disputes or lacking))
 
 

@@ -111,6 +111,7 @@ def test_a_folder_without_a_record_is_not_right(copy: Path, capsys: pytest.Captu
     out = capsys.readouterr().out
     assert "1 of 1 runs are right" in out
     assert f"no record  {folder_of(copy)}: interrupted" in out
+    assert "exit status 1: 1 without a record; rerun the command, or delete the folder" in out
 
 
 def test_a_folder_of_another_name_and_files_of_others_are_named(copy: Path) -> None:
