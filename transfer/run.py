@@ -159,8 +159,8 @@ def each_weights(command: Command, from_scratch: bool) -> list[Command]:
 
 def pairing(commands: list[Command]) -> str:
     """Return the line that says which seeds are used with which weights."""
-    pairs = ", ".join(f"{one.backbone.weights[0]} with seed {' '.join(map(str, one.run.seeds))}" for one in commands)
-    return f"{len(commands)} weights: {pairs}"
+    pairs = [f"{one.backbone.weights[0]} with task seed {' '.join(map(str, one.run.seeds))}" for one in commands]
+    return f"{len(commands)} weights: {', '.join(pairs)}"
 
 
 if __name__ == "__main__":
