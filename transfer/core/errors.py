@@ -57,19 +57,21 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     For a path, what lies in its folder is known, too.
     """
     path = Path(str(given))
-    close = _close(given, [*known, *(_beside(path) if len(path.parts) > 1 else ())])
+    close = [*_close(given, known), *(_beside(path) if len(path.parts) > 1 else ())]
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _close(given: object, known: Iterable[str]) -> list[str]:
-    names = {name.lower(): name for name in known}
-    return [names[word] for word in difflib.get_close_matches(str(given).lower(), list(names), n=3, cutoff=0.6)]
+    names, word = {name.lower().strip("-"): name for name in known}, str(given).lower().strip("-")
+    near = (difflib.get_close_matches(word, [*names], n=3, cutoff=cutoff) for cutoff in (0.8, 0.6))
+    return [names[found] for found in next(filter(None, near), ())]
 
 
 def _beside(path: Path) -> list[str]:
-    """Return the paths in the folder of a path, at most `LISTED`; for a missing folder those in the nearest ones."""
-    folders = [path.parent] if path.parent.is_dir() else map(Path, _close(path.parent, _beside(path.parent)))
-    return [str(found) for folder in folders for found in islice(folder.glob("*"), LISTED)]
+    """Return what is near in the folder of a path, of the first `LISTED`; for a missing folder in the nearest ones."""
+    folders = [path.parent] if path.parent.is_dir() else map(Path, _beside(path.parent))
+    names = {folder: [found.name for found in islice(folder.glob("*"), LISTED)] for folder in folders}
+    return [str(folder / name) for folder, of_folder in names.items() for name in _close(path.name, of_folder)]
 
 
 def unknown(kind: str, name: str, known: Collection[str], more: str = "") -> UsageError:
