@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transfer.cli.fitted_defaults import fitted_layers, fitted_options
 from transfer.cli.layers import combined_options, config_files, layer_values, names_of_flags
 from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
-from transfer.cli.run_weights import weights_of_run
+from transfer.cli.run_weights import check_pretrained, weights_of_run
 from transfer.core.errors import UsageError, did_you_mean, errors_together, reject, unknown
 from transfer.core.options import conditions, idle_options, with_value
 from transfer.core.settings import CONFIGS, config_names, plain, read_yaml
@@ -91,6 +91,7 @@ class Command:
         """Return the backbone of the command. Raises the errors of `backbones.spec.resolve`."""
         from backbones.spec import resolve
 
+        check_pretrained(self.run.backbone, self.run.out)
         return resolve(self.run.backbone, usual=self.recipe_backbone, **(self.overrides(from_scratch) | more))
 
     def fit_backbone(self, spec: "BackboneSpec", task: "Task") -> None:

@@ -10,6 +10,15 @@ from transfer.engine.outcome import SCORED
 RECORD, OPTIONS = "record.json", "options.yaml"
 
 
+def check_pretrained(backbone: str, out: Path) -> None:
+    """Raise MissingInput for a missing export whose pretraining is in the folder of runs: it is written at the end."""
+    missing = "/" in backbone and ":" not in backbone and not Path(backbone).exists()
+    texts = [file.read_text() for file in out.glob(f"pretrain-*/{OPTIONS}")] if missing else []
+    if any(f"\nname: {Path(backbone).name}\n" in text for text in texts):
+        later = "is written after the last seed of its pretraining, which is under way or interrupted"
+        raise MissingInput(f"--backbone {backbone} {later}; wait for it, or rerun the pretraining command to resume")
+
+
 def weights_of_run(weights: str, out: Path) -> str:
     """Return the exported folder of a run that `weights` names; other weights are returned as they are.
 
