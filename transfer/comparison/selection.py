@@ -36,7 +36,7 @@ def select(text: str, runs: RunSet) -> Selection:
     """Return the runs that a selector names.
 
     Args:
-        text: a run's folder or id, or the end of it as tables print it; the name of a backbone; or
+        text: a run's folder or id, or the end of it as tables print it; a backbone or weights/NAME; or
             field=value[,field=value] with fields of `transfer.records.fields.value_of`.
         runs: runs to choose from.
 
@@ -49,6 +49,8 @@ def select(text: str, runs: RunSet) -> Selection:
     if "=" in text:
         return _by_fields(text, runs)
     if named := [run for run in runs if run.record.backbone.get("name") == text]:
+        return Selection(text, named)
+    if "/" in text and (named := [run for run in runs if _starts_from(run.record, Path(text))]):
         return Selection(text, named)
     names = sorted({str(record.backbone.get("name")) for record in runs.records})
     ids = [record.run_id for record in runs.records]
@@ -103,6 +105,11 @@ def has_value(record: Record, name: str, text: str, exports: Exports) -> bool:
     if name == "weights" and _names_weights(record, text, exports):
         return True
     return _is_value(value_of(record, name, exports), as_value(record, name, text, exports))
+
+
+def _starts_from(record: Record, export: Path) -> bool:
+    """Return whether a run started from an exported folder, as weights/NAME, or a seed in it, wherever it lay then."""
+    return any(f"/{export}/".replace("//", "/") in f"/{record.options.get(name)}/" for name in ("backbone", "weights"))
 
 
 def _names_weights(record: Record, text: str, exports: Exports) -> bool:

@@ -150,8 +150,8 @@ class ReportOptions:
     figure: str | None = None
     """Number or name of the figure in that paper: shows its claims with notes, and its costs beside your own."""
     compare: tuple[str, ...] = ()
-    """Two backbones: each a name, a run (or the end of its id), or FIELD=VALUE[,FIELD=VALUE]; the difference is paired
-    by sample."""
+    """Two backbones: each a name, weights/NAME, a run (or the end of its id), or FIELD=VALUE[,FIELD=VALUE]; the
+    difference is paired by sample."""
     correction: Literal["holm", "bh", "none"] = "holm"
     """Correction of a comparison's p values: Holm, Benjamini-Hochberg, or none."""
     margin: float | None = None
