@@ -99,7 +99,17 @@ class Command:
         defaults = task.defaults_for_backbone(spec, self.options, self.given)
         self.options, lines = fitted_options(self.options, defaults, self.given)
         crop = narrow_crop(getattr(self.options, "size", None), getattr(self.options, "resize", None))
-        self.fitted += (*lines, *filter(None, [crop]))
+        self.fitted += (*lines, *filter(None, [crop, "" if "size" in self.given else self._token_grid(spec, task)]))
+
+    def _token_grid(self, spec: "BackboneSpec", task: "Task") -> str:
+        """Return a line on images over twice as large as those of the weights; empty for others."""
+        from backbones.weights.locate import trained_size
+
+        size, trained, patch = task.built_size(self.options), trained_size(spec), spec.patch
+        if not (isinstance(size, tuple) and trained and patch) or size[0] * size[1] <= 2 * trained[0] * trained[1]:
+            return ""
+        grid = f"--size {size[0]} {size[1]}: {size[0] // patch} x {size[1] // patch} tokens of {patch} pixels"
+        return f"{grid}; the weights were trained at {trained[0]} x {trained[1]}; use --size to change it"
 
     def fit_data(self, task: "Task", dataset: Any) -> "Command":
         """Return the command with the defaults that fit a dataset, and with the lines that report them alone."""

@@ -106,7 +106,7 @@ def test_what_the_user_set_is_refused_with_the_flag(
         ("fewshot", "--size 32 --resize 256", {"resize": 256}, "keeps 1.6% of a square image; the recipe's proportion"),
         ("fewshot", "--backbone cifar_ti4 --weights random", {"size": 32, "resize": 36}, "--resize 36"),
         ("fewshot", "--backbone cifar_ti4 --weights random --size 224", {"size": 224, "resize": 256}, ""),
-        ("fewshot", "--backbone dino_s16", {"size": 224, "resize": 256}, ""),
+        ("reid", "--weights EXPORT", {}, "--size 256 128: 16 x 8 tokens of 16 pixels; the weights were trained at"),
         ("knn", "--weights EXPORT", {"size": 48, "resize": None}, "--size 48, where the recipe has --size 224: image"),
         ("tokens", "--weights EXPORT --smoke", {"size": 64}, ""),
         ("finetune", "--weights x.pth --weights-size 64 64", {"size": 64}, "image size of the weights"),
