@@ -31,7 +31,7 @@ ROOMS = (
     *("backbones/pretrain/dino", "backbones/pretrain/supervised", "backbones/pretrain", "backbones/diagnostics"),
     *("backbones/weights", "backbones/kernels"),
     # the framework
-    *("transfer/engine", "transfer/engine/trackers", "transfer/data/coco", "transfer/data/reid"),
+    *("transfer/engine", "transfer/data/coco", "transfer/data/reid"),
     *("transfer/data/formats", "transfer/data/toy", "transfer/data/splits", "transfer/data/loading"),
     *("transfer/statistics", "transfer/core"),
 )

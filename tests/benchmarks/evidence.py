@@ -25,8 +25,7 @@ from transfer.experiments.published_rows import Value
 from transfer.experiments.published_verdicts import Counts, PublishedKind
 from transfer.experiments.published_verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast, paired_seeds
-from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate
-from transfer.statistics.scores import Scores
+from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate, Scores
 
 CLUSTERS, DISCORDANT = (5, 10, 30, 100, 355, 3368), (0, 1, 2, 3, 5, 8, 15, 30, 100)
 EXACT = 20_000

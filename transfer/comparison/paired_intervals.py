@@ -13,8 +13,7 @@ from transfer.core.errors import UserError
 from transfer.records.evidence import Arm, Evidence, Unit, chance, informative
 from transfer.records.store import Record, Run
 from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds
-from transfer.statistics.intervals import Estimate
-from transfer.statistics.scores import Scores
+from transfer.statistics.intervals import Estimate, Scores
 
 
 @dataclass(frozen=True)

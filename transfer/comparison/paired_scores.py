@@ -14,7 +14,7 @@ from transfer.core.errors import UserError, shortened
 from transfer.records import per_sample
 from transfer.records.per_sample import OUTCOMES, RESAMPLED
 from transfer.records.store import Run
-from transfer.statistics.scores import Scores
+from transfer.statistics.intervals import Scores
 from transfer.task import Outcomes
 
 

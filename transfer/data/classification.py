@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, shortened
-from transfer.data.formats.cifar import cifar
 from transfer.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
 from transfer.data.formats.imagenet import imagenet, imagenet21k
-from transfer.data.formats.official_split import cub200, dtd, oxford_pets, stanford_cars
+from transfer.data.formats.official_split import cifar, cub200, dtd, oxford_pets, stanford_cars
 from transfer.data.formats.parquet import hf, parquet
 from transfer.data.formats.storage_variants import with_storage_variants
 from transfer.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced

@@ -24,8 +24,8 @@ from transfer.core.process import usable_cores
 from transfer.core.settings import as_flags
 from transfer.data.classification import ClassificationData, open_classification
 from transfer.data.loading.loader import RunLoader, StreamPosition
-from transfer.data.packed import PackedNames
 from transfer.data.spec import resolve_dataset
+from transfer.data.splits.manifest import PackedNames
 from transfer.data.splits.split import FileSplit
 from transfer.data.toy.digits import draw_jpegs
 from transfer.doctor.options import SpeedOptions

@@ -20,8 +20,7 @@ from types import ModuleType
 from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable
 from transfer.launch import ProcessSpec
-from transfer.launch.slurm_child import STOPPED
-from transfer.launch.slurm_resources import child, sbatch_parameters
+from transfer.launch.slurm_child import STOPPED, child, sbatch_parameters
 
 TOOLS = ("sbatch", "srun", "squeue", "scontrol", "scancel")
 LOOK_SECONDS = 3.0  # between two calls of squeue, which loads a server that all users share

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.statistics.intervals import LEVEL, Estimate
-from transfer.statistics.scores import Scores
+from transfer.statistics.intervals import LEVEL, Estimate, Scores
 
 
 def clopper_pearson(successes: int, of: int, level: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps, crop_targets
 from transfer.core.errors import UserError
 from transfer.core.seeding import seeded
-from transfer.data.packed import PackedNames
+from transfer.data.splits.manifest import PackedNames
 from transfer.data.splits.split import FileSplit
 
 NAMES = ["a/one.jpeg", "a/two.jpeg", "b/three.jpeg"]

@@ -17,7 +17,7 @@ from transfer.core.errors import UsageError, UserError
 from transfer.launch import ProcessSpec, slurm
 from transfer.launch.single_job import without_launch
 from transfer.launch.slurm import TOOLS, Queue, SlurmJob, SlurmLauncher
-from transfer.launch.slurm_resources import ranks, sbatch_parameters
+from transfer.launch.slurm_child import ranks, sbatch_parameters
 from transfer.run import main
 
 

@@ -8,8 +8,7 @@ import pytest
 from scipy import linalg, stats
 
 from transfer.statistics.contrasts import contrast, mcnemar_p, paired_seeds
-from transfer.statistics.intervals import Estimate
-from transfer.statistics.scores import Scores
+from transfer.statistics.intervals import Estimate, Scores
 
 
 def difference(a: np.ndarray, b: np.ndarray, sizes: np.ndarray | None = None, **given) -> Estimate:

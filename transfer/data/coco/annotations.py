@@ -19,7 +19,7 @@ from transfer.core.errors import UserError, shortened
 from transfer.core.files import listed_path, with_home
 from transfer.data.coco.checks import FIELDS, HINT, OPTIONAL, check_entries, check_unique, rle_fault
 from transfer.data.coco.split import CocoImage, CocoSplit, Segmentations, encoded_mask, mask_library
-from transfer.data.packed import PackedNames
+from transfer.data.splits.manifest import PackedNames
 
 POINTS = 3
 SLACK = 0.005

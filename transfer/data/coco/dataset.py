@@ -15,7 +15,7 @@ import numpy as np
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
-from transfer.data.coco.images import Splits, check_images, choose_images, unlisted
+from transfer.data.coco.checks import Splits, check_images, choose_images, unlisted
 from transfer.data.coco.split import WORDS, CocoSplit
 from transfer.data.formats.folders import choose_splits
 from transfer.data.formats.users_reader import read_by_user, rows_by_split

@@ -18,7 +18,7 @@ from PIL import Image
 
 from transfer.core.errors import UserError
 from transfer.data.loading.read_image import read_image
-from transfer.data.packed import PackedNames
+from transfer.data.splits.manifest import PackedNames
 from transfer.data.splits.split import FileSplit
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from transfer.core.errors import UserError, first_line, shortened
 from transfer.core.files import listed_path, with_home
 from transfer.data.formats.folders import class_difference, in_order, in_short
-from transfer.data.packed import PackedNames
 from transfer.data.splits.in_memory import RowSplit, Source
 from transfer.data.splits.integrity import check_present
+from transfer.data.splits.manifest import PackedNames
 from transfer.data.splits.split import FileSplit, Split
 
 if TYPE_CHECKING:

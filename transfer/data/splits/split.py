@@ -20,8 +20,7 @@ from tqdm import tqdm
 from transfer.core.errors import UserError
 from transfer.core.process import usable_cores
 from transfer.data.loading.read_image import OF_PIL, mode_of, read_image
-from transfer.data.packed import PackedNames
-from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, stamp_of_file
+from transfer.data.splits.manifest import CONTENT_BYTES, Manifest, PackedNames, stamp_of_file
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,8 +19,7 @@ from transfer.report.published.own_runs import OwnRuns
 from transfer.report.published.texts import REASONS, Reasons, failures_text, hours_text
 from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row
 from transfer.statistics.contrasts import contrast
-from transfer.statistics.intervals import FEW_SEEDS, Estimate
-from transfer.statistics.scores import Scores
+from transfer.statistics.intervals import FEW_SEEDS, Estimate, Scores
 
 
 def score_at(run: Run, value: Value) -> float:

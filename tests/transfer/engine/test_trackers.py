@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import wait_for
-from tests.transfer.engine.trackers.readers import read
+from tests.transfer.engine.tracker_readers import read
 from transfer.core.errors import MissingInput
 from transfer.engine.trackers import TRACKERS, TrackedRun, Tracker, check_installed, tracking
 
