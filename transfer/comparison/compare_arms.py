@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from transfer.comparison.paired_intervals import Estimates, Settings, Units, estimates, recorded_means
 from transfer.comparison.paired_scores import NotPaired
 from transfer.comparison.pairing import Exclusion, MatchedRuns
-from transfer.comparison.selection import Selection
+from transfer.comparison.selection import Axis, Selection
 from transfer.core.errors import UserError
 from transfer.records.evidence import Evidence, is_untrained
 from transfer.records.record import Record
@@ -49,6 +49,18 @@ class Effect:
         if self.at is None:
             return f"interaction of {self.field} and {self.other}"
         return f"{self.field}: {self.values[0]} less {self.values[1]}, {self.other} {self.at}"
+
+
+def effects(f: Axis, g: Axis) -> list[Effect]:
+    """Return the simple effects of two fields, each at each value of the other, and their interaction."""
+    (name_f, values_f), (name_g, values_g) = f, g
+    return [
+        Effect(name_f, values_f, name_g, values_g[0], (1, 0, -1, 0)),
+        Effect(name_f, values_f, name_g, values_g[1], (0, 1, 0, -1)),
+        Effect(name_g, values_g, name_f, values_f[0], (1, -1, 0, 0)),
+        Effect(name_g, values_g, name_f, values_f[1], (0, 0, 1, -1)),
+        Effect(name_f, values_f, name_g, None, (1, -1, -1, 1)),
+    ]
 
 
 @dataclass

@@ -1,4 +1,6 @@
-"""Selects runs by a text of the command line: a run, a backbone, or fields with their values. Imports no torch."""
+"""Selects runs by a text of the command line: a run, a backbone, fields with their values, or the corners of a 2 x 2 of
+two fields. Imports no torch.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +10,7 @@ from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean, shortened
 from transfer.core.user_code import digest, is_user_part
-from transfer.records.fields import BASELINE, as_value, check_fields, value_of
+from transfer.records.fields import BASELINE, as_value, check_fields, order, value_of
 from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.records.store import Record, Run
@@ -136,3 +138,33 @@ def _is_value(value: Any, text: str) -> bool:
         return float(text) == value
     except ValueError:
         return False
+
+
+Axis = tuple[str, tuple[str, str]]
+"""A field and its two values."""
+
+
+def axis(text: str, runs: RunSet) -> Axis:
+    """Return the field and the two values that a text names: "stem", or "stem=conv/patchify".
+
+    Raises:
+        UsageError: no run has the field, or the number of values is not two.
+    """
+    name, _, values_text = text.partition("=")
+    check_fields([name], runs.records, runs.exports)
+    values = {value_of(record, name, runs.exports) for record in runs.records}
+    labels = [value_label(value) for value in sorted(values, key=order)]
+    chosen = values_text.split("/") if values_text else labels
+    if len(chosen) != 2 or len({*chosen}) != 2:
+        raise UsageError(f"{name} has the values {shortened(labels, 10)}; an interaction takes two: {name}=ONE/OTHER")
+    return name, (chosen[0], chosen[1])
+
+
+def corners(f: Axis, g: Axis, runs: RunSet) -> list[Selection]:
+    """Return the runs of the four corners: the first value of f with each value of g, then the second."""
+    return [_corner([(f[0], value_f), (g[0], value_g)], runs) for value_f in f[1] for value_g in g[1]]
+
+
+def _corner(values: list[tuple[str, str]], runs: RunSet) -> Selection:
+    chosen = [run for run in runs if all(has_value(run.record, name, text, runs.exports) for name, text in values)]
+    return Selection(", ".join(f"{name} {text}" for name, text in values), chosen, tuple(name for name, _ in values))

@@ -1,6 +1,6 @@
 """`python -m transfer.doctor [COMMAND]` checks software, machine, datasets and weights, and prints fixes.
 
-Its commands `backbone`, `speed` and `clean` have modules of their own.
+Its commands `speed` and `clean` have modules of their own.
 """
 
 import importlib
@@ -63,7 +63,18 @@ def _main(argv: list[str]) -> int:
     print_safe(f"doctor {' '.join(argv)}", file=sys.stderr, flush=True)
     if named := getattr(options, "name", getattr(options, "backbone", "")):
         resolve(named, **{part: getattr(options, part, None) for part in ("stem", "attention", "ffn")})
+    if isinstance(options, BackboneCheckOptions):
+        return _backbone(options)
     return int(importlib.import_module(f"transfer.doctor.{name}").main(options))
+
+
+def _backbone(options: BackboneCheckOptions) -> int:
+    from transfer.testing import check_backbone
+
+    asked = {name: value for name, value in vars(options).items() if value is not None and name != "name"}
+    report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **asked)
+    print_safe(report.summary)
+    return int(not report.ok)
 
 
 def _data(options: DataOptions) -> int:

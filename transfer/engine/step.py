@@ -15,7 +15,6 @@ from transfer.core.errors import UsageError, shortened
 from transfer.core.seeding import seed_torch
 from transfer.engine import dist
 from transfer.engine.context import Context
-from transfer.engine.drop_path import Draws
 from transfer.engine.learner import Batch, Learner
 from transfer.engine.optim import build_optimizer, freeze_others, perturbed, preserve_buffers, restore_tensors
 from transfer.engine.options import FitOptions
@@ -64,7 +63,7 @@ class Stepper:
         freeze_others(learner, options.trainable)
         if context.ranks.token_ranks > 1:
             self._share_tokens()
-        self.draws = Draws(context.ranks.data, context.device)
+        self.draws = dist.Draws(context.ranks.data, context.device)
         self.draws.replace_layers(learner)
         if options.compile:
             learner.compile()  # in place, so that names stay

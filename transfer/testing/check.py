@@ -4,18 +4,18 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, first_line
 from transfer.testing.results import CheckFailed, CheckSkipped, Report, Result
-from transfer.testing.source import find_source
-
-if TYPE_CHECKING:
-    from transfer.testing.source import Factory
-    from transfer.testing.subject import Subject
+from transfer.testing.catalogue import CATALOGUE
+from transfer.testing.subject import Factory, Subject, find_source
 
 
-def check_backbone(factory: "Factory", *, on_result: Callable[[Result], None] | None = None, **options: Any) -> Report:
+
+def check_backbone(factory: Factory, *, on_result: Callable[[Result], None] | None = None, **options: Any) -> Report:
     """Run the conformance test of a backbone, or of a part inside one, on the CPU.
 
     Args:
@@ -42,7 +42,7 @@ def check_backbone(factory: "Factory", *, on_result: Callable[[Result], None] | 
 
 
 def backbone_checks(
-    factory: "Factory",
+    factory: Factory,
     *,
     size: int | None = None,
     divisor: int | None = None,
@@ -79,14 +79,12 @@ def backbone_checks(
 class _Shared:
     """The subject that the checks of one backbone share, made when the first of them runs."""
 
-    def __init__(self, factory: "Factory", parts: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(self, factory: Factory, parts: dict[str, Any], options: dict[str, Any]) -> None:
         self.source = find_source(factory, parts)
         self.options = options
 
     @cached_property
-    def subject(self) -> "Subject":
-        from transfer.testing.subject import Subject
-
+    def subject(self) -> Subject:
         return Subject(self.source, **self.options)
 
 
@@ -120,10 +118,6 @@ class BackboneCheck:
 
     def result(self) -> Result:
         """Run the check and return its result. The random numbers and the mode of the caller stay as they are."""
-        import torch
-
-        from transfer.testing.catalogue import CATALOGUE
-
         run, hint = CATALOGUE[self.name]
         start = time.perf_counter()
 
@@ -142,8 +136,6 @@ class BackboneCheck:
 
 
 def _chosen(only: Collection[str], skip: Collection[str]) -> list[str]:
-    from transfer.testing.catalogue import CATALOGUE
-
     known = [*CATALOGUE]
     for option, names in (("only", only), ("skip", skip)):
         for name in names:

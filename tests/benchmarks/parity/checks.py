@@ -17,7 +17,7 @@ from torch import Tensor
 
 from transfer.core.errors import UserError
 from transfer.data.loading.images import to_floats
-from transfer.engine.drop_path import SampleDropPath
+from transfer.engine.dist import SampleDropPath
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 from transfer.core.process import Ranks
-from transfer.engine.drop_path import Draws
+from transfer.engine.dist import Draws
 
 CPU = torch.device("cpu")
 

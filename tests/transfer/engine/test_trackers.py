@@ -100,7 +100,7 @@ class _Failing(Tracker):
 
 @pytest.mark.parametrize("failing", ["start", "log", "attach", "close"])
 def test_a_run_outlives_its_tracker(failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transfer.engine.trackers.tensorboard.TRACKER", _Failing)
+    monkeypatch.setitem(TRACKERS, "tensorboard", _Failing)
     monkeypatch.setattr(_Failing, "failing", failing)
     said: list[str] = []
     with tracking("tensorboard", tracked(tmp_path / "run"), said.append) as tracker:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.runs import history
-from tests.transfer.engine.tracker_readers import read
 from tests.transfer.engine.test_trackers import INSTALLED, _nothing_leaves_this_folder  # noqa: F401
+from tests.transfer.engine.tracker_readers import read
 from transfer.records.record import Record
 from transfer.run import main
 from transfer.verify.__main__ import main as verify

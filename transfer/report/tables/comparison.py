@@ -9,11 +9,18 @@ from dataclasses import astuple, replace
 from itertools import pairwise
 from typing import Any
 
-from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison, compared_arms, crossed_arms, judge
+from transfer.comparison.compare_arms import (
+    FAMILIES,
+    ComparedScore,
+    Comparison,
+    compared_arms,
+    crossed_arms,
+    effects,
+    judge,
+)
 from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
-from transfer.comparison.selection import select_arms
-from transfer.comparison.two_by_two import axis, corners, effects
+from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.labels import value_label
