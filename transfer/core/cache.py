@@ -6,7 +6,6 @@ What was read of large data is kept there as arrays, which the next process maps
 import hashlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -43,16 +42,14 @@ def make_once(name: str, write: Callable[[Path], None]) -> Path:
         return final
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", suffix=".tmp", dir=final.parent))
-        temporary.chmod(0o755)
-        try:
-            write(temporary)
-            temporary.rename(final)
-        except OSError:
-            if not final.is_dir():
-                raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with tempfile.TemporaryDirectory(".tmp", f".{name}-", final.parent, True) as temporary:
+            Path(temporary).chmod(0o755)
+            try:
+                write(Path(temporary))
+                Path(temporary).rename(final)
+            except OSError:
+                if not final.is_dir():
+                    raise
     except OSError as error:
         raise UserError(f"{name}: cannot be made in {final.parent}: {error}; set XDG_CACHE_HOME=FOLDER") from None
     return final
@@ -135,14 +132,11 @@ def keep_index(source: Path, version: str, stamp: str, index: Index) -> None:
     content = {"stamp": stamp, "facts": dict(index.facts), "arrays": list(index.arrays)}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=".tmp", dir=folder.parent))
-        try:
+        with tempfile.TemporaryDirectory(".tmp", f".{folder.name}-", folder.parent, True) as new:
             for name, array in index.arrays.items():
-                np.save(new / f"{name}.npy", array)
-            (new / FACTS).write_text(json.dumps(content), encoding="utf-8")
-            replace_folder(new, folder)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+                np.save(f"{new}/{name}.npy", array)
+            Path(new, FACTS).write_text(json.dumps(content), encoding="utf-8")
+            replace_folder(Path(new), folder)
     except (OSError, UserError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         print_safe(f"{source}: its index is not kept in {folder.parent} ({reason}); it is read again next time; "

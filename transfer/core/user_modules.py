@@ -121,8 +121,7 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
         Replaced: the file, or one that it imports, is another by now.
         Exception: whatever its code raises.
     """
-    forget_changed(shas)
-    _forget_namesakes(path, shas)
+    forget_changed(shas, path)
     _contents[joint_digest(shas)] = contents(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -143,27 +142,23 @@ def execute(name: str, path: Path, shas: Mapping[Path, str]) -> ModuleType:
     return module
 
 
-def _forget_namesakes(path: Path, shas: Mapping[Path, str]) -> None:
-    """Forget modules of other folders that have the names of files that a user's file imports."""
-    for file in [file for file in shas if file != path]:
-        name = ".".join(_relative(file, path).with_suffix("").parts).removesuffix(".__init__")
-        known = getattr(sys.modules.get(name), "__file__", None)
-        if known and Path(known).resolve() not in shas:
-            del sys.modules[name]
+def forget_changed(shas: Mapping[Path, str], executed: Path | None = None) -> None:
+    """Let the files be imported again if one of them has changed since it was imported; they may import each other.
 
-
-def forget_changed(shas: Mapping[Path, str]) -> None:
-    """Let the files be imported again if one of them has changed since it was imported; they may import each other."""
+    Modules of other folders that have the names of what a file imports are forgotten, too, before it is `executed`.
+    """
     modules: dict[str, Path] = {}
     names = {file.name for file in shas}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and os.path.basename(file) in names and not name.startswith(MODULES):  # noqa: PTH119
             modules[name] = Path(file).resolve()
-    modules = {name: file for name, file in modules.items() if file in shas}
-    changed = any(_imported.get(file, shas[file]) != shas[file] for file in modules.values())
-    for name in modules if changed else ():
-        del sys.modules[name]
+    changed = any(_imported.get(file, shas[file]) != shas[file] for file in modules.values() if file in shas)
+    imports = [_relative(file, executed) for file in shas if file != executed] if executed else []
+    wanted = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in imports}
+    for name, file in modules.items():
+        if changed if file in shas else name in wanted:
+            del sys.modules[name]
     for file in shas:  # compiled code counts as that of a file of the same size and second
         with suppress(OSError):
             Path(importlib.util.cache_from_source(str(file))).unlink()

@@ -13,6 +13,7 @@ from typing import Any
 
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
 from transfer.core.files import with_home
+from transfer.core.options import check_keys
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import is_in_file, locate
 from transfer.data.layouts import FORMATS, Archive, Format, missing_entries, read_archives, recognise
@@ -104,12 +105,8 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         )
     layout = Format() if users else FORMATS[kind]
     common = {entry.name for entry in fields(DatasetSpec)} - {"options", "recognised"}
-    known = common | set(layout.keys)
-    for key in content:
-        if key not in known and not users:  # a user's function says what it takes when it is called
-            raise UsageError(
-                f"{path}: unknown key {key!r}{did_you_mean(key, known)}\nknown: {', '.join(sorted(known))}"
-            )
+    if not users:  # a user's function says what it takes when it is called
+        check_keys(content, tuple(sorted(common | {*layout.keys})), str(path))
     facts = {key: value for key, value in content.items() if key in common and value is not None} | {"format": kind}
     for key, value in facts.items():
         wanted, words = KINDS.get(key, (str, "text (put it in quotes)"))

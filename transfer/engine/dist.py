@@ -4,16 +4,17 @@ And stochastic depth (arXiv 1603.09382) whose draws are a function of the sample
 drop what one process would. Shapes: B samples of a micro-batch on this rank, M layers.
 """
 
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from timm.layers import BatchNormAct2d, DropPath, convert_sync_batchnorm
+from torch import Tensor, nn
+
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
-from typing import Any, cast
-import torch
-from collections.abc import Iterable
-from torch import Tensor, nn
-import torch.distributed as dist
 from transfer.core.seeding import key_seed
-from timm.layers import DropPath
-from timm.layers import BatchNormAct2d, convert_sync_batchnorm
 
 
 def start(ranks: Ranks, device: torch.device) -> None:

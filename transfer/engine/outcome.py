@@ -24,10 +24,8 @@ MARGIN = 0.013  # share of a level that a mean must be away from it
 ERRORS = 3.0  # standard errors that it must be away besides
 SPREAD_SHARE, SPREAD_FLOOR = 0.01, 0.01  # collapsed features: share of the first window's spread; no more than this
 EQUAL_SPREAD = 1e-6  # spread under which a batch counts as one point
-HOPELESS, HOPELESS_STEPS = (
-    10.0,
-    100,
-)  # times the start's loss, and steps in a row there, from which training does not recover
+# times the start's loss, and steps in a row there, from which training does not recover
+HOPELESS, HOPELESS_STEPS = 10.0, 100
 BY_GUESSING = 0.001  # probability of a score by guessing, below which it is above chance
 RISEN = 1.1  # times its first value and chance, above which a loss that ends there has diverged
 SCALER_SKIPS = 20  # fp16: skipped steps in a row that count as non-finite

@@ -14,6 +14,7 @@ from transfer.core.options import conditions, idle_options
 from transfer.core.settings import read_yaml
 from transfer.core.user_code import file_digest
 from transfer.core.user_modules import or_its_imports
+from transfer.experiments.published_rows import used_values
 from transfer.experiments.step import BACKBONE_OPTIONS, Step, options_of
 from transfer.experiments.sweep_file import SweepFile
 from transfer.experiments.variants import PARTS
@@ -127,7 +128,7 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
 
 def _axes(step: Step, row: dict[str, Any]) -> dict[str, Any]:
     """Return the values of each option, or of several together, that a step's grid and a row vary."""
-    return {**step.grid, **{name: _readings(value) for name, value in (row.get(step.name) or {}).items()}}
+    return {**step.grid, **{name: used_values(value) for name, value in (row.get(step.name) or {}).items()}}
 
 
 def make_job(
@@ -165,11 +166,6 @@ def _names(varied: dict[str, Any]) -> Iterator[str]:
     """Yield the values that tell a job from others as people name them: "LapStem", "lr 0.1"."""
     for name, value in varied.items():
         yield str(value).rpartition(":")[2] if name in PARTS else f"{name} {value_label(value)}"
-
-
-def _readings(value: Any) -> list[Any]:
-    """Return the values of an option in a row: a single one, or the readings of a reported one. A list is one value."""
-    return list(value["used"]) if isinstance(value, dict) else [value]
 
 
 def _content(argument: str, folder: Path = Path(), depth: int = 3) -> str:

@@ -1,17 +1,16 @@
-"""Parses and checks one step of a sweep's YAML. Imports no torch."""
+"""Parses and checks the steps of a sweep's YAML, and its rows, own ones or a published table's. Imports no torch."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
 from transfer.cli.early_checks import method_of
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept
-from transfer.core.options import check_keys, mapping
-from transfer.core.user_code import is_in_file
+from transfer.core.options import as_items, check_keys, mapping
 from transfer.data.spec import dataset_names, resolve_dataset
+from transfer.experiments.published_rows import rows_of
 
 if TYPE_CHECKING:
     from transfer.task import Task
@@ -53,7 +52,7 @@ class Step:
     @property
     def option_type(self) -> type[Any]:
         """The dataclass of the options of the step's task or method."""
-        return _option_type(self.kind, self.source)
+        return _task_of(self.kind, self.source).options
 
     def on_a_gpu(self) -> "Step":
         """Return the step with one GPU, the default at full scale, unless it sets a number or is a smoke run."""
@@ -62,7 +61,7 @@ class Step:
     @property
     def task(self) -> str:
         """Task in the records of the step: `pretrain-METHOD` for a pretraining, else the task itself."""
-        return _task_of(self.kind, self.source)
+        return _task_of(self.kind, self.source).name
 
 
 def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file: str) -> Step:
@@ -97,9 +96,10 @@ def parse_step(name: str, content: dict[str, Any], shared: dict[str, Any], file:
         for one in step.dataset:
             with kept():
                 resolve_dataset(one)
+        known = step_options(step.kind, step.recipe)
         for option in (*step.options, *step.varied):
             with kept():
-                check_option(option, step_options(step.kind, step.recipe))
+                check_option(option, known)
     if empty := [axis for axis, values in axes.items() if not values]:
         raise UsageError(f"{where}: the grid of `{empty[0]}` is empty")
     return step
@@ -130,41 +130,15 @@ def source_of(kind: str, recipe: str) -> Recipe:
 
 def step_options(kind: str, recipe: str) -> set[str]:
     """Return the names of all options of a step's command."""
-    return _options_in(source_of(kind, recipe)) | _users_options(kind, source_of(kind, recipe))
+    source = source_of(kind, recipe)
+    groups = (PretrainRunOptions, BackboneOptions, _task_of(kind, source).options)
+    return {*source.values(), *(item.name for group in groups for item in fields(group))}
 
 
-@cache
-def _options_in(recipe: Recipe) -> set[str]:
-    return {*recipe.values(), *(item.name for item in fields(PretrainRunOptions)), *BACKBONE_OPTIONS}
-
-
-@cache
-def _option_type(kind: str, recipe: Recipe) -> type[Any]:
+def _task_of(kind: str, recipe: Recipe) -> "Task":
     from transfer.task import load_task
 
-    return load_task(recipe.name if kind == "run" else method_of(recipe)).options
-
-
-def _users_options(kind: str, recipe: Recipe) -> set[str]:
-    """Return the options that the dataclass of a user's task or method has; none for one of the suite."""
-    part = _users_part(kind, recipe)
-    return {item.name for item in fields(part.options)} if part else set()
-
-
-def _task_of(kind: str, recipe: Recipe) -> str:
-    """Return the task in the records of a recipe."""
-    part = _users_part(kind, recipe)
-    return part.name if part else recipe.name if kind == "run" else f"pretrain-{recipe.values().get('method')}"
-
-
-def _users_part(kind: str, recipe: Recipe) -> "Task | None":
-    """Return the user's task or method that a recipe is for; None for one of the suite."""
-    named = recipe.name if kind == "run" else str(recipe.values().get("method"))
-    if not is_in_file(recipe.name) and not is_in_file(named):
-        return None
-    from transfer.task import load_task
-
-    return load_task(named if kind == "run" else method_of(recipe))
+    return load_task(recipe.name if kind == "run" else method_of(recipe))
 
 
 def parse_seeds(value: Any, where: str) -> tuple[int, ...]:
@@ -178,3 +152,54 @@ def parse_seeds(value: Any, where: str) -> tuple[int, ...]:
 def as_list(value: Any) -> list[Any]:
     """Return a list as it is, None as an empty list, and any other value as a list of one."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def read_rows(
+    content: dict[str, Any],
+    steps: dict[str, Step],
+    readings: str | None,
+    replaced: Collection[tuple[str, ...]],
+    where: str,
+) -> list[dict[str, Any]]:
+    """Return the label and the options by step of each row; a single empty row if the file has none.
+
+    Args:
+        content: the sweep's YAML.
+        steps: the parsed steps of the tier.
+        readings: how many readings of ambiguously reported options to use, "one" or "both"; by default one for a
+            published table and both for the file's own rows.
+        replaced: (step, option) of each option that a tier or a setting replaces, which is left out.
+        where: the file's name for error messages.
+
+    Raises:
+        UsageError: a key or option is unknown; the message names its place.
+    """
+    both = readings == "both" or (readings is None and "table" not in content)
+    if "rows" in content and "table" in content:
+        raise UsageError(f"{where}: `rows` and `table` exclude each other")
+    if "table" in content:
+        rows = rows_of(str(content["paper"]), str(content.get("table")))
+    elif "rows" in content:
+        rows = [mapping(row, f"{where}: rows") for row in as_items(content["rows"], f"{where}: rows")]
+    else:
+        return [{"label": ""}]
+
+    def used(value: Any) -> Any:
+        return value if both or not isinstance(value, dict) else {**value, "used": value["used"][:1]}
+
+    dropped = set(mapping(content["steps"], where)) - set(steps)
+    parsed_rows = []
+    for number, row in enumerate(rows, 1):
+        check_keys(row, (*steps, *dropped, "label"), f"{where}: row {number}")
+        named = {key: mapping(row[key] or {}, f"{where}: row {number}: {key}") for key in row if key in steps}
+        for key, options in named.items():
+            known = step_options(steps[key].kind, steps[key].recipe)
+            with errors_naming(f"{where}: row {number}: {key}"):
+                for option, value in options.items():
+                    check_option(option, known)
+                    if isinstance(value, dict) and not value.get("used"):
+                        raise UsageError(f"`{option}` is a value or {{printed: ..., used: [...]}}, not {value!r}")
+            named[key] = {name: used(value) for name, value in options.items() if (key, name) not in replaced}
+        if named or not any(key in dropped for key in row):
+            parsed_rows.append({"label": str(row.get("label", "")), **named})
+    return parsed_rows

@@ -17,7 +17,7 @@ report: {compare: [stem=conv, stem=patchify], map: [lr, warmup_epochs], by: [ste
 search: {option: lr, low: 1.0e-4, high: 10, budget: 12}
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,16 @@ from transfer.core.options import check_keys, mapping
 from transfer.core.settings import CONFIGS, config_names, read_value, read_yaml
 from transfer.core.user_code import is_user_part
 from transfer.experiments.published_rows import table_of
-from transfer.experiments.rows import read_rows
-from transfer.experiments.step import STEP_KEYS, Step, as_list, check_option, options_of, parse_step, step_options
+from transfer.experiments.step import (
+    STEP_KEYS,
+    Step,
+    as_list,
+    check_option,
+    options_of,
+    parse_step,
+    read_rows,
+    step_options,
+)
 from transfer.experiments.variants import PARTS, selector
 
 TIERS = {"smoke": "bundled data, in minutes", "reduced": "on a workstation", "full": "as in the paper, on a cluster"}
@@ -103,7 +111,7 @@ def read_sweep(
         name: the name of a shipped sweep, or a YAML file.
         tier: full, reduced or smoke; None for a sweep without tiers.
         settings: `STEP.KEY=VALUE` texts that override values of the file.
-        readings: one or both; see `transfer.experiments.rows.read_rows`.
+        readings: one or both; see `transfer.experiments.step.read_rows`.
         tasks: steps or tasks to keep, with what they need; all if empty.
         seeds: seeds of the steps that start from no other step, overriding the file's.
 
@@ -130,7 +138,8 @@ def read_sweep(
         parsed = _parse_steps(merged, mapping(content.get("resources") or {}, f"{where}: resources"), where)
     if tier in ("full", None):
         parsed = {key: step.on_a_gpu() for key, step in parsed.items()}
-    rows = read_rows(content, parsed, readings, where)
+    replaced = {*_options_in_tier(overrides), *(tuple(text.partition("=")[0].split(".", 1)) for text in settings)}
+    rows = tuple(read_rows(content, parsed, readings, replaced, where))
     if (vary := content.get("vary")) is not None:
         check_keys({vary: {}}, tuple(parsed), f"{where}: vary")
     if search is not None:
@@ -141,12 +150,7 @@ def read_sweep(
         tier=tier or "full",
         about=str(content.get("about", "")),
         steps=parsed,
-        rows=tuple(
-            _without(
-                rows,
-                {*_options_in_tier(overrides), *(tuple(text.partition("=")[0].split(".", 1)) for text in settings)},
-            )
-        ),
+        rows=rows,
         report=_report(mapping(content.get("report") or {}, f"{where}: report"), f"{where}: report"),
         search=search,
         paper=_paper(content, where),
@@ -204,17 +208,6 @@ def _options_in_tier(overrides: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     for step, values in overrides.items():
         for key in ("options", "grid"):
             yield from ((step, option) for option in (values or {}).get(key) or {})
-
-
-def _without(rows: Sequence[dict[str, Any]], replaced: Collection[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows without the options that a tier or a setting replaces."""
-    for row in rows:
-        yield {
-            key: {name: item for name, item in value.items() if (key, name) not in replaced}
-            if isinstance(value, dict)
-            else value
-            for key, value in row.items()
-        }
 
 
 def _report(parts: dict[str, Any], where: str) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """Reads the variants that a command compares, combinations of a stem, an attention and an FFN. Imports no torch."""
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from backbones.archs import parse_field
 from transfer.core.errors import UsageError, did_you_mean, errors_together, kept
@@ -29,7 +27,7 @@ def read_variants(asked: Mapping[str, str], against: Sequence[str]) -> list[dict
                 variants.append(_parts(text, tuple(asked)))
         for part, value in [item for variant in variants for item in variant.items()]:
             with kept():
-                _check(part, value)
+                parse_field(part, locate(value) if is_in_file(value) else value)  # a user's file is not run
     return variants
 
 
@@ -49,26 +47,3 @@ def _parts(text: str, asked: Sequence[str]) -> dict[str, str]:
     near = "" if is_user_part(text) else did_you_mean(text, [name for part in asked for name in builtin_names(part)])
     choices = " or ".join(f"{part}={text}" for part in asked)
     raise UsageError(f"--against {text}: must be one of the {' or '.join(asked)} names, or {choices}{near}")
-
-
-def _check(part: str, value: str) -> None:
-    """Raise UsageError for an unknown part; a user's file is parsed, not run."""
-    located = locate(value) if is_in_file(value) else value
-    parse_field(part, located)
-    if is_in_file(located):
-        path, _, name = located.rpartition(":")
-        names = _bound_names(Path(path))
-        if names and name not in names:
-            raise UsageError(f"--{part} {value}: {path} does not define {name!r}{did_you_mean(name, names)}")
-
-
-def _bound_names(path: Path) -> set[str]:
-    """Return all names that a file binds; none where they cannot be known without running it."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
-        return set()
-    bound = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    imported = {node.asname or node.name for node in ast.walk(tree) if isinstance(node, ast.alias)}
-    return set() if "*" in imported else bound | imported

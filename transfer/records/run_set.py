@@ -110,43 +110,17 @@ class RunSet:
         return {record.run_id: group.backbone for group in self.groups for record in group.records}
 
 
+_SAME = ("run_id", "task", "weights_id", "seed", "smoke", "subset", "dirty", "config_digest")
+_COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
+_TEXTS = ("run_id", "task", "dataset", "backbone", "arch", "stem", "attention", "weights_id", "pretraining")
 COLUMNS = {
-    "run_id": "string",
-    "task": "string",
-    "dataset": "string",
-    "backbone": "string",
-    "arch": "string",
-    "stem": "string",
-    "attention": "string",
-    "weights_id": "string",
-    "pretraining": "string",
-    "pretraining_dataset": "string",
-    "pretraining_recipe": "string",
-    "pretraining_epochs": "float64",
-    "pretraining_seed": "Int64",
-    "recipe": "string",
-    "epochs": "float64",
-    "seed": "int64",
-    "metric": "string",
-    "value": "float64",
-    "unit": "string",
-    "direction": "string",
-    "primary": "bool",
-    "standard_error": "float64",
-    "outcome": "string",
-    "smoke": "bool",
-    "subset": "Int64",
-    "dirty": "bool",
-    "train_seconds": "float64",
-    "eval_seconds": "float64",
-    "device_hours": "float64",
-    "peak_mib": "float64",
-    "images_per_second": "float64",
-    "gflops": "float64",
-    "params": "Int64",
-    "config_digest": "string",
-    "started": "datetime64[ns, UTC]",
-    "folder": "string",
+    **dict.fromkeys((*_TEXTS, "pretraining_dataset", "pretraining_recipe"), "string"),
+    **{"pretraining_epochs": "float64", "pretraining_seed": "Int64", "recipe": "string", "epochs": "float64"},
+    **{"seed": "int64", "metric": "string"},
+    **{"value": "float64", "unit": "string", "direction": "string", "primary": "bool", "standard_error": "float64"},
+    **{"outcome": "string", "smoke": "bool", "subset": "Int64", "dirty": "bool"},
+    **{**dict.fromkeys(_COSTS, "float64"), "params": "Int64"},
+    **{"config_digest": "string", "started": "datetime64[ns, UTC]", "folder": "string"},
 }
 """Column -> dtype of pandas.
 
@@ -157,7 +131,6 @@ that differ in their seed alone. The `pretraining` columns are the method, datas
 that the weights come from, missing where its record is not among the runs. `gflops` are 10^9 FLOPs of one image, two
 per multiply-add, `device_hours` are summed over devices.
 """
-_COSTS = ("train_seconds", "eval_seconds", "device_hours", "peak_mib", "images_per_second", "gflops", "params")
 
 
 def frame_of_runs(runs: RunSet) -> "pd.DataFrame":
@@ -175,12 +148,9 @@ def _rows(run: Run, parent: Record | None) -> Iterator[dict[str, Any]]:
     record = run.record
     parts = {name: record.backbone.get(name) for name in ("arch", "stem", "attention")}
     facts = {
-        "run_id": record.run_id,
-        "task": record.task,
-        "dataset": record.dataset.get("name"),
-        "backbone": record.backbone.get("name"),
+        **{name: getattr(record, name) for name in _SAME},
+        **{name: getattr(record, name).get("name") for name in ("dataset", "backbone")},
         **{name: value and value_label(value) for name, value in parts.items()},
-        "weights_id": record.weights_id,
         "pretraining": parent and parent.task.removeprefix("pretrain-"),
         "pretraining_dataset": parent and parent.dataset.get("name"),
         "pretraining_recipe": parent and parent.recipe and value_label(parent.recipe),
@@ -188,13 +158,8 @@ def _rows(run: Run, parent: Record | None) -> Iterator[dict[str, Any]]:
         "pretraining_seed": parent and parent.seed,
         "recipe": record.recipe and value_label(record.recipe),
         "epochs": record.options.get("epochs"),
-        "seed": record.seed,
         "outcome": record.status,
-        "smoke": record.smoke,
-        "subset": record.subset,
-        "dirty": record.dirty,
         **{name: record.cost.get(name) for name in _COSTS},
-        "config_digest": record.config_digest,
         "started": record.environment.get("started"),
         "folder": str(run.folder),
     }

@@ -130,12 +130,8 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool, l
     pooled = _weighted(scale, [one.mean(axis=0) for one in influences])
     if paired:  # the seeds of all variants are those of their difference
         values, influences, scale = [_weighted(scale, values)], [_weighted(scale, influences)], np.ones(1)
-    rounding = (
-        64
-        * np.finfo(np.float64).eps
-        * max(np.abs(variant.values).max(initial=0) for variant in variants)
-        * len(variants)
-    )
+    largest = max(np.abs(variant.values).max(initial=0) for variant in variants)
+    rounding = 64 * np.finfo(np.float64).eps * largest * len(variants)
     by_clusters = float((pooled**2).sum())
     by_clusters = by_clusters if math.sqrt(by_clusters) > rounding else 0.0
     several = [k for k, one in enumerate(values) if len(one) > 1]

@@ -3,24 +3,23 @@
 Shapes: B images, H x W pixels, D channels.
 """
 
-from typing import Any
-from dataclasses import dataclass
-import torch
-from transfer.core.errors import UsageError
-from collections.abc import Sequence
-from timm.layers import DropPath, PatchDropout
-from backbones.backbone import Backbone, create
+import inspect
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import torch
+from timm.layers import DropPath, PatchDropout
+from torch import Tensor, nn
+
+from backbones.backbone import Backbone, create
 from backbones.spec import BackboneSpec, override, resolve
 from transfer.core import live_modules, user_code
-from functools import cached_property
-from torch import Tensor, nn
-from copy import deepcopy
+from transfer.core.errors import UsageError
 from transfer.testing.results import CheckFailed
-from collections.abc import Callable
-from dataclasses import dataclass, field
-import inspect
-
 
 Factory = str | Path | nn.Module | Callable[[], nn.Module]
 PARTS = ("stem", "attention", "ffn")

@@ -93,7 +93,8 @@ def _parse(file: Path, content: bytes) -> Index:
     and width and height [I, 2]. Facts: `content`, `classes`, and `counts` of short polygons and computed areas.
     """
     tables = _read_tables(file, content)
-    images = sorted((CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in tables["images"]), key=_id)
+    entries = sorted(tables["images"], key=lambda entry: entry["id"])
+    images = [CocoImage(*(entry[name] for name in FIELDS["images"])) for entry in entries]
     classes = {entry["id"]: entry["name"] for entry in sorted(tables["categories"], key=lambda entry: entry["id"])}
     image_ids, objects = [image.id for image in images], tables["annotations"]
     columns: dict[str, Any] = {
@@ -126,10 +127,6 @@ def _parse(file: Path, content: bytes) -> Index:
     counts = {"short_polygons": short, "left_without_polygon": bare, "computed_area": len(computed)}
     facts = {"content": hashlib.sha256(content).hexdigest(), "classes": list(classes.items()), "counts": counts}
     return Index(arrays | {"image_sizes": sizes}, facts)
-
-
-def _id(image: CocoImage) -> int:
-    return image.id
 
 
 def _read_tables(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:

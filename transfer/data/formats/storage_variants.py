@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, print_safe, shortened
+from transfer.core.errors import UserError, print_safe, shortened
+from transfer.core.options import check_keys
 from transfer.data.formats.folders import FoundLayout
 from transfer.data.formats.parquet import cache_of, cached_revisions, files_of, hf, layout_from_rows, read_files
 from transfer.data.formats.unofficial_split import KeyRule, divide_by_tfds_order
@@ -56,10 +57,7 @@ def _hub_keys(spec: DatasetSpec) -> dict[str, str | None] | None:
     keys = spec.options.get("hub")
     if keys is None or "generator" in spec.options:
         return None
-    for key in keys:
-        if key not in KEYS:
-            hint = did_you_mean(key, KEYS)
-            raise UsageError(f"{spec.name}: `hub` has an unknown key {key!r}{hint}\nknown: {', '.join(KEYS)}")
+    check_keys(keys, KEYS, f"{spec.name}: `hub`")
     return {key: keys.get(key) for key in KEYS}
 
 

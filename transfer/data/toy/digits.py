@@ -38,14 +38,10 @@ def toy_digits() -> Path:
 
 
 def _write(root: Path) -> None:
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    for digit in range(10):
-        for number, pixels in enumerate(digits.images[digits.target == digit]):
+    for digit, images in enumerate(_digits()):
+        for number, pixels in enumerate(images):
             folder = root / ("val" if number % EVERY == EVERY - 1 else "train") / str(digit)
-            folder.mkdir(parents=True, exist_ok=True)
-            enlarge(pixels).convert("RGB").save(folder / f"{number:04d}.png")
+            save(enlarge(pixels).convert("RGB"), folder / f"{number:04d}.png")
 
 
 def enlarge(pixels: NDArray[Any]) -> Image.Image:
@@ -127,13 +123,10 @@ def _color(grey: Image.Image, rng: np.random.Generator) -> Image.Image:
     return Image.fromarray((dark + (light - dark) * share + 0.5).astype(np.uint8))
 
 
-def save(image: Image.Image, path: Path) -> None:
-    """Write an image in the format that the suffix names."""
+def save(image: Image.Image, path: Path, quality: int = 95) -> None:
+    """Write an image in the format that the suffix names, a JPEG in this quality."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".jpg":
-        image.save(path, quality=95)
-    else:
-        image.save(path)
+    image.save(path, **dict[str, Any]({"quality": quality} if path.suffix == ".jpg" else {}))
 
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -222,10 +215,8 @@ def _write_dtd(root: Path) -> None:
 def _write_colorectal(root: Path) -> None:
     for number, image in enumerate(toy_images("colorectal")):
         slide = f"{10_000 + number:X}_CRC-Prim-HE-{number % 10 + 1:02d}_{image.number + 1:03d}"
-        save(
-            image.image,
-            root / TISSUES[TISSUE_DIGITS.index(image.digit)] / f"{slide}.tif_Row_1_Col_{150 * number + 1}.tif",
-        )
+        folder = root / TISSUES[TISSUE_DIGITS.index(image.digit)]
+        save(image.image, folder / f"{slide}.tif_Row_1_Col_{150 * number + 1}.tif")
 
 
 def _write_pets(root: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from transfer.core.cache import make_once
+from transfer.data.toy.digits import save
 
 Color = tuple[int, int, int]
 VERSION = 1
@@ -21,6 +22,7 @@ TIMES = ("morning", "noon", "afternoon")
 BOX = (64, 128)
 """Width and height of an image in pixels."""
 SHADES = (40, 130, 220)
+QUALITY = 90
 STEP = 8
 """Width of a pattern's stripes in pixels."""
 
@@ -127,11 +129,6 @@ def _photograph(
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
-def _save(image: Image.Image, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.save(path, quality=90)
-
-
 def _market_name(identity: int, camera: int, rng: np.random.Generator, box: int) -> str:
     label = f"{identity:04d}" if identity >= 0 else str(identity)
     return f"{label}_c{camera + 1}s{rng.integers(1, 4)}_{rng.integers(1, 100_000):06d}_{box:02d}.jpg"
@@ -149,13 +146,13 @@ def write_market(root: Path, size: Size) -> None:
             rng = np.random.default_rng([size.seed, 1, person, camera, shot])
             image = _photograph(looks[person], cameras[camera], rng)
             box = 0 if folder == "query" else shot + 1
-            _save(image, root / folder / _market_name(identity, camera, rng, box))
+            save(image, root / folder / _market_name(identity, camera, rng, box), QUALITY)
     for number in range(size.distractors + size.junk):
         rng = np.random.default_rng([size.seed, 1, len(looks), number])
         camera, junk = number % size.cameras, number >= size.distractors
         look = looks[size.train + number % size.test] if junk else _draw_look(rng) if number % 2 else None
         image = _photograph(look, cameras[camera], rng, crop=rng.uniform(0.4, 0.7))
-        _save(image, root / "bounding_box_test" / _market_name(-1 if junk else 0, camera, rng, number % 10))
+        save(image, root / "bounding_box_test" / _market_name(-1 if junk else 0, camera, rng, number % 10), QUALITY)
 
 
 def write_msmt17(root: Path, size: Size) -> None:
@@ -174,7 +171,7 @@ def write_msmt17(root: Path, size: Size) -> None:
             time = f"{rng.integers(1, 13):02d}{rng.integers(1, 29):02d}{TIMES[rng.integers(3)]}"
             name = f"{identity:04d}_{place:03d}_{camera + 1:02d}_{time}_{rng.integers(10_000):04d}_0.jpg"
             image = _photograph(looks[person], cameras[camera], rng, box=box)
-            _save(image, root / ("test" if test else "train") / f"{identity:04d}" / name)
+            save(image, root / ("test" if test else "train") / f"{identity:04d}" / name, QUALITY)
             known, other = ("gallery", "query") if test else ("train", "val")
             split = other if place == last or (test and place == 0) else known
             lists[split].append(f"{identity:04d}/{name} {identity}\n")
