@@ -169,13 +169,14 @@ class ComparedMatch:
         """Return the row of a contrast of a score; `judge` writes its verdict once p values are adjusted."""
         first, result = self.matched.first, self.results[score]
         percent = first.scale(score) == PERCENT
+        metric = next((record.metrics.get(score) for record in self.matched.records if record.scores), None) or {}
         return ComparedScore(
             self.matched,
             score,
             Verdict(Kind.NO_INTERVAL, percent),
             means=tuple(means),
             percent=percent,
-            higher=_is_higher_better(self.matched, score),
+            higher=metric.get("direction", "higher") == "higher",
             primary=score == first.primary,
             family=FAMILIES[score != first.primary],
             breakdowns=breakdowns,
@@ -282,8 +283,3 @@ def _caveats(records: Sequence[Record], estimate: Estimate) -> list[str]:
     caveats = ["one seed"] * (estimate.seed_error is None) + sorted(subsets)
     caveats += ["random weights"] * any(map(is_untrained, records))
     return caveats + ["training not judged"] * any(record.not_judged for record in records)
-
-
-def _is_higher_better(matched: MatchedRuns, score: str) -> bool:
-    metric = next((record.metrics.get(score) for record in matched.records if record.scores), None) or {}
-    return bool(metric.get("direction", "higher") == "higher")

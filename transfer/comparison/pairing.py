@@ -31,29 +31,6 @@ class Exclusion:
     fields: Mapping[str, tuple[object, ...]] | None = None
 
 
-def unused_runs(label: str, variant: str, number: int, failed: int, selector: str) -> Exclusion:
-    """Return the exclusion of runs of a variant, some of which failed; `selector` chooses the others."""
-    rest = f", {failed} of which failed" if failed else ""
-    if selector:
-        rest += f": add {selector} to '{variant}' to select the compared runs alone"
-    return Exclusion(label, f"{number} run{'s' * (number != 1)} of '{variant}' not in the table{rest}")
-
-
-def protocols_differ(label: str, runs: tuple[str, str], fields: Mapping[str, tuple[object, ...]]) -> Exclusion:
-    """Return the exclusion of variants that have runs of one task and dataset, but never under one protocol."""
-    differing = _with_values(fields, " vs. ", ", ") or "no field"
-    how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
-    text = f"not compared: the nearest runs, {' and '.join(runs)}, differ in {differing}; {how}"
-    return Exclusion(label, text, fields)
-
-
-def mixed_variant(label: str, variant: str, fields: Mapping[str, tuple[object, ...]]) -> Exclusion:
-    """Return the exclusion of a variant of several backbones or pretrainings, whose mean would be meaningless."""
-    name, values = next(iter(fields.items()))
-    how = f"choose one value, as --compare '{variant},{name}={value_label(values[0])}' OTHER, or compare these values"
-    return Exclusion(label, f"not compared: runs of '{variant}' differ in {_with_values(fields, ', ', '; ')}; {how}")
-
-
 def _with_values(fields: Mapping[str, tuple[object, ...]], between: str, after: str) -> str:
     return after.join(f"{name} ({between.join(map(value_label, values))})" for name, values in fields.items())
 
@@ -183,7 +160,11 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
         for label, runs in unused.items():
             compared = [run for run in variant.runs if run.folder in used and task_label(run.record) == label]
             failed = sum(run.record.training_failed for run in runs)
-            yield unused_runs(label, variant.text, len(runs), failed, _distinctive(compared, runs, exports))
+            rest = f", {failed} of which failed" if failed else ""
+            if selector := _distinctive(compared, runs, exports):
+                rest += f": add {selector} to '{variant.text}' to select the compared runs alone"
+            many = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+            yield Exclusion(label, f"{many} of '{variant.text}' not in the table{rest}")
             for other in variants:
                 trainings = 0 if other is variant else _failed_trainings(other, runs, exports)
                 if trainings:
@@ -251,7 +232,10 @@ def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
         pairs = ((a.run.record, b.run.record, _clash(a, b, names)) for a, b in product(*distinct))
         clashes.append(min(pairs, key=lambda pair: len(pair[2])))
     one, other, fields = max(clashes, key=lambda pair: len(pair[2]))
-    return protocols_differ(task_label(one), (one.run_id, other.run_id), fields)
+    differing = _with_values(fields, " vs. ", ", ") or "no field"
+    how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
+    text = f"not compared: the nearest runs, {one.run_id} and {other.run_id}, differ in {differing}; {how}"
+    return Exclusion(task_label(one), text, fields)
 
 
 def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -280,7 +264,11 @@ def _describe(
         if mixed := differences([one.acting(unshared) for one in of_arm]):
             first = of_arm[0].run.record
             shown = {name: tuple(short_value(first, name, one) for one in values) for name, values in mixed.items()}
-            return mixed_variant(matched.label, variant.text, shown)
+            # of several backbones or pretrainings the mean would be meaningless
+            name, (value, *_) = next(iter(shown.items()))
+            choice = f"--compare '{variant.text},{name}={value_label(value)}' OTHER, or compare these values"
+            differ = f"not compared: runs of '{variant.text}' differ in {_with_values(shown, ', ', '; ')}"
+            return Exclusion(matched.label, f"{differ}; choose one value, as {choice}")
         acting = of_arm[0].acting(unshared)
         matched.unshared.append({name: _shown([of_arm], name, value, exports) for name, value in acting.items()})
     for name in sorted({name for variant in variants for name in variant.fields}):

@@ -205,7 +205,9 @@ def find_root(spec: DatasetSpec, data: Path | None, trees: tuple[tuple[str, ...]
         DatasetNotFound: nowhere found, or incomplete.
         UserError: found in two places.
     """
-    trees = trees or _expected_trees(spec)
+    if not trees:  # an empty one if the YAML file names the parts of the layout itself
+        named_parts = {"train", "val", "classes"} & spec.options.keys()
+        trees = ((),) if named_parts or spec.reader else FORMATS[spec.format].trees or ((),)
     named, under = candidate_folders(spec, data, itself=trees != ((),) or not spec.root)
     folder = choose_folder(spec, named, under, lambda path: _reason_not_held(path, trees) is None)
     if folder is None:
@@ -236,12 +238,6 @@ def choose_folder(spec: DatasetSpec, named: list[Path], under: list[Path], fits:
         listed = "\n".join(f"  {path}" for path in found)
         raise UserError(f"{spec.name}: found in more than one place:\n{listed}\nchoose one: `--data {found[0]}`")
     return found[0] if found else None
-
-
-def _expected_trees(spec: DatasetSpec) -> tuple[tuple[str, ...], ...]:
-    """Return the trees to look for in a folder; an empty one if the YAML file names the parts of the layout itself."""
-    named = {"train", "val", "classes"} & spec.options.keys()
-    return ((),) if named or spec.reader else FORMATS[spec.format].trees or ((),)
 
 
 def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | None:

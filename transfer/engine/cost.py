@@ -24,12 +24,9 @@ class Cost:
         """Return the rates that a record shows; None where nothing was trained."""
         rate = self.images / self.train_seconds if self.train_seconds else None
         share = self.wait_seconds / self.train_seconds if self.train_seconds else None
+        kept = ("params", "gflops", "gflops_by", "train_seconds", "eval_seconds")
         return {
-            "params": self.params,
-            "gflops": self.gflops,
-            "gflops_by": self.gflops_by,
-            "train_seconds": self.train_seconds,
-            "eval_seconds": self.eval_seconds,
+            **{name: getattr(self, name) for name in kept},
             "images_per_second": rate,
             "data_wait_share": share,
             **{name: None if math.isnan(value) else value for name, value in self.extraction.items()},

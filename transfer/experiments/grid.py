@@ -112,7 +112,7 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
         inherited["smoke"] = True  # a run that starts from a smoke run's weights is a smoke run
     backbones = step.backbone or ((parent.backbone,) if parent else ())
     seeds = step.seeds if step.seeds is not None else (parent.seed if parent else 0,)
-    axes = _axes(step, row)
+    axes = {**step.grid, **{name: used_values(value) for name, value in (row.get(step.name) or {}).items()}}
     varied = tuple(dict.fromkeys(name for axis in axes for name in options_of(axis)))
     fixed = inherited | {name: value for name, value in step.options.items() if name not in varied}
     for backbone, dataset, seed in product(backbones, step.dataset, seeds):
@@ -124,11 +124,6 @@ def _step_jobs(step: Step, row: dict[str, Any], parent: SweepJob | None) -> Iter
             if options.get("smoke") is False:  # a flag that is not set
                 del options["smoke"]
             yield make_job(step, backbone, dataset, seed, options, varied, parent, str(row.get("label") or ""))
-
-
-def _axes(step: Step, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of each option, or of several together, that a step's grid and a row vary."""
-    return {**step.grid, **{name: used_values(value) for name, value in (row.get(step.name) or {}).items()}}
 
 
 def make_job(

@@ -233,7 +233,8 @@ class SlurmLauncher:
         ending = "_submitted.pkl"
         job_ids = {path.name.removesuffix(ending) for path in self.folder.glob(f"*{ending}")}
         live_ids = sorted(job_ids & self.queue.live())
-        return {_arguments_in(self.folder / f"{job_id}{ending}"): job_id for job_id in live_ids}
+        jobs = {job_id: pickle.loads((self.folder / f"{job_id}{ending}").read_bytes()) for job_id in live_ids}
+        return {tuple(job.function.arguments): job_id for job_id, job in jobs.items()}
 
     def _submit(self, processes: Sequence[ProcessSpec]) -> list[SlurmJob]:
         """Submit processes that take the same resources as one array."""
@@ -264,11 +265,6 @@ def _refusals() -> Iterator[None]:
             yield
     except (FailedJobError, FailedSubmissionError) as error:
         raise refusal(str(error)) from None
-
-
-def _arguments_in(path: Path) -> tuple[str, ...]:
-    """Return the command arguments of a submitted job."""
-    return tuple(pickle.loads(path.read_bytes()).function.arguments)
 
 
 def _submitit() -> ModuleType:

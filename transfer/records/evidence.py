@@ -121,7 +121,9 @@ class Evidence:
         lost = self.lost(records)
         paths = [self._path(record) for record in records]
         paths += [[*self._path(record), (f"lost {record.run_key}", record.seed)] for record in lost]
-        labels = _units_of_paths(paths) or [_unit_of_seed(record) for record in records]
+        labels = _units_of_paths(paths) or [
+            ("seed", record.seed) if is_seeded(record) else ("weights", record.weights_id) for record in records
+        ]
         return Arm(list(records), labels[: len(records)], lost, labels[len(records) :])
 
     def lost(self, records: Iterable[Record]) -> list[Record]:
@@ -168,10 +170,6 @@ def _units_of_paths(paths: Sequence[Sequence[_Step]]) -> list[Unit]:
         named_by_seed = len(seeds) == len(weights) == len({*seeds.values()})
         return [("pretraining", seed) if named_by_seed else ("weights", name) for name, seed in steps]
     return []
-
-
-def _unit_of_seed(record: Record) -> Unit:
-    return ("seed", record.seed) if is_seeded(record) else ("weights", record.weights_id)
 
 
 def is_seeded(record: Record) -> bool:

@@ -220,20 +220,14 @@ CATALOGUE: dict[str, tuple[Check, str]] = {
             "make constants in the dtype of their input: x.new_tensor(...), torch.as_tensor(a, dtype=x.dtype)",
         ),
         (eval_is_deterministic, "draw random numbers only `if self.training`"),
-        (
-            other_seed,
-            "initialise with torch's generator, which the seed sets, and without a seed of your own",
-        ),
+        (other_seed, "initialise with torch's generator, which the seed sets, and without a seed of your own"),
         (
             batch_independence,
             "reduce over tokens or channels, never over dimension 0; batch norm needs track_running_stats",
         ),
         (train_equals_eval, "let only dropout, stochastic depth and batch norm depend on self.training"),
         (eval_keeps_state, "update running statistics only `if self.training`"),
-        (
-            bf16_autocast,
-            "cast to x.dtype, not to float32, what meets activations; sum and exponentiate in float32",
-        ),
+        (bf16_autocast, "cast to x.dtype, not to float32, what meets activations; sum and exponentiate in float32"),
         (
             gradients_reach_parameters,
             "remove detach(), .data, .item() and no_grad(); delete unused layers or set requires_grad=False",

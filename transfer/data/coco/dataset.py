@@ -113,12 +113,7 @@ class CocoData:
 
 
 def open_coco(
-    spec: DatasetSpec,
-    data: Path | None,
-    *,
-    subset: int | None = None,
-    drop_corrupt: bool = False,
-    trained: bool = True,
+    spec: DatasetSpec, data: Path | None, *, subset: int | None = None, drop_corrupt: bool = False, trained: bool = True
 ) -> CocoData:
     """Find, parse and check a dataset.
 

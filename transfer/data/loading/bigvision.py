@@ -209,21 +209,13 @@ def affine(image: Image.Image, a: float, b: float, c: float, d: float, e: float,
     return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST, fillcolor=FILL)
 
 
+_NAMED: tuple[Operation, ...] = (
+    *(rotate, posterize, solarize, color, contrast, brightness, sharpness),
+    *(shear_x, shear_y, translate_x, translate_y, cutout, solarize_add),
+)
 OPERATIONS: dict[str, Operation] = {
     "AutoContrast": lambda image, m: ImageOps.autocontrast(image),
     "Equalize": lambda image, m: ImageOps.equalize(image),
     "Invert": lambda image, m: ImageOps.invert(image),
-    "Rotate": rotate,
-    "Posterize": posterize,
-    "Solarize": solarize,
-    "Color": color,
-    "Contrast": contrast,
-    "Brightness": brightness,
-    "Sharpness": sharpness,
-    "ShearX": shear_x,
-    "ShearY": shear_y,
-    "TranslateX": translate_x,
-    "TranslateY": translate_y,
-    "Cutout": cutout,
-    "SolarizeAdd": solarize_add,
+    **{operation.__name__.title().replace("_", ""): operation for operation in _NAMED},
 }

@@ -207,23 +207,15 @@ def _desaturate(image: Pixels, factor: float, **_: Any) -> Pixels:
     return saturation(image, min(1.0, max(0.0, 1.0 - factor)))
 
 
-TIMM: dict[str, Callable[..., Pixels]] = {
-    "AutoContrast": autocontrast,
-    "Equalize": equalize,
-    "Invert": invert,
-    "Rotate": rotate,
-    "SolarizeAdd": solarize_add,
-    "ShearX": shear_x,
-    "ShearY": shear_y,
-    "TranslateX": translate_x,
-    "TranslateY": translate_y,
-    "TranslateXRel": translate_x_share,
-    "TranslateYRel": translate_y_share,
-    "Desaturate": _desaturate,
-    "GaussianBlur": blur,
-    "GaussianBlurRand": _blur_drawn,
-    "PosterizeOriginal": posterize,
-}
+TIMM: dict[str, Callable[..., Pixels]] = dict(
+    (
+        *(("AutoContrast", autocontrast), ("Equalize", equalize), ("Invert", invert), ("Rotate", rotate)),
+        *(("SolarizeAdd", solarize_add), ("PosterizeOriginal", posterize), ("Desaturate", _desaturate)),
+        *(("ShearX", shear_x), ("ShearY", shear_y), ("TranslateX", translate_x), ("TranslateY", translate_y)),
+        *(("TranslateXRel", translate_x_share), ("TranslateYRel", translate_y_share)),
+        *(("GaussianBlur", blur), ("GaussianBlurRand", _blur_drawn)),
+    )
+)
 _GROWING: tuple[tuple[str, Callable[..., Pixels]], ...] = (
     *(("Posterize", posterize), ("Solarize", solarize), ("Color", saturation)),
     *(("Contrast", contrast), ("Brightness", brightness), ("Sharpness", sharpness)),
