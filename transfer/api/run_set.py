@@ -9,8 +9,7 @@ from transfer.comparison.selection import has_value, select_arms
 from transfer.core.errors import MissingInput, UserError, visible
 from transfer.core.files import atomic_replacement, with_home
 from transfer.records import run_set, store
-from transfer.records.fields import check_fields
-from transfer.records.labels import value_label
+from transfer.records.fields import check_fields, value_label
 from transfer.records.record import Record
 
 if TYPE_CHECKING:

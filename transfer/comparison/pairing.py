@@ -10,8 +10,7 @@ from typing import Any
 
 from transfer.comparison.selection import Exports, Selection
 from transfer.records.comparability import setting_fields, short_value
-from transfer.records.fields import PARTS, order, parts_of, value_of
-from transfer.records.labels import content_label, value_label
+from transfer.records.fields import PARTS, content_label, order, parts_of, value_label, value_of
 from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, digest_of, displayed_fields, pretraining
 from transfer.records.store import Record, Run
 

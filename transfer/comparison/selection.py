@@ -10,8 +10,7 @@ from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean, shortened
 from transfer.core.user_code import digest, is_user_part
-from transfer.records.fields import BASELINE, as_value, check_fields, order, value_of
-from transfer.records.labels import value_label
+from transfer.records.fields import BASELINE, as_value, check_fields, order, value_label, value_of
 from transfer.records.run_set import RunSet
 from transfer.records.store import Record, Run
 

@@ -18,7 +18,7 @@ from transfer.experiments.published_rows import used_values
 from transfer.experiments.step import BACKBONE_OPTIONS, Step, options_of
 from transfer.experiments.sweep_file import SweepFile
 from transfer.experiments.variants import PARTS
-from transfer.records.labels import value_label
+from transfer.records.fields import value_label
 
 
 @dataclass(frozen=True)

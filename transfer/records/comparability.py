@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.records import protocol
-from transfer.records.labels import content_label
+from transfer.records.fields import content_label
 from transfer.records.record import Record
 
 # Fields of the protocol that a row shows in its columns `task` and `dataset`.

@@ -10,7 +10,7 @@ from typing import Any
 
 from transfer.cli.options import BackboneOptions
 from transfer.records.comparability import Comparability, comparabilities
-from transfer.records.labels import NAMED_BY_VALUE, content_label, parts_label, value_label
+from transfer.records.fields import NAMED_BY_VALUE, content_label, parts_label, value_label
 from transfer.records.per_process import FROZEN
 from transfer.records.protocol import (
     NOT_RECORDED,

@@ -7,9 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from transfer.records.evidence import Evidence
-from transfer.records.fields import is_baseline
+from transfer.records.fields import is_baseline, value_label
 from transfer.records.grouping import Group, grouped
-from transfer.records.labels import value_label
 from transfer.records.protocol import pretraining
 from transfer.records.record import Record
 from transfer.records.store import Run

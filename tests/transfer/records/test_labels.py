@@ -1,4 +1,4 @@
-from transfer.records.labels import value_label
+from transfer.records.fields import value_label
 
 
 def test_values_are_for_a_reader() -> None:

@@ -15,7 +15,7 @@ from transfer.cli.options import EXECUTION
 from transfer.data.spec import DatasetSpec, flat_counts, resolve_dataset
 from transfer.experiments.published_rows import Reason, Row, used_values
 from transfer.experiments.step import BACKBONE_OPTIONS, Step
-from transfer.records.labels import value_label
+from transfer.records.fields import value_label
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, canonical_stem, displayed_fields, protocol
 from transfer.records.record import Record
 from transfer.task import load_task

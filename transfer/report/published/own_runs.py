@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transfer.experiments.published_rows import Reason
-from transfer.records.labels import content_label
+from transfer.records.fields import content_label
 from transfer.records.protocol import PRETRAINING, backbone_of, displayed_fields, distinguishing_fields, lineage
 from transfer.records.record import Record
 from transfer.report.published.differences import Reading

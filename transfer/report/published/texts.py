@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from transfer.experiments.published_rows import PublishedTable, Reason, read_paper
 from transfer.experiments.published_verdicts import PublishedKind
-from transfer.records.labels import letter
+from transfer.records.fields import letter
 from transfer.records.record import Record
 from transfer.report.tables.cell_text import cell_text, full_text
 from transfer.report.tables.costs import hours, kind_of_hours

@@ -3,7 +3,7 @@
 import re
 
 from transfer.comparison.compare_arms import Comparison
-from transfer.records.labels import value_label
+from transfer.records.fields import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.tables.pivot import names_of_runs
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from transfer.comparison.compare_arms import Comparison
 from transfer.core.errors import UsageError
-from transfer.records.labels import value_label
+from transfer.records.fields import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.summary.naming import compared_names
 from transfer.report.tables.largest_stable import largest_stable

@@ -11,7 +11,7 @@ from functools import singledispatch
 from typing import Any
 
 from transfer.records.comparability import Comparability
-from transfer.records.labels import content_label, value_label
+from transfer.records.fields import content_label, value_label
 from transfer.statistics.intervals import wilson
 
 

@@ -22,8 +22,8 @@ from transfer.comparison.paired_intervals import Settings
 from transfer.comparison.pairing import Exclusion, MatchedRuns, match
 from transfer.comparison.selection import axis, corners, select_arms
 from transfer.core.errors import UserError
+from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
-from transfer.records.labels import value_label
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_text import BreakdownRate
 from transfer.report.tables.columns import count

@@ -10,7 +10,7 @@ from transfer.comparison.compare_arms import FAMILIES, ComparedMatch, ComparedSc
 from transfer.comparison.paired_intervals import Units
 from transfer.experiments.published_verdicts import PublishedKind, PublishedVerdict
 from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
-from transfer.records.labels import content_label
+from transfer.records.fields import content_label
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.columns import count, unjudged_note
 from transfer.report.tables.table import Note

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean
-from transfer.records.fields import is_baseline
+from transfer.records.fields import NAMED_BY_VALUE, is_baseline, parts_label, value_label
 from transfer.records.grouping import UNTRAINED, Group, differing_parts
-from transfer.records.labels import NAMED_BY_VALUE, parts_label, value_label
 from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
 from transfer.report.tables.cell_text import MeanInterval, comparability_text
