@@ -6,12 +6,12 @@ Shapes: M images, C classes.
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import trained_size
 from transfer.core.errors import UserError, reject
-from transfer.core.options import check_ranges
+from transfer.core.options import Checked, Range
 from transfer.data.classification import READERS, ClassificationData, open_classification
 from transfer.data.loading.options import AugmentOptions
 from transfer.data.spec import DatasetSpec
@@ -22,20 +22,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class ViewOptions:
+class ViewOptions(Checked):
     """Options of the evaluation transform."""
 
-    size: int
+    size: Annotated[int, Range(1)]
     """Height and width of the centre crop in pixels; unless set, built-in tasks take that of the weights, if known."""
-    resize: int | None
+    resize: Annotated[int | None, Range(1)]
     """Shorter side of the image before that crop; unless set, in the recipe's proportion to --size. None:
     floor(size / 0.875)."""
-    eval_batch_size: int
+    eval_batch_size: Annotated[int, Range(1)]
     """Images per batch where nothing is trained, per rank."""
 
     def __post_init__(self) -> None:
-        getattr(super(), "__post_init__", lambda: None)()
-        check_ranges(self, 1, None, "size", "resize", "eval_batch_size")
+        super().__post_init__()
         if self.resize is not None and self.resize < self.size:
             reject(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
 

@@ -4,32 +4,30 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Other, check_ranges
+from transfer.core.options import Checked, Needs, Other, Range
 from transfer.engine.options import FitOptions
 
 
 @dataclass(kw_only=True)
-class MixOptions:
+class MixOptions(Checked):
     """How the images of a batch are mixed, and what their targets are."""
 
     mixing: Annotated[Literal["timm", "bigvision"], Needs(mix_prob=True)]
     """How mixup and cutmix pair images. `timm` pairs with the reversed batch, drawn per process; `bigvision`
     moves the batch on by one, with one share per step for all processes."""
-    mixup: Annotated[float, Needs(mix_prob=True)]
+    mixup: Annotated[float, Needs(mix_prob=True), Range(0)]
     """Both parameters of mixup's Beta distribution; 0 is off."""
-    cutmix: Annotated[float, Needs(mix_prob=True)]
+    cutmix: Annotated[float, Needs(mix_prob=True), Range(0)]
     """Both parameters of cutmix's Beta distribution; 0 is off."""
-    mix_prob: float
+    mix_prob: Annotated[float, Range(0, 1)]
     """Probability that a batch is mixed at all."""
-    switch_prob: Annotated[float, Needs(mixup=True)]
+    switch_prob: Annotated[float, Needs(mixup=True), Range(0, 1)]
     """Probability of cutmix where both are on."""
-    smoothing: float
+    smoothing: Annotated[float, Range(0, 1)]
     """Label smoothing, spread evenly over all classes."""
 
     def __post_init__(self) -> None:
-        getattr(super(), "__post_init__", lambda: None)()
-        check_ranges(self, 0, None, "mixup", "cutmix")
-        check_ranges(self, 0, 1, "mix_prob", "switch_prob", "smoothing")
+        super().__post_init__()
         if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):
             reject("--mixing bigvision: has mixup alone, in every step; set `--cutmix 0 --mix-prob 1`")
 
@@ -43,9 +41,9 @@ class MixOptions:
 class PretrainOptions(FitOptions):
     """What every pretraining method takes besides the options of the training loop."""
 
-    label_fraction: float
+    label_fraction: Annotated[float, Range(0, 1)]
     """Share of each class's training images; 1 takes all. They are chosen by content digest and `fraction_seed`."""
-    fraction_seed: Annotated[int, Needs(label_fraction=Other(1))]
+    fraction_seed: Annotated[int, Needs(label_fraction=Other(1)), Range(0)]
     """Seed of the choice of images. It is apart from the run's own, so that runs of several seeds share their
     images."""
     validate_at: tuple[int, ...]
@@ -57,8 +55,6 @@ class PretrainOptions(FitOptions):
             reject(
                 "--epochs 0: nothing would be trained; `python -m transfer.run classify` scores a trained classifier"
             )
-        check_ranges(self, 0, 1, "label_fraction")
-        check_ranges(self, 0, None, "fraction_seed")
         if self.label_fraction == 0:
             reject("--label-fraction must be above 0")
         if 0 in self.validate_at:

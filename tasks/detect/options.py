@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, did_you_mean, kept, reject, unknown
-from transfer.core.options import Needs, check_ranges
+from transfer.core.options import Needs, Range
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import has_parameter, is_user_part
 from transfer.engine.options import TRAINING, FitOptions
@@ -58,7 +58,7 @@ class DetectOptions(FitOptions):
     FPN; for models with several strides it is the FPN."""
     out_indices: Annotated[tuple[int, ...] | None, Needs(pyramid="taps")]
     """The four blocks of --pyramid taps. None: the last of each quarter."""
-    window: int
+    window: Annotated[int, Range(0)]
     """Side of the attention windows in tokens; 0: every block sees the whole image."""
     window_padding: Annotated[Literal["keys", "masked"], Needs(window=True)]
     """How windows end beyond the image. `masked` has no keys there, so that every attention sees the image's tokens
@@ -71,33 +71,29 @@ class DetectOptions(FitOptions):
     """Recompute activations in the backward pass. It takes less memory and a third more time."""
     norm_eval: Annotated[bool, TRAINING]
     """Keep the statistics of the backbone's batch norms. Small batches give poor ones."""
-    drop_path: Annotated[float, TRAINING]
+    drop_path: Annotated[float, TRAINING, Range(0, 0.99)]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     resize_mode: Literal["jitter", "resize", "scales"]
     """How training images are resized. Large-scale jitter, 0.1 to 2 times the size and cropped to it; the whole image;
     or the whole image with the limit of its shorter side drawn from 0.6 to 1 times that of --size."""
-    size: tuple[int, int]
+    size: Annotated[tuple[int, int], Range(1)]
     """Limits of the shorter and longer side in pixels; with jitter the height and width of the crop."""
-    flip: Annotated[float, TRAINING]
+    flip: Annotated[float, TRAINING, Range(0, 1)]
     """Probability of a horizontal flip."""
-    batch_size: Annotated[int, TRAINING]
+    batch_size: Annotated[int, TRAINING, Range(1)]
     """Images per step, over all ranks."""
-    eval_batch_size: int
+    eval_batch_size: Annotated[int, Range(1)]
     """Images per batch in evaluation, per rank."""
     validate_at: Annotated[tuple[int, ...], TRAINING]
     """Epochs with a validation on the way; the last one's is the run's score."""
     test_dataset: tuple[str, ...]
     """Datasets to score as well, where classes agree by name. Each gives a record of its own, and its images must not
     be among the training images."""
-    save_pictures: int
+    save_pictures: Annotated[int, Range(0)]
     """Validation images saved with the boxes found on them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "size", "batch_size", "eval_batch_size")
-        check_ranges(self, 0, None, "window", "save_pictures")
-        check_ranges(self, 0, 1, "flip")
-        check_ranges(self, 0, 0.99, "drop_path")
         if self.size[0] > self.size[1]:
             reject(f"--size {self.size[0]} {self.size[1]}: the limit of the shorter side comes first")
         if self.out_indices is not None and (

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tasks.fewshot.support_sets import SupportSets, draw_support_sets, image_digest
 from tasks.labelled_images import Classification, FrozenOptions
 from transfer.core.errors import reject
-from transfer.core.options import Needs, check_ranges
+from transfer.core.options import Needs, Range
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.options import shorter_side
 from transfer.task import Defaults, Metric, Outcomes
@@ -26,32 +26,29 @@ class FewshotOptions(FrozenOptions):
     bytes (`fast`), or by area."""
     block: int | None
     """Features after this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
-    shots: tuple[int, ...]
+    shots: Annotated[tuple[int, ...], Range(1)]
     """Images per class of the nested support sets; each gives a score."""
-    draws: int
+    draws: Annotated[int, Range(1)]
     """Support sets of each size. The run's --seeds change random weights alone."""
     support: Literal["digest", "bigvision"]
     """What draws the support sets. Chosen by content hash, they are the same on every machine;
     big_vision's generator samples in file order."""
     probe: Literal["ridge", "logistic", "knn"]
     """Least squares, logistic regression, or nearest images. Logistic regression is scikit-learn's."""
-    l2: Annotated[tuple[float, ...], Needs(probe="ridge")]
+    l2: Annotated[tuple[float, ...], Needs(probe="ridge"), Range(1e-9)]
     """Regularization strength of least squares. Of several, each draw takes the best on training images outside its
     support sets."""
-    logistic_l2: Annotated[tuple[float, ...], Needs(probe="logistic")]
+    logistic_l2: Annotated[tuple[float, ...], Needs(probe="logistic"), Range(1e-9)]
     """Regularization strength of logistic regression (1 / C). Several: as for --l2."""
-    k: Annotated[tuple[int, ...], Needs(probe="knn")]
+    k: Annotated[tuple[int, ...], Needs(probe="knn"), Range(1)]
     """Neighbours (all support images where there are fewer); several: as for --l2."""
-    temperature: Annotated[float, Needs(probe="knn")]
+    temperature: Annotated[float, Needs(probe="knn"), Range(1e-9)]
     """Temperature of the neighbours' votes."""
-    val_shots: int
+    val_shots: Annotated[int, Range(1)]
     """Validation images per class for hyperparameter selection. They lie outside the support sets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "shots", "draws", "k", "val_shots")
-        check_ranges(self, 1e-9, None, "temperature")
-        check_ranges(self, 1e-9, None, "l2", "logistic_l2")
         for name in ("shots", "l2", "logistic_l2", "k"):
             values = getattr(self, name)
             if not values or len({*values}) < len(values):

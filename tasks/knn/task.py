@@ -1,10 +1,10 @@
 """k-nearest-neighbour classification: options, metrics, version; see `tasks.knn.scoring`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from tasks.labelled_images import Classification, FrozenOptions
-from transfer.core.options import check_ranges
+from transfer.core.options import Range
 from transfer.data.classification import ClassificationData
 from transfer.task import Defaults, Metric
 
@@ -15,17 +15,12 @@ class KnnOptions(FrozenOptions):
 
     resize_mode: Literal["bicubic", "fast"]
     """How the image is resized before the centre crop. Bicubic as in DINO, or likewise on bytes (`fast`)."""
-    k: int
+    k: Annotated[int, Range(1)]
     """Neighbors for top1 and top5."""
-    other_k: tuple[int, ...]
+    other_k: Annotated[tuple[int, ...], Range(1)]
     """Further numbers of neighbors, as top1_k<number>."""
-    temperature: float
+    temperature: Annotated[float, Range(1e-9)]
     """Temperature of the votes."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self, 1, None, "k", "other_k")
-        check_ranges(self, 1e-9, None, "temperature")
 
 
 class Knn(Classification):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, ViewOptions
-from transfer.core.options import check_ranges
+from transfer.core.options import Range
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric
 
@@ -15,9 +15,9 @@ from transfer.task import Defaults, Metric
 class LinearOptions(ViewOptions, FitOptions):
     """Options of `transfer.run linear` besides those of the training loop."""
 
-    batch_size: Annotated[int, TRAINING]
+    batch_size: Annotated[int, TRAINING, Range(1)]
     """Images per step, over all ranks and micro-batches."""
-    n_last_blocks: int
+    n_last_blocks: Annotated[int, Range(1)]
     """Last blocks whose features are concatenated."""
     avgpool: bool
     """Concatenate the mean over the last block's patch tokens."""
@@ -25,12 +25,11 @@ class LinearOptions(ViewOptions, FitOptions):
     """Share of the image that the random resized crop covers."""
     flip: Annotated[float, TRAINING]
     """Probability of a horizontal flip."""
-    validate_every: Annotated[int, TRAINING]
+    validate_every: Annotated[int, TRAINING, Range(1)]
     """Epochs between two validations; the last epoch always has one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "batch_size", "n_last_blocks", "validate_every")
         self.augmentation(crop_area=self.crop_area, flip=self.flip)
 
 

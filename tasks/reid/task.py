@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs, check_pad, check_ranges
+from transfer.core.options import Needs, Range, check_pad
 from transfer.data.reid.dataset import FORMATS, ReidData, open_reid
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
@@ -21,27 +21,27 @@ from transfer.task import Defaults, Metric, Outcomes, Task
 class ReidOptions(FitOptions):
     """Options of `transfer.run reid` besides those of the training loop."""
 
-    size: tuple[int, int]
+    size: Annotated[tuple[int, int], Range(1)]
     """Height and width of the images in pixels."""
-    num_identities: Annotated[int, TRAINING]
+    num_identities: Annotated[int, TRAINING, Range(2)]
     """Identities per batch (P), over all ranks."""
-    num_instances: Annotated[int, TRAINING]
+    num_instances: Annotated[int, TRAINING, Range(2)]
     """Images per identity in a batch (K)."""
-    flip: Annotated[float, TRAINING]
+    flip: Annotated[float, TRAINING, Range(0, 1)]
     """Probability of a horizontal flip."""
-    pad: Annotated[int, TRAINING]
+    pad: Annotated[int, TRAINING, Range(0)]
     """Pixels of black border before the random crop."""
-    erase: Annotated[float, TRAINING]
+    erase: Annotated[float, TRAINING, Range(0, 1)]
     """Probability of random erasing."""
-    drop_path: Annotated[float, TRAINING]
+    drop_path: Annotated[float, TRAINING, Range(0, 0.99)]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
-    identity_weight: Annotated[float, TRAINING]
+    identity_weight: Annotated[float, TRAINING, Range(0)]
     """Weight of the identity loss (cross-entropy)."""
-    label_smoothing: Annotated[float, Needs(identity_weight=True)]
+    label_smoothing: Annotated[float, Needs(identity_weight=True), Range(0, 1)]
     """Label smoothing of the identity loss."""
-    triplet_weight: Annotated[float, TRAINING]
+    triplet_weight: Annotated[float, TRAINING, Range(0)]
     """Weight of the batch-hard triplet loss (before the neck)."""
-    margin: Annotated[float | None, Needs(triplet_weight=True)]
+    margin: Annotated[float | None, Needs(triplet_weight=True), Range(0)]
     """Margin of the triplet loss; None is the soft margin."""
     feature: Literal["before", "after"]
     """Rank the feature before or after the neck."""
@@ -52,28 +52,23 @@ class ReidOptions(FitOptions):
     in Market-1501's own script."""
     rerank: bool
     """Re-rank distances by k-reciprocal neighbours."""
-    rerank_k1: Annotated[int, Needs(rerank=True)]
+    rerank_k1: Annotated[int, Needs(rerank=True), Range(1)]
     """Size of the reciprocal neighbourhoods."""
-    rerank_k2: Annotated[int, Needs(rerank=True)]
+    rerank_k2: Annotated[int, Needs(rerank=True), Range(1)]
     """Neighbours averaged in the local query expansion."""
-    rerank_lambda: Annotated[float, Needs(rerank=True)]
+    rerank_lambda: Annotated[float, Needs(rerank=True), Range(0, 1)]
     """Weight of the original distance."""
     msmt17_val: Annotated[bool, TRAINING]
     """Train on MSMT17's validation half as well."""
     test_dataset: tuple[str, ...]
     """Datasets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
-    eval_batch_size: int
+    eval_batch_size: Annotated[int, Range(1)]
     """Images per batch when features are extracted, per rank."""
-    save_pictures: int
+    save_pictures: Annotated[int, Range(0)]
     """Queries saved as pictures with ten gallery images. They are spaced evenly over the list of queries."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 0, 1, "flip", "erase", "label_smoothing", "rerank_lambda")
-        check_ranges(self, 0, 0.99, "drop_path")
-        check_ranges(self, 0, None, "pad", "identity_weight", "triplet_weight", "margin", "save_pictures")
-        check_ranges(self, 1, None, "size", "eval_batch_size", "rerank_k1", "rerank_k2")
-        check_ranges(self, 2, None, "num_identities", "num_instances")  # triplets need both kinds of pairs
         if self.identity_weight + self.triplet_weight == 0:
             reject("one of --identity-weight and --triplet-weight must be above 0")
         check_pad(self.pad, *self.size)

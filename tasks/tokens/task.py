@@ -1,10 +1,10 @@
 """Diagnostics of tokens: options, metrics, version; see `tasks.tokens.measuring`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from tasks.labelled_images import Classification, FrozenOptions
-from transfer.core.options import check_ranges
+from transfer.core.options import Range
 from transfer.task import Defaults, Metric
 
 if TYPE_CHECKING:
@@ -18,14 +18,10 @@ SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block
 class TokensOptions(FrozenOptions):
     """Options of `transfer.run tokens`."""
 
-    images: int | None
+    images: Annotated[int | None, Range(1)]
     """Validation images, evenly spaced; None takes all."""
     class_token: bool
     """Count the class token and registers as tokens. They count from the positions on; the paper does not say."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self, 1, None, "images")
 
 
 class Tokens(Classification):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs, check_keys, check_ranges
+from transfer.core.options import Checked, Needs, Range, check_keys
 from transfer.core.settings import as_flags, parse
 
 MOST_PROCESSES = 1_024
@@ -13,7 +13,7 @@ MOST_PROCESSES = 1_024
 
 
 @dataclass(kw_only=True)
-class RunOptions:
+class RunOptions(Checked):
     """What to run and where. Only backbone, dataset, seed, smoke and subset are part of the run key."""
 
     backbone: str = ""
@@ -25,7 +25,7 @@ class RunOptions:
     """Folder with the datasets; by default $TRANSFER_DATA."""
     seeds: tuple[int, ...] = (0,)
     """Seeds; each makes a run with its own record."""
-    subset: int | None = None
+    subset: Annotated[int | None, Range(2)] = None
     """Use only so many identities, images per class, or images of each COCO split, selected by content hash; marked in
     the record."""
     smoke: bool = False
@@ -42,14 +42,14 @@ class RunOptions:
     scores."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on; auto uses a GPU if there is one."""
-    workers: int | None = None
+    workers: Annotated[int | None, Range(0, MOST_PROCESSES)] = None
     """Image-loading processes per rank; by default from the usable cores."""
-    threads: int | None = None
+    threads: Annotated[int | None, Range(1, MOST_PROCESSES)] = None
     """CPU threads of torch per rank; by default OMP_NUM_THREADS, else the rank's share of the usable cores, and 1 for
     small models."""
-    sequence_parallel: int = 1
+    sequence_parallel: Annotated[int, Range(1)] = 1
     """Neighbouring ranks that share an image's tokens, under torchrun, in pretraining and detection."""
-    checkpoint_seconds: float = 300.0
+    checkpoint_seconds: Annotated[float, Range(0)] = 300.0
     """Seconds between two checkpoints."""
     save_weights: Literal["last", "none"] = "last"
     """Trained weights that reid, linear and detect export to the run's folder `export`: those of the last step in
@@ -60,9 +60,9 @@ class RunOptions:
     """Accept weights of which more tensors are dropped or missing than --load partial allows; the record lists them."""
     drop_corrupt: bool = False
     """Exclude corrupt images and record their number; without it a corrupt image stops the run."""
-    max_pixels: int | None = None
+    max_pixels: Annotated[int | None, Range(1)] = None
     """Largest number of pixels of an image, beyond which it counts as corrupt; by default PIL's limit, 178,956,970."""
-    max_replaced: int = 0
+    max_replaced: Annotated[int, Range(0)] = 0
     """Largest number of corrupt images per rank that training replaces by the next readable one and records; for
     pretraining, finetune, linear and reid. Sets of up to 200,000 images are checked before they are trained on."""
     tracker: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
@@ -73,11 +73,7 @@ class RunOptions:
     """Check everything that a run checks, print how it differs from the recipe, and stop."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, 0, MOST_PROCESSES, "workers")
-        check_ranges(self, 1, MOST_PROCESSES, "threads")
-        check_ranges(self, 2, None, "subset")
-        check_ranges(self, 1, None, "sequence_parallel", "max_pixels")
-        check_ranges(self, 0, None, "checkpoint_seconds", "max_replaced")
+        super().__post_init__()
         if not self.seeds or len({*self.seeds}) < len(self.seeds) or not all(0 <= one < 2**63 for one in self.seeds):
             reject("--seeds must be different numbers from 0 to 2**63 - 1, at least one")
         if len({*self.dataset}) < len(self.dataset):
@@ -115,31 +111,27 @@ class PretrainRunOptions(RunOptions):
             reject(f"--name {self.name}: a plain name, without folders (--export-dir names the folder)")
 
 
-MINIMUM = {"nodes": 1, "gpus": 0, "processes": 1, "cpus": 1, "minutes": 1}
-"""The smallest value of each resource that is counted."""
-
-
 SUBMITTED = Needs(launcher="slurm")
 
 
 @dataclass(kw_only=True)
-class LaunchOptions:
+class LaunchOptions(Checked):
     """Where a command runs: here, or as one job of a cluster. None of it is part of the run key."""
 
     launcher: Literal["local", "slurm"] = "local"
     """Run here, or submit the command as a Slurm job, follow it and print its table; a job that is preempted or out of
     time saves a checkpoint and is requeued."""
-    nodes: Annotated[int, SUBMITTED] = 1
+    nodes: Annotated[int, SUBMITTED, Range(1)] = 1
     """Nodes of the job."""
-    gpus: Annotated[int, SUBMITTED] = 1
+    gpus: Annotated[int, SUBMITTED, Range(0)] = 1
     """GPUs on each node, with one process each; 0 computes on the CPU."""
-    processes: Annotated[int | None, SUBMITTED] = None
+    processes: Annotated[int | None, SUBMITTED, Range(1)] = None
     """Processes on each node without GPUs."""
-    cpus: Annotated[int | None, SUBMITTED] = None
+    cpus: Annotated[int | None, SUBMITTED, Range(1)] = None
     """Cores on each node."""
-    memory_gb: Annotated[float | None, SUBMITTED] = None
+    memory_gb: Annotated[float | None, SUBMITTED, Range(1e-3)] = None
     """Memory on each node in GB."""
-    minutes: Annotated[int, SUBMITTED] = 240
+    minutes: Annotated[int, SUBMITTED, Range(1)] = 240
     """Time limit of the job in minutes. After it the job saves its state and goes back into the queue."""
     partition: Annotated[str | None, SUBMITTED] = None
     """Slurm partition."""
@@ -151,9 +143,7 @@ class LaunchOptions:
     """Slurm constraint on the nodes."""
 
     def __post_init__(self) -> None:
-        for name, minimum in MINIMUM.items():
-            check_ranges(self, minimum, None, name)
-        check_ranges(self, 1e-3, None, "memory_gb")
+        super().__post_init__()
         if self.gpus and self.processes not in (None, self.gpus):
             reject(f"--processes {self.processes}: there is one for each GPU; with --gpus 0 there can be more")
 

@@ -1,5 +1,5 @@
-"""Notes on the fields of option dataclasses: the condition under which one acts, the value of one that was added later,
-and that one is a part of the training's length.
+"""Notes on the fields of option dataclasses: the range of one, the condition under which it acts, the value of one that
+was added later, and that one is a part of the training's length.
 
 They are annotations, as `momentum: Annotated[float, Needs(optimizer="sgd")]`. Refusals of flags, comparisons
 and identities of runs, and schedules of shorter trainings derive from them. Imports no torch.
@@ -55,6 +55,33 @@ class Span:
     """Whether it counts whole epochs."""
 
 
+@dataclass(frozen=True)
+class Range:
+    """The smallest and largest value of a field, or of each of its values; None is not checked. See `Checked`."""
+
+    low: float
+    high: float = math.inf
+    rising: bool = False
+    """Whether there are two values, above 0, and the smaller is first."""
+
+
+class Checked:
+    """Base of option dataclasses, which checks each field's `Range`; a `__post_init__` of their own calls this one."""
+
+    def __post_init__(self) -> None:
+        for name, note in _notes(type(self)):  # type: ignore[arg-type]
+            if not isinstance(note, Range):
+                continue
+            value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
+            for number in value if isinstance(value, tuple) else (value,):
+                if number is not None and not note.low <= number <= note.high:
+                    limits = f"between {note.low:g} and {note.high:g}"
+                    limits = f"at least {note.low:g}" if note.high == math.inf else limits
+                    reject(f"{flag} {value}: must be {limits}")
+            if note.rising and not 0 < value[0] <= value[1]:
+                reject(f"{flag} {value[0]} {value[1]}: must be positive, the smaller value first")
+
+
 @cache
 def _notes(kind: Any) -> list[tuple[str, Any]]:
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -100,24 +127,6 @@ def with_value(name: str, value: Any) -> str:
         return f"without {flag}"
     values = () if value is True else value if isinstance(value, list | tuple) else (value,)
     return " ".join([f"with {flag}", *(f"{item:g}" if isinstance(item, float) else str(item) for item in values)])
-
-
-def check_ranges(options: object, low: float, high: float | None, *names: str) -> None:
-    """Raise UsageError for the first field outside [low, high] or not a number. A value of None is not checked."""
-    for name in names:
-        value = getattr(options, name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if number is not None and not (low <= number <= (math.inf if high is None else high)):
-                limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-                reject(f"--{name.replace('_', '-')} {value}: must be {limits}")
-
-
-def check_rising(options: object, *names: str) -> None:
-    """Raise UsageError for the first field that is not a pair of positive values, the smaller first."""
-    for name in names:
-        low, high = getattr(options, name)
-        if not 0 < low <= high:
-            reject(f"--{name.replace('_', '-')} {low} {high}: must be positive, the smaller value first")
 
 
 def check_pad(pad: int, *size: int) -> None:

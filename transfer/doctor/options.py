@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from transfer.core.options import check_ranges
+from transfer.core.options import Checked, Range
 from transfer.core.settings import Positional
 
 
@@ -29,7 +29,7 @@ class DataOptions(DoctorOptions):
 
 
 @dataclass(kw_only=True)
-class BackboneCheckOptions:
+class BackboneCheckOptions(Checked):
     """Check a backbone, or a stem, attention or FFN inside one, with random weights on the CPU."""
 
     name: Positional[str]
@@ -40,13 +40,13 @@ class BackboneCheckOptions:
     """Attention to put into the backbone."""
     ffn: str | None = None
     """FFN to put into the backbone."""
-    patch: int | None = None
+    patch: Annotated[int | None, Range(1)] = None
     """Patch size in pixels."""
-    depth: int | None = None
+    depth: Annotated[int | None, Range(1)] = None
     """Number of blocks; 2 make the checks of a part quick."""
-    size: int | None = None
+    size: Annotated[int | None, Range(1)] = None
     """Side of the square image in pixels; by default 4 patches, or 224 where the patch is not known."""
-    divisor: int | None = None
+    divisor: Annotated[int | None, Range(1)] = None
     """Pixels that heights and widths must be multiples of, where the model does not say so."""
     only: tuple[str, ...] = ()
     """Names of the checks to run; by default all."""
@@ -55,12 +55,9 @@ class BackboneCheckOptions:
     seed: int = 0
     """Seed of weights and images."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self, 1, None, "size", "divisor", "patch", "depth")
-
 
 @dataclass(kw_only=True)
-class SpeedOptions:
+class SpeedOptions(Checked):
     """Measure how fast this machine trains a backbone, and what limits it."""
 
     backbone: str
@@ -71,9 +68,9 @@ class SpeedOptions:
     """Dataset whose files are read; by default generated JPEG files of ImageNet's size."""
     data: Path | None = None
     """Folder with the datasets; by default $TRANSFER_DATA."""
-    batch_size: int | None = None
+    batch_size: Annotated[int | None, Range(1)] = None
     """Images per step; by default 128 on a GPU and 16 on a CPU, or the recipe's if that is less."""
-    workers: int | None = None
+    workers: Annotated[int | None, Range(0)] = None
     """Image-loading processes; by default as many as training uses."""
     image_ops: Literal["pil", "fast"] | None = None
     """Image operations of the whole step; by default the recipe's."""
@@ -81,13 +78,8 @@ class SpeedOptions:
     """Compile the training step."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on; auto uses a GPU if there is one."""
-    seconds: float = 8.0
+    seconds: Annotated[float, Range(1e-3)] = 8.0
     """Seconds of each measurement."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, 1e-3, None, "seconds")
-        check_ranges(self, 1, None, "batch_size")
-        check_ranges(self, 0, None, "workers")
 
 
 @dataclass(kw_only=True)

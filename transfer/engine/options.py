@@ -7,77 +7,77 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Span, check_ranges
+from transfer.core.options import Checked, Needs, Range, Span
 
 TRAINING = Needs(epochs=True)
 """Condition of options that only training reads; `--epochs 0` evaluates the weights as they are."""
 
 
 @dataclass(kw_only=True)
-class FitOptions:
+class FitOptions(Checked):
     """The training loop."""
 
-    epochs: int
+    epochs: Annotated[int, Range(0)]
     """Passes over the training data."""
     trainable: Annotated[tuple[str, ...], TRAINING]
     """Name patterns of the parameters that train; `*` is all of them."""
     optimizer: Annotated[Literal["sgd", "adamw"], TRAINING]
     """SGD with momentum, or AdamW (betas 0.9, 0.999)."""
-    lr: Annotated[float, TRAINING]
+    lr: Annotated[float, TRAINING, Range(0)]
     """Peak learning rate. The value given is the value used: no scaling by batch or world size."""
-    momentum: Annotated[float, Needs(optimizer="sgd")]
+    momentum: Annotated[float, Needs(optimizer="sgd"), Range(0, 1)]
     """Momentum of SGD."""
-    weight_decay: Annotated[float, TRAINING]
+    weight_decay: Annotated[float, TRAINING, Range(0)]
     """Coupled l2 decay for SGD, decoupled decay for AdamW."""
-    weight_decay_end: Annotated[float | None, TRAINING]
+    weight_decay_end: Annotated[float | None, TRAINING, Range(0)]
     """Weight decay at the end of a cosine; None keeps it constant. It runs over all epochs, at the
     schedule position of the learning rate."""
     decay_scale: Annotated[Literal["rate", "schedule"], Needs(optimizer="adamw")]
     """What scales decoupled decay, lr or its schedule. `schedule` multiplies by the learning rate /
     its peak (big_vision)."""
-    bias_lr_factor: Annotated[float, TRAINING]
+    bias_lr_factor: Annotated[float, TRAINING, Range(0)]
     """Peak learning rate of bias parameters as a multiple of lr."""
     no_decay: Annotated[tuple[str, ...], TRAINING]
     """Name patterns of parameters without weight decay. With `norm:` before it a pattern means norm layers alone; `1d`
     stands for biases, norms and other vectors."""
     decay_norm: Annotated[bool, TRAINING]
     """Decay norm layers even where `no_decay` holds `1d`."""
-    layer_decay: Annotated[float, TRAINING]
+    layer_decay: Annotated[float, TRAINING, Range(0, 1)]
     """Learning rate of a layer as a multiple of the next one's. 1 is the same for all."""
     schedule: Annotated[Literal["step", "epoch"], TRAINING]
     """Move the cosine with every step, or hold it per epoch."""
     schedule_offset: Annotated[int, Needs(schedule="epoch")]
     """Epochs added to the position of `schedule: epoch`. With 1 an epoch has the learning rate of its end."""
-    warmup_epochs: Annotated[float, TRAINING, Span()]
+    warmup_epochs: Annotated[float, TRAINING, Span(), Range(0)]
     """Epochs of linear warm-up. The cosine starts at the first epoch."""
     warmup_prefix: Annotated[bool, Needs(warmup_epochs=True)]
     """Start the cosine after the warm-up."""
-    warmup_lr: Annotated[float | None, Needs(warmup_epochs=True)]
+    warmup_lr: Annotated[float | None, Needs(warmup_epochs=True), Range(0)]
     """Learning rate at the start of warm-up. None: warmup_lr_factor times lr."""
-    warmup_lr_factor: Annotated[float, Needs(warmup_lr=None)]
+    warmup_lr_factor: Annotated[float, Needs(warmup_lr=None), Range(0)]
     """The same as a multiple of lr, used if `warmup_lr` is None."""
     warmup_inclusive: Annotated[bool, Needs(warmup_epochs=True)]
     """Reach the peak learning rate in the last warm-up step. Otherwise the next step is the first with it."""
-    min_lr: Annotated[float | None, Needs(milestones=None)]
+    min_lr: Annotated[float | None, Needs(milestones=None), Range(0)]
     """Learning rate at the end of the cosine. None: min_lr_factor times lr."""
-    min_lr_factor: Annotated[float, Needs(min_lr=None)]
+    min_lr_factor: Annotated[float, Needs(min_lr=None), Range(0)]
     """The same as a multiple of lr, used if `min_lr` is None."""
-    cooldown_epochs: Annotated[float, TRAINING, Span()]
+    cooldown_epochs: Annotated[float, TRAINING, Span(), Range(0)]
     """Last epochs, at the final learning rate and weight decay."""
     milestones: Annotated[tuple[float, ...] | None, TRAINING, Span()]
     """Epochs at which lr is multiplied by 0.1 (empty: constant). They may be fractional. With None the learning rate
     follows a cosine."""
-    clip_grad: Annotated[float | None, TRAINING]
+    clip_grad: Annotated[float | None, TRAINING, Range(0)]
     """Largest norm of the gradient; None does not clip."""
     clip_grad_per_param: Annotated[bool, Needs(clip_grad=True)]
     """Clip the gradient of each parameter by itself. Otherwise the norm of the whole gradient is bounded."""
     sam: Annotated[Literal["none", "sam", "asam"], TRAINING]
     """Sharpness-aware minimisation. It takes two passes a step; asam scales the perturbation by the weights."""
-    sam_rho: Annotated[float, Needs(sam=("sam", "asam"))]
+    sam_rho: Annotated[float, Needs(sam=("sam", "asam")), Range(0)]
     """Radius of the perturbation."""
     sam_sync: Annotated[bool, Needs(sam=("sam", "asam"))]
     """Perturb by the gradient of all ranks, not each its own."""
-    grad_accum_steps: Annotated[int, TRAINING]
+    grad_accum_steps: Annotated[int, TRAINING, Range(1)]
     """Micro-batches per step. Batch statistics and mining then see one micro-batch at a time."""
     precision: Annotated[Literal["auto", "bf16", "fp16", "fp32"], TRAINING]
     """Precision of training; auto is bf16 where available. Elsewhere it is fp32; what it resolves to is recorded."""
@@ -102,12 +102,7 @@ class FitOptions:
         return self.min_lr_factor * self.lr if self.min_lr is None else self.min_lr
 
     def __post_init__(self) -> None:
-        getattr(super(), "__post_init__", lambda: None)()  # checks of the classes it is combined with
-        check_ranges(self, 1, None, "grad_accum_steps")
-        check_ranges(self, 0, None, "epochs", "lr", "weight_decay", "weight_decay_end", "bias_lr_factor", "sam_rho")
-        check_ranges(self, 0, None, "warmup_epochs", "warmup_lr", "warmup_lr_factor", "cooldown_epochs")
-        check_ranges(self, 0, None, "min_lr", "min_lr_factor", "clip_grad")
-        check_ranges(self, 0, 1, "momentum", "layer_decay")
+        super().__post_init__()
         if not self.trainable:
             reject("--trainable: set at least one pattern ('*' trains everything)")
         if self.layer_decay == 0 or self.clip_grad == 0:

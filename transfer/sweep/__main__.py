@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from transfer.core.errors import UsageError, errors_together, kept, print_safe, shortened
-from transfer.core.options import check_ranges
+from transfer.core.options import Checked, Range
 
 if TYPE_CHECKING:
     from transfer.experiments.grid import SweepJob
@@ -37,7 +37,7 @@ Rerun a command to resume it. Exit status: 0 every job has a result, 1 a job fai
 
 
 @dataclass(kw_only=True)
-class SweepOptions:
+class SweepOptions(Checked):
     """Run a sweep."""
 
     tier: str | None = None
@@ -66,22 +66,17 @@ class SweepOptions:
     """Folder of the sweep, by default sweeps/NAME-TIER. It gets runs, weights, features, jobs and report.html."""
     launcher: Literal["local", "slurm"] = "local"
     """Where jobs run: processes on this machine, or job arrays of a Slurm cluster."""
-    workers: int | None = None
+    workers: Annotated[int | None, Range(1)] = None
     """Jobs at once, by default one per GPU, or per core without GPUs. It changes no result: threads per job stay as by
     default; `--set STEP.threads=N` changes them."""
-    gpus: int | None = None
+    gpus: Annotated[int | None, Range(0)] = None
     """GPUs per job, by default as the sweep's YAML says."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the jobs."""
     dry_run: bool = False
     """Print jobs, commands and expected time, build every model, and stop."""
-    speed: float | None = None
+    speed: Annotated[float | None, Range(1e-3)] = None
     """TFLOP/s that a device sustains, for the expected time. By default as `transfer.doctor speed` measured it."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, 1, None, "workers")
-        check_ranges(self, 0, None, "gpus")
-        check_ranges(self, 1e-3, None, "speed")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from backbones.pretrain.options import MixOptions, PretrainOptions
 from transfer.core.errors import reject
-from transfer.core.options import Needs, check_pad, check_ranges
+from transfer.core.options import Needs, Range, check_pad
 from transfer.data.loading.options import AugmentOptions
 
 
@@ -14,38 +14,35 @@ from transfer.data.loading.options import AugmentOptions
 class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     """Options of the `supervised` method besides those of the training loop."""
 
-    size: int
+    size: Annotated[int, Range(1)]
     """Height and width of the images in pixels; unless set, finetune takes that of the weights, if known."""
-    batch_size: int
+    batch_size: Annotated[int, Range(1)]
     """Images per step, over all ranks and micro-batches."""
-    repeats: int
+    repeats: Annotated[int, Range(1)]
     """Augmented versions of an image in an epoch; 1 is off. The epoch stays as long, so with 3 it shows a third of the
     images."""
-    drop_path: float
+    drop_path: Annotated[float, Range(0, 1)]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     loss: Literal["softmax", "sigmoid"]
     """Cross-entropy, or binary cross-entropy of each class."""
     head_bias: float
     """Initial bias of the classifier."""
-    dense_weight: float
+    dense_weight: Annotated[float, Range(0)]
     """Weight of the tokens' own loss; 0 is off. It is token labeling, for backbones with a classifier for tokens
     (VOLO)."""
     token_labels: Path | None
     """Folder of label maps for the tokens. They are [2, K, h, w], named as the training images, .pt or .npy; with None
     the tokens have their image's label."""
-    ema: Annotated[float | None, Needs(export="ema")]
+    ema: Annotated[float | None, Needs(export="ema"), Range(0, 1)]
     """Decay per step of a moving average of the weights; None: no average."""
     export: Literal["raw", "ema"]
     """Which weights are scored and exported."""
-    eval_batch_size: int
+    eval_batch_size: Annotated[int, Range(1)]
     """Images per batch of the evaluation, per rank."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranges(self, 1, None, "size", "batch_size", "repeats", "eval_batch_size")
         check_pad(self.pad, self.size)
-        check_ranges(self, 0, None, "dense_weight")
-        check_ranges(self, 0, 1, "drop_path", "ema")
         if self.drop_path == 1 or self.ema == 1:
             reject("--drop-path and --ema must be below 1")
         if self.export == "ema" and self.ema is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Other, check_ranges, check_rising
+from transfer.core.options import Checked, Needs, Other, Range
 
 CROP_PCT = 0.875  # of the resized image's shorter side that the centre crop keeps
 
@@ -19,7 +19,7 @@ FIELDS_USED = {  # the fields that only some kinds read; elsewhere they must be 
 
 
 @dataclass(kw_only=True)
-class ImageOpsOptions:
+class ImageOpsOptions(Checked):
     """How the images of training are decoded and cropped."""
 
     image_ops: Literal["pil", "fast"]
@@ -37,33 +37,29 @@ class AugmentOptions(ImageOpsOptions):
     """Set of augmentations. timm: random resized crop, flip, auto_augment or color jitter, erasing (DeiT, VOLO). pad:
     likewise with a padded crop for the resized one (CIFAR). bigvision: inception crop, flip, its RandAugment. crop:
     resized crop and flip."""
-    crop_area: Annotated[tuple[float, float], Needs(augment=Other("pad"))]
+    crop_area: Annotated[tuple[float, float], Needs(augment=Other("pad")), Range(0, 1, rising=True)]
     """Share of the image that the resized crop covers; not used by `pad`."""
-    crop_ratio: Annotated[tuple[float, float], Needs(augment=Other("pad"))]
+    crop_ratio: Annotated[tuple[float, float], Needs(augment=Other("pad")), Range(0, rising=True)]
     """Width / height of that crop; not used by `pad`."""
     interpolation: Literal["bicubic", "bilinear", "random"]
     """Interpolation of the training image's resizing. `random` (timm only) draws bicubic or bilinear for each image."""
-    flip: float
+    flip: Annotated[float, Range(0, 1)]
     """Probability of a horizontal flip."""
     auto_augment: str | None
     """Policy in timm's words, as `rand-m9-mstd0.5-inc1`."""
-    color_jitter: float
+    color_jitter: Annotated[float, Range(0)]
     """Largest change of brightness, contrast and saturation. timm's rule: not applied where auto_augment is given."""
-    erase: float
+    erase: Annotated[float, Range(0, 1)]
     """Probability of erasing a box with noise."""
-    pad: int
+    pad: Annotated[int, Range(0)]
     """Black pixels added on each side before the crop of `pad`."""
-    randaug: tuple[int, int] | None
+    randaug: Annotated[tuple[int, int] | None, Range(0)]
     """Layers and magnitude of big_vision's RandAugment. 10 is the nominal largest magnitude."""
-    resize: int | None
+    resize: Annotated[int | None, Range(1)]
     """Shorter side of an evaluated image before its crop. None is floor(size / 0.875)."""
 
     def __post_init__(self) -> None:
-        getattr(super(), "__post_init__", lambda: None)()
-        check_ranges(self, 0, 1, "flip", "erase", "crop_area")
-        check_ranges(self, 0, None, "color_jitter", "pad", "randaug", "crop_ratio")
-        check_ranges(self, 1, None, "resize")
-        check_rising(self, "crop_area", "crop_ratio")
+        super().__post_init__()
         for name in ("auto_augment", "color_jitter", "erase", "pad", "randaug"):
             if getattr(self, name) and name not in FIELDS_USED[self.augment]:
                 off = "None" if name in ("auto_augment", "randaug") else "0"
