@@ -18,7 +18,6 @@ aten = torch.ops.aten
 BUDGET = {"cpu": 16 * 2**20, "cuda": 256 * 2**20}
 _MINIMUM_ROWS = 64  # rows of a block
 HEAD_DIMS = (32, 64, 128)  # that the fused kernels take, said here since these need Triton
-_NAN_FREE_BOUND = 1e38  # no score below it can be NaN: no sum of products leaves float32
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,6 @@ SCORE_FUNCTIONS: dict[str, ScoreFunction] = {
         lambda s, _: s.sigmoid_(), lambda g, s, w: aten.sigmoid_backward.grad_input(g, w, grad_input=g)
     ),
 }
-# ReLU of 16-bit floats as integers, whose sign is the same bit: no conversion to float32, which takes a CPU as long as
-# a matrix product. Not where a score may be NaN, which has a sign too, and would become 0.
-_INTEGER_RELU = ScoreFunction(
-    lambda s, _: s.view(torch.int16).clamp_min_(0).view(s.dtype),
-    lambda g, s, w: g.view(torch.int16).mul_(w.view(torch.int16).clamp_max_(1)).view(g.dtype),
-)
 
 
 def split_factor(h: str, factor: float) -> tuple[float, float]:
@@ -94,7 +87,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float
     Returns:
         [n, N, e].
     """
-    function, out = _score_function(h, q, k), q.new_empty(*q.shape[:2], v.shape[2])
+    function, out = SCORE_FUNCTIONS[h], q.new_empty(*q.shape[:2], v.shape[2])
     inner, outer = split_factor(h, factor)
     scale_of_scores = inner * score_scale(q, scale)
     for pairs, rows, (scores,) in _blocks(q, k, 1):
@@ -108,7 +101,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradients of `forward` for q, k and v, from that of its result [n, N, e]. Scores are computed again."""
     inner, outer = split_factor(h, factor)
-    function, scale_of_scores = _score_function(h, q, k), inner * score_scale(q, scale)
+    function, scale_of_scores = SCORE_FUNCTIONS[h], inner * score_scale(q, scale)
     scale_of_slopes = scale_of_scores * outer
     buffers = 2 if function.in_place else 3
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
@@ -125,24 +118,6 @@ def backward(
         _add_product(dk[pairs], slopes.mT, q[pairs, rows], scale_of_slopes, whole)
         scaled_matmul(slopes, k[pairs], scale_of_slopes, dq[pairs, rows])
     return dq, dk.to(k.dtype), dv.to(v.dtype)
-
-
-def _score_function(h: str, q: Tensor, k: Tensor) -> ScoreFunction:
-    as_integers = h == "relu" and q.device.type == "cpu" and q.dtype in (torch.bfloat16, torch.float16)
-    if (
-        as_integers
-        and q.numel()
-        and k.numel()
-        and _largest_absolute(q) * _largest_absolute(k) * q.shape[-1] < _NAN_FREE_BOUND
-    ):
-        return _INTEGER_RELU
-    return SCORE_FUNCTIONS[h]
-
-
-def _largest_absolute(x: Tensor) -> float:
-    """Return the largest absolute value; nan if any value is nan."""
-    low, high = torch.aminmax(x)
-    return torch.maximum(-low, high).item()
 
 
 def scaled_matmul(a: Tensor, b: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
