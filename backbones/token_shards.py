@@ -62,7 +62,7 @@ class Shards:
     def join(self, x: Tensor) -> Tensor:
         """Return all tokens [B, N, D], the reverse of `split`."""
         tokens, self.tokens = self.tokens, None
-        return _Gather.apply(x, self, tokens, 1)
+        return _Exchange.apply(x, _gather_tokens, _sum_over_ranks, self, tokens, 1)
 
     def distribute(self, core: Core) -> Core:
         """Return an attention function for this rank's queries, and the keys and values of all ranks.
@@ -111,37 +111,24 @@ class Shards:
 
     def _all(self, q: Tensor) -> Tensor:
         """Gather [B, heads, n, d] of every rank as [B, heads, N, d]."""
-        return _Gather.apply(q, self, self.tokens, 2)
+        return _Exchange.apply(q, _gather_tokens, _sum_over_ranks, self, self.tokens, 2)
 
     def _add(self, parts: Tensor) -> Tensor:
         """Sum [B, heads, N, d] of every rank, and return [B, heads, n, d] for this rank's queries."""
-        return _ReduceScatter.apply(parts, self, self.tokens, 2)
+        return _Exchange.apply(parts, _sum_over_ranks, _gather_tokens, self, self.tokens, 2)
 
 
-class _Gather(torch.autograd.Function):
-    """Gathers the tokens of all ranks along a dimension."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *place: Any) -> Tensor:
-        ctx.place = place
-        return _gather_tokens(x, *place)
+class _Exchange(torch.autograd.Function):
+    """One of the two below, whose gradient is the other."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _sum_over_ranks(grads[0], *ctx.place), None, None, None
-
-
-class _ReduceScatter(torch.autograd.Function):
-    """Sums over ranks what each has for all tokens, and keeps this rank's tokens along a dimension."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *place: Any) -> Tensor:
-        ctx.place = place
-        return _sum_over_ranks(x, *place)
+    def forward(ctx: Any, x: Tensor, way: Core, gradient: Core, *place: Any) -> Tensor:
+        ctx.gradient, ctx.place = gradient, place
+        return way(x, *place)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _gather_tokens(grads[0], *ctx.place), None, None, None
+        return ctx.gradient(grads[0], *ctx.place), None, None, None, None, None
 
 
 def _gather_tokens(x: Tensor, shards: Shards, tokens: int, dim: int) -> Tensor:
