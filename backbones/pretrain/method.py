@@ -141,9 +141,6 @@ class PretrainingMethod(Task):
         start = time.monotonic()
         try:
             outcomes = last or validate(backbone, data, options, context)
-        except NotFinite as broken:
-            context.record_unscorable("nonfinite", broken)
-            return {}, {}
         finally:
             context.cost.eval_seconds += time.monotonic() - start
         scores = self.rescore(outcomes)

@@ -1,4 +1,1 @@
-"""Supervised fine-tuning of pretrained weights.
-
-Learner and losses are those of `backbones.pretrain.supervised`.
-"""
+"""Supervised fine-tuning of pretrained weights: the method `supervised` as a task."""

@@ -5,6 +5,7 @@ The recipe is TransReID's ViT baseline (He et al. 2021, arXiv 2102.04378); its v
 
 import math
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -223,10 +224,7 @@ def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, con
     )
     files.read_channels(backbone.spec.in_chans)
     images, identities = SplitDataset(files, transform, seed=context.seed, preload=False), files.labels.tolist()
-
-    def batches(epoch: int) -> list[list[int]]:
-        return pk_batches(identities, p=options.num_identities, k=options.num_instances, seed=context.seed, epoch=epoch)
-
+    batches = partial(pk_batches, identities, p=options.num_identities, k=options.num_instances, seed=context.seed)
     return context.loader(images, batches, parts=options.grad_accum_steps, epochs=options.epochs)
 
 

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from backbones.backbone import Backbone
 from backbones.pretrain.dino import loss as dino_loss
-from backbones.pretrain.dino.options import DinoOptions
+from backbones.pretrain.dino.method import DinoOptions
 from backbones.token_shards import Shards
 from backbones.vit import share_tokens
 from transfer.engine import dist

@@ -3,13 +3,14 @@
 The recipe of the paper's ViT-S/16 is `configs/pretrain/dino.yaml`.
 """
 
+from functools import partial
+
 from backbones.backbone import Backbone, check_builds, create
 from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.dino.learner import DinoLearner
-from backbones.pretrain.dino.method import METHOD
+from backbones.pretrain.dino.method import METHOD, DinoOptions
 from backbones.pretrain.dino.multicrop import MultiCrop
-from backbones.pretrain.dino.options import DinoOptions
 from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.pretrain.method import with_train_size
 from backbones.spec import BackboneSpec
@@ -90,10 +91,7 @@ def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoa
         image_ops="fast" if split.gives_arrays else options.image_ops,
         colors=split.channels == 3 and not split.gives_arrays,
     )
-
-    def batches(epoch: int) -> list[list[int]]:
-        return shuffled_batches(len(split), options.batch_size, seed=context.seed, epoch=epoch, drop_last=True)
-
+    batches = partial(shuffled_batches, len(split), options.batch_size, seed=context.seed)
     images = SplitDataset(split, crops, seed=context.seed)
     return context.loader(images, batches, parts=options.grad_accum_steps)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from backbones.pretrain.ema import WeightAverage
 from backbones.pretrain.supervised import losses
-from backbones.pretrain.supervised.options import SupervisedOptions
+from backbones.pretrain.supervised.method import SupervisedOptions
 from backbones.pretrain.supervised.token_labels import crop_targets
 from backbones.token_shards import Shards
 from backbones.vit import share_tokens

@@ -1,8 +1,69 @@
 """The method `supervised`: options, metrics, version; see `backbones.pretrain.supervised.training`."""
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
 from backbones.pretrain.method import PretrainingMethod
-from backbones.pretrain.supervised.options import SupervisedOptions
+from backbones.pretrain.options import MixOptions, PretrainOptions
+from transfer.core.errors import reject
+from transfer.core.options import Needs, Range, check_pad
+from transfer.data.loading.options import AugmentOptions
 from transfer.task import Metric
+
+
+@dataclass(kw_only=True)
+class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
+    """Options of the `supervised` method besides those of the training loop."""
+
+    size: Annotated[int, Range(1)]
+    """Height and width of the images in pixels; unless set, finetune takes that of the weights, if known."""
+    batch_size: Annotated[int, Range(1)]
+    """Images per step, over all ranks and micro-batches."""
+    repeats: Annotated[int, Range(1)]
+    """Augmented versions of an image in an epoch; 1 is off. The epoch stays as long, so with 3 it shows a third of the
+    images."""
+    drop_path: Annotated[float, Range(0, 1)]
+    """Stochastic depth of the last block; earlier blocks grow to it linearly."""
+    loss: Literal["softmax", "sigmoid"]
+    """Cross-entropy, or binary cross-entropy of each class."""
+    head_bias: float
+    """Initial bias of the classifier."""
+    dense_weight: Annotated[float, Range(0)]
+    """Weight of the tokens' own loss; 0 is off. It is token labeling, for backbones with a classifier for tokens
+    (VOLO)."""
+    token_labels: Path | None
+    """Folder of label maps for the tokens. They are [2, K, h, w], named as the training images, .pt or .npy; with None
+    the tokens have their image's label."""
+    ema: Annotated[float | None, Needs(export="ema"), Range(0, 1)]
+    """Decay per step of a moving average of the weights; None: no average."""
+    export: Literal["raw", "ema"]
+    """Which weights are scored and exported."""
+    eval_batch_size: Annotated[int, Range(1)]
+    """Images per batch of the evaluation, per rank."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_pad(self.pad, self.size)
+        if self.drop_path == 1 or self.ema == 1:
+            reject("--drop-path and --ema must be below 1")
+        if self.export == "ema" and self.ema is None:
+            reject("--export ema needs an average of the weights; set its decay, e.g. --ema 0.9999")
+        if self.resize is not None and self.resize < self.size:
+            reject(f"--resize {self.resize}: below the --size {self.size} of the centre crop")
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        if self.token_labels is not None and not self.dense_weight:
+            reject("--token-labels need a token loss; set --dense-weight, e.g. 0.5 as in VOLO")
+        if self.token_labels is not None and self.augment not in ("timm", "crop"):
+            reject(f"--token-labels: maps follow a resized crop; --augment {self.augment} has none")
+        if self.token_labels is not None and self.image_ops == "fast":
+            reject("--image-ops fast: --token-labels reads crops by PIL; use `--image-ops pil`")
+        if self.dense_weight and self.mixes:
+            reject("--dense-weight mixes tokens of two images; set --mixup 0 --cutmix 0")
+        if self.dense_weight and self.loss == "sigmoid":
+            reject("--dense-weight: the tokens' loss is a cross-entropy; use --loss softmax")
 
 
 class Supervised(PretrainingMethod):

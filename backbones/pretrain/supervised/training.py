@@ -4,6 +4,7 @@ The recipes are `configs/pretrain/{deit,volo,bigvision_i1k,bigvision_i21k,cifar_
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,7 @@ from backbones.flops import flops
 from backbones.pretrain.accuracy import accuracies, top_k
 from backbones.pretrain.method import with_train_size
 from backbones.pretrain.supervised.learner import SupervisedLearner
-from backbones.pretrain.supervised.method import METHOD
-from backbones.pretrain.supervised.options import SupervisedOptions
+from backbones.pretrain.supervised.method import METHOD, SupervisedOptions
 from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError
@@ -85,6 +85,12 @@ def prepare_training(
     return learner, train_loader(split, backbone, options, context)
 
 
+def untrained_learner(spec: BackboneSpec, options: SupervisedOptions) -> SupervisedLearner:
+    """Return the backbone with a classifier of two classes."""
+    backbone = create(spec, img_size=options.size, classes=2, weights="random", load="strict")
+    return SupervisedLearner(backbone, torch.full((2,), 0.5), options, seed=0)
+
+
 def rescore(outcomes: Outcomes) -> Scores:
     """Return top-1 and top-5 accuracy from per-image outcomes; nothing without a validation split."""
     return accuracies(outcomes) if outcomes else {}
@@ -98,13 +104,8 @@ def train_loader(split: Split, backbone: Backbone, options: SupervisedOptions, c
         maps = LabelMaps(options.token_labels, split, backbone.classes)
     transform = _transform(backbone, options)
     images = SplitDataset(split, transform, seed=context.seed, extra=maps)
-
-    def batches(epoch: int) -> list[list[int]]:
-        n, seed = len(split), context.seed
-        if options.repeats == 1:
-            return shuffled_batches(n, options.batch_size, seed=seed, epoch=epoch)
-        return repeated_batches(n, options.batch_size, repeats=options.repeats, seed=seed, epoch=epoch)
-
+    draw = shuffled_batches if options.repeats == 1 else partial(repeated_batches, repeats=options.repeats)
+    batches = partial(draw, len(split), options.batch_size, seed=context.seed)
     return context.loader(images, batches, parts=options.grad_accum_steps, repeats=options.repeats)
 
 

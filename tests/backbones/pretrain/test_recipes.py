@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from backbones.pretrain.supervised.options import SupervisedOptions
+from backbones.pretrain.supervised.method import SupervisedOptions
 from transfer.cli.command import pretraining_names, pretraining_recipe, read_command
 from transfer.cli.options import PretrainRunOptions
 from transfer.engine.schedule import Schedule

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from backbones.backbone import Backbone, create
 from backbones.pretrain.supervised.learner import SupervisedLearner
-from backbones.pretrain.supervised.method import METHOD
-from backbones.pretrain.supervised.options import SupervisedOptions
+from backbones.pretrain.supervised.method import METHOD, SupervisedOptions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
 from tests.benchmarks.parity.deit_peer import Batch, Peer

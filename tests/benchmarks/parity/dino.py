@@ -24,8 +24,8 @@ from torch import Tensor
 
 from backbones.backbone import create
 from backbones.pretrain.dino.learner import DinoLearner
+from backbones.pretrain.dino.method import DinoOptions
 from backbones.pretrain.dino.multicrop import MultiCrop
-from backbones.pretrain.dino.options import DinoOptions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
 from tests.benchmarks.parity.dino_peer import Peer, take_weights

@@ -20,7 +20,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from backbones.pretrain.dino.learner import Network
-from backbones.pretrain.dino.options import DinoOptions
+from backbones.pretrain.dino.method import DinoOptions
 from tests.benchmarks.parity.checks import Batches, importing
 from transfer.core.seeding import seed_torch
 

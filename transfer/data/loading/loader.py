@@ -24,7 +24,7 @@ from transfer.core.process import ALONE, Ranks, exit_with, part_of_rank
 from transfer.core.seeding import restored_generators
 
 
-def pk_batches(identities: Sequence[int], *, p: int, k: int, seed: int, epoch: int) -> list[list[int]]:
+def pk_batches(identities: Sequence[int], epoch: int, *, p: int, k: int, seed: int) -> list[list[int]]:
     """Return batches of P identities x K images each (Hermans et al. 2017, arXiv 1703.07737, section 2).
 
     The epoch of the person re-identification codebases: the images of every identity are shuffled and cut into groups
@@ -70,7 +70,7 @@ def _groups(indices: list[int], k: int, generator: np.random.Generator) -> list[
     return [order[start : start + k] for start in range(0, len(order) - k + 1, k)]
 
 
-def shuffled_batches(n: int, batch: int, *, seed: int, epoch: int, drop_last: bool = True) -> list[list[int]]:
+def shuffled_batches(n: int, batch: int, epoch: int, *, seed: int, drop_last: bool = True) -> list[list[int]]:
     """Return 0..n-1 in random order, cut into batches. Raises UserError when `drop_last` leaves no batch."""
     if drop_last and n < batch:
         raise UserError(f"a batch takes {batch} images, but the training set has {n}: lower the batch size")
@@ -79,7 +79,7 @@ def shuffled_batches(n: int, batch: int, *, seed: int, epoch: int, drop_last: bo
     return [order[start : start + batch] for start in range(0, stop, batch)]
 
 
-def repeated_batches(n: int, batch: int, *, repeats: int, seed: int, epoch: int) -> list[list[int]]:
+def repeated_batches(n: int, batch: int, epoch: int, *, repeats: int, seed: int) -> list[list[int]]:
     """Return batches for repeated augmentation (arXiv 1902.05509): several copies of each image, augmented separately.
 
     The epoch of DeiT (arXiv 2012.12877, section 6; `RASampler`): 0..n-1 in random order, each `repeats` times in a row.
