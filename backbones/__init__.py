@@ -11,12 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Backbone", "BackboneSpec", "create", "resolve"]
 
-_HOMES = {
-    "Backbone": "backbones.backbone",
-    "create": "backbones.backbone",
-    "BackboneSpec": "backbones.spec",
-    "resolve": "backbones.spec",
-}
+_HOMES = dict.fromkeys(("Backbone", "create"), "backbones.backbone")
+_HOMES |= dict.fromkeys(("BackboneSpec", "resolve"), "backbones.spec")
 
 
 def __getattr__(name: str) -> Any:

@@ -49,6 +49,8 @@ VOLOS = {
 }
 ARCHS: dict[str, ViTArch | VOLOArch] = {**VITS, **VOLOS}
 VOLO_PATCHES = (4, 8, 16)
+POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
+"""Our pooling -> timm's."""
 
 # None: it depends on the architecture or on another choice
 _VIT: dict[str, Any] = {

@@ -21,16 +21,7 @@ from transfer.core.errors import UsageError, UserError
 if TYPE_CHECKING:
     from backbones.token_shards import Shards
 
-__all__ = [
-    "ATTENTIONS",
-    "Attention",
-    "HeadNorm",
-    "UserAttention",
-    "make_attention",
-    "normalised_pointwise",
-    "pointwise",
-    "softmax",
-]
+__all__ = ["normalised_pointwise", "pointwise", "softmax"]  # besides what is defined here
 
 ATTENTIONS: dict[str, Callable[..., Tensor]] = {
     "softmax": softmax,

@@ -9,7 +9,7 @@ import torch
 from timm.models import get_pretrained_cfg
 from torch import Tensor, nn
 
-import backbones.vit
+import backbones.vit  # noqa: F401  (registers ours)
 from backbones import archs
 from backbones.initialisation import make_users
 from backbones.positions import set_resampling
@@ -205,7 +205,7 @@ def _create_timm_model(
         model.set_input_size(later)
     released = dict(model.state_dict()) if source else None
     try:
-        model.reset_classifier(0, backbones.vit.POOLS[spec.pool]) if spec.pool else model.reset_classifier(0)
+        model.reset_classifier(0, archs.POOLS[spec.pool]) if spec.pool else model.reset_classifier(0)
     except (AssertionError, TypeError, ValueError) as error:
         raise UsageError(f"backbone {spec.name}: `pool: {spec.pool}` does not suit {spec.arch} ({error})") from None
     return model, released

@@ -3,15 +3,19 @@
 Shapes: B images, H x W pixels, D channels, p patch size.
 """
 
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from timm.layers import LayerNorm2d, PatchEmbed
 from timm.layers.format import nchw_to
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
 from backbones.initialisation import contract, described, make_on, make_users
+from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from backbones.stems import ConvLayer, find_stem
 from transfer.core import user_code
 from transfer.core.errors import UserError
@@ -110,6 +114,38 @@ class StemEmbed(PatchEmbed):
             raise UserError(f"{contract('stem', self.user)}; {fault}")
         tokens = maps.flatten(2).transpose(1, 2) if self.flatten else nchw_to(maps, self.output_fmt)
         return self.norm(tokens)
+
+
+def register(
+    model: type[nn.Module],
+    sizes: dict[str, dict[str, Any]],
+    filter_state: Callable[..., dict[str, Tensor]],
+    last_map: Callable[[dict[str, Any]], int],
+    config: dict[str, Any],
+) -> None:
+    """Register architectures with stems in timm, as functions of the module of their class.
+
+    Args:
+        sizes: name -> arguments of the class.
+        filter_state: fits the tensors of an exported folder to a model of another image size.
+        last_map: the arguments -> the index of the feature map that timm returns by default.
+        config: entries of timm's `pretrained_cfg`.
+    """
+    module: Any = sys.modules[model.__module__]
+    # the convolution of the stem "patchify"; others say theirs when they are made
+    config |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "interpolation": "bicubic", "first_conv": "patch_embed.proj"}
+    module.default_cfgs = generate_default_cfgs({name: {"architecture": name, **config} for name in sizes})
+
+    def make(name: str, pretrained: bool = False, **options: Any) -> nn.Module:
+        options = sizes[name] | configured(options)
+        features = {"out_indices": options.pop("out_indices", last_map(options)), "feature_cls": "getter"}
+        ways: dict[str, Any] = {"pretrained_filter_fn": filter_state, "feature_cfg": features}
+        return build_model_with_cfg(model, name, pretrained, **ways, **options)
+
+    for name in sizes:
+        entry: Any = partial(make, name)
+        entry.__name__, entry.__module__ = name, model.__module__
+        setattr(module, name, register_model(entry))
 
 
 def configured(options: dict[str, Any]) -> dict[str, Any]:

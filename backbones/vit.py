@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timm.models import build_model_with_cfg, generate_default_cfgs, load_state_dict, register_model
+from timm.models import load_state_dict, register_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import backbones.volo  # noqa: F401  (registers it too, so that one import is enough to rebuild any export)
-from backbones.archs import VITS
+from backbones.archs import POOLS, VITS
 from backbones.attention import Attention, make_attention
 from backbones.ffn import WITHOUT_NORM, make_ffn
 from backbones.initialisation import big_vision, make_on, make_users, reset_parts
 from backbones.positions import add_positions, fit_positions, resize_positions, sincos2d, source_grid
-from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, default_qk_norm
-from backbones.stem_layers import StemEmbed, configured
+from backbones.spec import default_qk_norm
+from backbones.stem_layers import StemEmbed, register
 from backbones.token_shards import Shards
 from backbones.weights.classifier import SEPARATE_HEAD
 from backbones.weights.export import export
@@ -41,7 +41,6 @@ _NOT_OURS = {
     "scale_attn_norm",
     "scale_mlp_norm",
 }
-POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
 
 
 class ViT(VisionTransformer):
@@ -186,43 +185,13 @@ def _filter_state(state: dict[str, Tensor], model: ViT) -> dict[str, Tensor]:
     return fit_positions(state, model, source_grid(state, model, size))
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        name: {
-            "architecture": name,
-            "mean": IMAGENET_MEAN,
-            "std": IMAGENET_STD,
-            "interpolation": "bicubic",
-            "crop_pct": 0.875,
-            "first_conv": "patch_embed.proj",  # of the stem "patchify"; others say theirs when they are made
-            "classifier": "head",
-        }
-        for name in VITS
-    }
+register(
+    ViT,
+    {name: {"embed_dim": arch.dim, "depth": arch.depth, "num_heads": arch.heads} for name, arch in VITS.items()},
+    _filter_state,
+    lambda options: min(3, options["depth"]),
+    {"crop_pct": 0.875, "classifier": "head"},
 )
-
-
-def _register(name: str) -> Callable[..., nn.Module]:
-    arch = VITS[name]
-
-    def entry(pretrained: bool = False, **options: Any) -> nn.Module:
-        sizes = {"embed_dim": arch.dim, "depth": arch.depth, "num_heads": arch.heads}
-        indices = options.pop("out_indices", min(3, options.get("depth", arch.depth)))
-        return build_model_with_cfg(
-            ViT,
-            name,
-            pretrained,
-            pretrained_filter_fn=_filter_state,
-            feature_cfg={"out_indices": indices, "feature_cls": "getter"},
-            **(sizes | configured(options)),
-        )
-
-    entry.__name__ = entry.__qualname__ = name
-    return register_model(entry)
-
-
-for _name in VITS:
-    globals()[_name] = _register(_name)
 
 
 @register_model

@@ -3,24 +3,22 @@
 Shapes: B images, h x w grid of the tokens after the first stage, N = h * w, D channels, C classes.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from timm.layers import Mlp
-from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
+from timm.models import checkpoint
 from timm.models._features import feature_take_indices
 from timm.models.volo import VOLO as TimmVOLO
 from timm.models.volo import ClassBlock, Outlooker, Transformer
 from torch import Tensor, nn
 
-from backbones.archs import VOLOS
+from backbones.archs import VOLOS, VOLOArch
 from backbones.ffn import WITHOUT_NORM, ConvFFN, make_ffn
 from backbones.initialisation import make_on, reset_parts
 from backbones.positions import fit_positions, resample_positions, source_grid
-from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
-from backbones.stem_layers import StemEmbed, configured
+from backbones.stem_layers import StemEmbed, register
 
 __all__ = ["VOLO"]
 
@@ -210,47 +208,16 @@ def _filter_state(state: dict[str, Tensor], model: VOLO) -> dict[str, Tensor]:
     return fit_positions(state, model, source_grid(state, model))
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        name: {
-            "architecture": name,
-            "mean": IMAGENET_MEAN,
-            "std": IMAGENET_STD,
-            "interpolation": "bicubic",
-            "crop_pct": 0.96,
-            "first_conv": "patch_embed.proj",  # of the stem "patchify"; others say theirs when they are made
-            "classifier": ("head", "aux_head"),
-        }
-        for name in VOLOS
-    }
+def _sizes(arch: VOLOArch) -> dict[str, Any]:
+    first = (True,) + (False,) * (len(arch.depths) - 1)
+    sizes = {"layers": arch.depths, "embed_dims": arch.dims, "num_heads": arch.heads}
+    return {**sizes, "downsamples": first, "outlook_attention": first}
+
+
+register(
+    VOLO,
+    {name: _sizes(arch) for name, arch in VOLOS.items()},
+    _filter_state,
+    lambda options: len(options["layers"]) - 1,
+    {"crop_pct": 0.96, "classifier": ("head", "aux_head")},
 )
-
-
-def _register(name: str) -> Callable[..., nn.Module]:
-    arch = VOLOS[name]
-
-    def entry(pretrained: bool = False, **options: Any) -> nn.Module:
-        stages = len(arch.depths)
-        sizes = {
-            "layers": arch.depths,
-            "embed_dims": arch.dims,
-            "num_heads": arch.heads,
-            "downsamples": (True,) + (False,) * (stages - 1),
-            "outlook_attention": (True,) + (False,) * (stages - 1),
-        }
-        indices = options.pop("out_indices", stages - 1)
-        return build_model_with_cfg(
-            VOLO,
-            name,
-            pretrained,
-            pretrained_filter_fn=_filter_state,
-            feature_cfg={"out_indices": indices, "feature_cls": "getter"},
-            **(sizes | configured(options)),
-        )
-
-    entry.__name__ = entry.__qualname__ = name
-    return register_model(entry)
-
-
-for _name in VOLOS:
-    globals()[_name] = _register(_name)

@@ -11,23 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones.archs import ARCHS, VITS
+from backbones.archs import ARCHS, POOLS, VITS
 from backbones.stems import find_stem
-from transfer.core.exports import (
-    CHECKED,
-    CONFIG,
-    EXPORT_FACTS,
-    HEAD,
-    IMPORT,
-    PRETRAIN,
-    REGISTRATION,
-    SCHEMA,
-    SUITE,
-    SUMS,
-    USERS_MODEL,
-    VERSION,
-    WEIGHTS,
-)
+from transfer.core import exports
 from transfer.core.files import file_sha256, replace_folder
 from transfer.core.user_code import USER_PARTS, is_in_file, sources
 
@@ -39,7 +25,6 @@ _OF_RELEASE = ("tag", "description", "origin_url", "paper_name", "paper_ids", "n
 _TIMM_NAMES = {"vit_ti": "tiny", "vit_s": "small", "vit_b": "base", "vit_l": "large"}
 _PLAIN = {"attention": "softmax", "ffn": "mlp", "gate": "off", "qk_norm": False, "pre_logits": False}
 """Fields of a plain ViT in which ours is what timm builds."""
-_POOLS = {"cls": "token", "gap": "avg", "mean": "avg"}
 
 
 def described(model: "nn.Module", spec: Any, classes: int | None) -> dict[str, Any]:
@@ -56,7 +41,11 @@ def described(model: "nn.Module", spec: Any, classes: int | None) -> dict[str, A
         if not is_in_file(name):
             return own
         arguments = {"arch": name, "in_chans": spec.in_chans}
-        return own | {"architecture": USERS_MODEL, "model_args": arguments, IMPORT: REGISTRATION}
+        return own | {
+            "architecture": exports.USERS_MODEL,
+            "model_args": arguments,
+            exports.IMPORT: exports.REGISTRATION,
+        }
     from timm.models._hub import save_config_for_hf  # what timm's public `save_for_hf` writes besides the weights
 
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
@@ -70,7 +59,7 @@ def described(model: "nn.Module", spec: Any, classes: int | None) -> dict[str, A
     if config["architecture"] in ARCHS:
         ours = {name: config.get(name) for name in ("architecture", "model_args")}
         theirs = timm_arguments(spec, config) if spec is not None else {}
-        config |= theirs | {SUITE: ours} if theirs else {IMPORT: REGISTRATION}
+        config |= theirs | {exports.SUITE: ours} if theirs else {exports.IMPORT: exports.REGISTRATION}
     return config
 
 
@@ -96,7 +85,7 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
             "embed_dim": arch.dim,
             "depth": spec.depth or arch.depth,
             "num_heads": arch.heads,
-            "global_pool": _POOLS[spec.pool or "cls"],
+            "global_pool": POOLS[spec.pool or "cls"],
             "class_token": spec.pool != "gap",
             "no_embed_class": not spec.cls_pos_embed,
             "fc_norm": False,
@@ -111,7 +100,7 @@ def loading_card(config: dict[str, Any], *, with_head: bool) -> str:
     Args:
         config: the content of `config.json`.
     """
-    name, needed = config["architecture"], config.get(IMPORT)
+    name, needed = config["architecture"], config.get(exports.IMPORT)
     lines = ["# Weights of a backbone", "", f"Architecture: `{name}`. `model.safetensors` holds the backbone."]
     if with_head:
         lines.append("`head.safetensors` holds what was trained on top of it, and `export.json` the run behind both.")
@@ -126,7 +115,7 @@ raises `RuntimeError: Unknown model`."""
         code.insert(1, f"import {needed}")
     else:
         text = "timm builds this architecture itself; nothing else is to be imported."
-        way = (config.get(SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias")
+        way = (config.get(exports.SUITE) or {}).get("model_args", {}).get("pos_embed_interp", "antialias")
         if way != "antialias":
             text += (
                 f"\nAt other image sizes timm resamples positions in its own way; this model was trained with {way}."
@@ -168,24 +157,24 @@ def export(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-", suffix=".tmp") as scratch:
         new = Path(scratch) / "new"
         new.mkdir()
-        write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / WEIGHTS)
+        write_tensors(dict(_tensors(model, inner)) if tensors is None else tensors, new / exports.WEIGHTS)
         if head is not None:
-            write_tensors(head, new / HEAD)
+            write_tensors(head, new / exports.HEAD)
         config = described(inner, spec, getattr(model, "classes", None))
         _copy_sources(arguments := config.get("model_args", {}), new)
-        (new / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (new / exports.CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         card = loading_card(config, with_head=head is not None)
         (new / CARD).write_text(card, encoding="utf-8")
-        sums = {name: file_sha256(new / name) for name in CHECKED if (new / name).is_file()}
+        sums = {name: file_sha256(new / name) for name in exports.CHECKED if (new / name).is_file()}
         for name, content in (extra or {}).items():
-            if name in (PRETRAIN, EXPORT_FACTS):
+            if name in (exports.PRETRAIN, exports.EXPORT_FACTS):
                 options = content.get("options", {})
                 named = {part: arguments[part] for part in arguments if is_in_file(str(options.get(part)))}
-                content = content | {SCHEMA: VERSION, SUMS: sums}
+                content = content | {exports.SCHEMA: exports.VERSION, exports.SUMS: sums}
                 content |= {"options": options | named} if named else {}
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for file in new.glob("*.safetensors"):
-            shutil.copymode(new / CONFIG, file)  # the format's writer keeps all others out
+            shutil.copymode(new / exports.CONFIG, file)  # the format's writer keeps all others out
         replace_folder(new, folder)
     return folder
 

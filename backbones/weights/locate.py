@@ -162,8 +162,7 @@ def read_weights(
         UserError: the file is damaged, an export of another model, or does not tell its position grid.
     """
     from backbones.positions import fit_positions, grid_of, source_grid
-    from backbones.weights.channels import fit_channels
-    from backbones.weights.load import read_network
+    from backbones.weights.load import fit_channels, read_network
 
     assert located.path is not None
     config = exports.read_config(located.folder) if located.folder else None
