@@ -18,6 +18,7 @@ from transfer.data.spec import DatasetSpec
 from transfer.task import Defaults, Metric, Outcomes, Scores, Task, batch_for
 
 if TYPE_CHECKING:
+    from backbones.backbone import Backbone
     from transfer.engine.context import Context
 
 
@@ -59,6 +60,18 @@ def check_classes(data: ClassificationData) -> None:
     """Check that there are at least two classes. Raises UserError."""
     if len(data.classes) < 2:
         raise UserError(f"{data.name}: only one class, {data.classes[0]!r}; classification needs two or more")
+
+
+def frozen_backbone(spec: BackboneSpec, options: Any, context: "Context", **given: Any) -> "Backbone":
+    """Return the backbone of a task that does not train it, noted for the record; `given` is for `create`."""
+    from backbones.backbone import create
+    from backbones.flops import flops
+    from transfer.core.seeding import seed_torch
+
+    seed_torch(context.seed)
+    backbone = create(spec, img_size=options.size, **given).to(context.device).eval().requires_grad_(False)
+    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    return backbone
 
 
 class Classification(Task):

@@ -4,6 +4,7 @@ import importlib
 import math
 import re
 import shlex
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -172,15 +173,21 @@ class Task:
         raise NotImplementedError
 
     def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
-        """Call `run`; that its features allow no score becomes the run's outcome, without scores."""
+        """Call `run`; that its features allow no score becomes the run's outcome, without scores.
+
+        What a task without epochs takes is the cost of evaluation.
+        """
         from transfer.engine.extract import NotFinite, NotVaried
 
+        start = time.monotonic()
         try:
             return self.run(spec, dataset, options, context)
         except NotFinite as broken:
             context.record_unscorable("nonfinite", broken)
         except NotVaried as equal:
             context.record_unscorable("collapsed", equal)
+        finally:
+            context.cost.eval_seconds += 0 if hasattr(options, "epochs") else time.monotonic() - start
         return {}, {}
 
     def rescore(self, outcomes: Outcomes) -> Scores:

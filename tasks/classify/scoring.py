@@ -3,17 +3,16 @@
 Shapes: C classes of the weights, S classes of the data.
 """
 
-import time
 from collections.abc import Sequence
 
 from torch import Tensor
 
 from backbones.backbone import Backbone, create
-from backbones.flops import flops
 from backbones.pretrain.accuracy import accuracies, class_columns, imagenet_synsets, top_k
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import find_weights
 from tasks.classify.task import ClassifyOptions
+from tasks.labelled_images import frozen_backbone
 from transfer.core.errors import UserError, shortened
 from transfer.core.exports import pretraining_facts
 from transfer.data.classification import ClassificationData
@@ -39,15 +38,12 @@ def run(
 ) -> tuple[Scores, Outcomes]:
     """Classify the validation split."""
     assert dataset.val is not None
-    start = time.monotonic()
-    backbone = create(spec, img_size=options.size, classes="trained").to(context.device)
-    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    backbone = frozen_backbone(spec, options, context, classes="trained")
     columns, remark = choose_columns(backbone, dataset)
     if remark:
         context.note(remark)
     transform = eval_transform(options.size, options.resize, view=options.resize_mode)
     outcomes = top_k(backbone, dataset.val, transform, context, batch_size=options.eval_batch_size, columns=columns)
-    context.cost.eval_seconds += time.monotonic() - start
     return accuracies(outcomes), outcomes
 
 

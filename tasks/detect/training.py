@@ -5,6 +5,7 @@ The plain ViT as a detector's backbone is ViTDet's (Li et al. 2022, arXiv 2203.1
 
 import json
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from transfer.task import Outcomes, Scores
 def build(spec: BackboneSpec, options: DetectOptions) -> None:
     """Build the detector for COCO's 80 categories and compute the feature maps of an image."""
     detector = resolve_detector(options.detector or "mask_rcnn")
-    learner = _learner(spec, 80, detector, options, weights="random", load="strict")
+    learner = make_learner(spec, 80, detector, options, weights="random", load="strict")
     learner.maps(torch.zeros(1, 3, *learner.padded(options.size)))
 
 
@@ -48,7 +49,7 @@ def untrained_learner(spec: BackboneSpec, options: DetectOptions) -> DetectionLe
     """Return the detector for two classes, with masks unless the options name one without."""
     mmlab.load()
     detector = resolve_detector(options.detector or "mask_rcnn")
-    return _learner(spec, 2, detector, options, weights="random", load="strict")
+    return make_learner(spec, 2, detector, options, weights="random", load="strict")
 
 
 def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> None:
@@ -68,7 +69,7 @@ def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context
     mmlab.load()
     if detector.masks:
         mask_library()
-    make_learner(spec, dataset, detector, options, weights="random", load="strict")
+    make_learner(spec, len(dataset.classes), detector, options, weights="random", load="strict")
 
 
 def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> tuple[Scores, Outcomes]:
@@ -88,7 +89,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     if shared:
         context.note(str(shared))
         context.details["classes"] = shared.facts()
-    learner = make_learner(spec, shared.predicted if shared else dataset, detector, options)
+    learner = make_learner(spec, len((shared.predicted if shared else dataset).classes), detector, options)
     images = context.micro_batch(options.batch_size, options.grad_accum_steps)
     context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
     context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
@@ -178,15 +179,9 @@ def _truth(data: CocoData, kind: Kind) -> dict[str, Any]:
 
 
 def make_learner(
-    spec: BackboneSpec, data: CocoData, detector: DetectorSpec, options: DetectOptions, **overrides: Any
-) -> DetectionLearner:
-    """Build the detector around the backbone for training. Raises UsageError if the parts do not fit."""
-    return _learner(spec, len(data.classes), detector, options, **overrides)
-
-
-def _learner(
     spec: BackboneSpec, classes: int, detector: DetectorSpec, options: DetectOptions, **overrides: Any
 ) -> DetectionLearner:
+    """Build the detector around the backbone for training. Raises UsageError if the parts do not fit."""
     backbone = create(spec, drop_path=options.drop_path, **overrides)
     maps = make_maps(
         backbone,
@@ -219,8 +214,5 @@ def train_loader(data: CocoData, detector: DetectorSpec, options: DetectOptions,
     split = data.train.select(data.train.with_objects())
     transforms = train_transforms(options.resize_mode, options.size, options.flip, detector.masks)
     images = DetectionImages(split, transforms, seed=context.seed)
-
-    def batches(epoch: int) -> list[list[int]]:
-        return shuffled_batches(len(images), options.batch_size, seed=context.seed, epoch=epoch)
-
+    batches = partial(shuffled_batches, len(images), options.batch_size, seed=context.seed)
     return context.loader(images, batches, parts=options.grad_accum_steps, collate=collate)

@@ -6,7 +6,6 @@ of the images, nested support sets. Shapes: S support images needed, M test imag
 """
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.backbone import create
-from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
 from tasks.fewshot.feature_store import FLAG
 from tasks.fewshot.features import Extractor, Features
 from tasks.fewshot.support_sets import SupportSets
 from tasks.fewshot.task import FewshotOptions
+from tasks.labelled_images import frozen_backbone
 from tasks.probes import Fitted, LeastSquares, Logistic, Neighbours, best_strength
 from transfer.core.errors import UsageError
 from transfer.core.files import check_writable, write_atomic
-from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData
 from transfer.engine.context import Context
 from transfer.engine.dist import gather_objects
@@ -159,26 +157,26 @@ def run(
     """Extract the features of support and test images, fit a probe per draw, and score the validation split."""
     assert dataset.train is not None
     assert dataset.val is not None
-    start = time.monotonic()
     if context.seed and spec.weights != "random":
         context.note("the seed has no effect with pretrained weights: --draws sets the support sets")
-    seed_torch(context.seed)
-    backbone = create(spec, img_size=options.size).to(context.device).eval()
-    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    backbone = frozen_backbone(spec, options, context)
     sets = options.support_sets(dataset)
-    extractor = Extractor(backbone, feature_settings(options), context, options.eval_batch_size)
+    assert options.resize is not None
+    kind = Features(size=options.size, resize=options.resize, view=options.resize_mode, block=options.block)
+    extractor = Extractor(backbone, kind, context, options.eval_batch_size)
     features = _extract(extractor, dataset, sets)
     _describe(sets, dataset, context)
     features.check(context)
-    correct, strengths, unconverged = probe_all(features, sets, probe_fit(options), options.strengths, context)
+    neighbours = partial(Neighbours, temperature=options.temperature)
+    fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
+    correct, strengths, unconverged = probe_all(features, sets, fits[options.probe], options.strengths, context)
     if unconverged:
-        fits = f"{unconverged} of the fits of --probe {options.probe} did not converge"
-        context.note(f"{dataset.name}: {fits}; a larger --logistic-l2 helps")
+        failing = f"{unconverged} of the fits of --probe {options.probe} did not converge"
+        context.note(f"{dataset.name}: {failing}; a larger --logistic-l2 helps")
     outcomes = image_outcomes(dataset.val) | correct
     for name, values in correct.items():
         score = name.replace("correct", "accuracy")
         context.details[score] = spread(values.mean(0).tolist()) | {"strengths": strengths[name]}
-    context.cost.eval_seconds += time.monotonic() - start
     return rescore(outcomes), outcomes
 
 
@@ -218,16 +216,3 @@ def rescore(outcomes: Outcomes) -> Scores:
     """Compute `accuracy_<k>shot` from `correct_<k>shot` [M, draws]."""
     correct = {name: values for name, values in outcomes.items() if name.startswith("correct_")}
     return {name.replace("correct", "accuracy"): float(values.mean()) for name, values in correct.items()}
-
-
-def feature_settings(options: FewshotOptions) -> Features:
-    """Return the settings of the extracted features."""
-    assert options.resize is not None
-    return Features(size=options.size, resize=options.resize, view=options.resize_mode, block=options.block)
-
-
-def probe_fit(options: FewshotOptions) -> Fit:
-    """Return the function that fits a probe to support images."""
-    neighbours = partial(Neighbours, temperature=options.temperature)
-    fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
-    return fits[options.probe]

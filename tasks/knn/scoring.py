@@ -4,17 +4,12 @@ The protocol is DINO's (Caron et al. 2021, arXiv 2104.14294, section 4.1): poole
 without augmentation; the k nearest training images vote with weight exp(cosine similarity / temperature).
 """
 
-import time
-
-from backbones.backbone import create
-from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.pretrain.knn import TOP, knn_class_ranks
 from backbones.spec import BackboneSpec
 from tasks.knn.task import KnnOptions
-from tasks.labelled_images import check_classes
+from tasks.labelled_images import check_classes, frozen_backbone
 from transfer.core.errors import UserError
-from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.augment import eval_transform
 from transfer.engine.context import Context
@@ -36,10 +31,7 @@ def run(
 ) -> tuple[Scores, Outcomes]:
     """Extract the features of both splits, and classify validation images by votes of the training images."""
     assert dataset.val is not None
-    start = time.monotonic()
-    seed_torch(context.seed)
-    backbone = create(spec, img_size=options.size).to(context.device).eval()
-    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    backbone = frozen_backbone(spec, options, context)
     transform = eval_transform(options.size, options.resize, view=options.resize_mode)
     ranks = knn_class_ranks(
         backbone,
@@ -51,7 +43,6 @@ def run(
         batch_size=options.eval_batch_size,
         must_vary=True,
     )
-    context.cost.eval_seconds += time.monotonic() - start
     outcomes = image_outcomes(dataset.val) | {"rank": ranks[options.k]}
     outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}
     return rescore(outcomes), outcomes

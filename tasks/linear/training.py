@@ -6,6 +6,7 @@ F channels of the features, C classes.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,14 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from backbones.backbone import Backbone, create
-from backbones.flops import flops
 from backbones.pretrain.accuracy import accuracies, image_outcomes, true_class_ranks
 from backbones.pretrain.supervised.losses import constant_loss
 from backbones.spec import BackboneSpec
 from backbones.trained_weights import check_head, export_frozen, read_head
-from tasks.labelled_images import check_classes
+from tasks.labelled_images import check_classes, frozen_backbone
 from tasks.linear.task import LinearOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import export_folder, pretraining_facts
-from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, shuffled_batches
@@ -173,9 +172,7 @@ def run(
     """Train the classifier on the training split; validate on features that are extracted once."""
     assert dataset.train is not None
     assert dataset.val is not None
-    seed_torch(context.seed)
-    backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
-    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    backbone = frozen_backbone(spec, options, context)
     encode, dim = make_encoder(backbone, options.n_last_blocks, options.avgpool, context)
     learner = LinearLearner(encode, dim, dataset.train.labels, len(dataset.classes))
     start = time.monotonic()
@@ -242,8 +239,5 @@ def train_loader(
     assert std
     augmentation = options.augmentation(crop_area=options.crop_area, flip=options.flip)
     images = SplitDataset(train, train_transform(options.size, augmentation, mean, std), seed=context.seed)
-
-    def batches(epoch: int) -> list[list[int]]:
-        return shuffled_batches(len(train), options.batch_size, seed=context.seed, epoch=epoch)
-
+    batches = partial(shuffled_batches, len(train), options.batch_size, seed=context.seed)
     return context.loader(images, batches, parts=options.grad_accum_steps)

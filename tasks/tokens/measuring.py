@@ -7,7 +7,6 @@ inequality (6), the attention's row sums and entropy (arXiv 2309.08586), and wha
 Shapes: M images, P places, F fields of a place, A attentions, G fields of an attention.
 """
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +20,11 @@ from backbones.diagnostics.hook_points import find_hook_points
 from backbones.diagnostics.recorder import Recorder, _mean, attention_facts, evenly, layer_facts, observe
 from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
 from backbones.diagnostics.stem import stem_facts
-from backbones.flops import flops
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
+from tasks.labelled_images import frozen_backbone
 from tasks.tokens.task import SCORED, TokensOptions
 from transfer.core.errors import UsageError
-from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.augment import eval_transform
 from transfer.data.splits.dataset import SplitDataset
@@ -47,11 +45,8 @@ def run(
     spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context
 ) -> tuple[Scores, Outcomes]:
     """Run the images through the backbone and record measures of its tokens."""
-    start = time.monotonic()
     assert dataset.val is not None
-    seed_torch(context.seed)
-    backbone = create(spec, img_size=options.size).to(context.device).eval().requires_grad_(False)
-    context.note_backbone(backbone, flops(backbone, options.size), options.eval_batch_size)
+    backbone = frozen_backbone(spec, options, context)
     total = len(dataset.val)
     chosen = evenly(options.images or total, total)
     view = SplitDataset(dataset.val, eval_transform(options.size, options.resize), preload=False)
@@ -60,7 +55,6 @@ def run(
     places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
     first = view[chosen[0]][0][None].to(context.device)
     stem = stem_facts(backbone, first)
-    context.cost.eval_seconds += time.monotonic() - start
     context.details["layers"] = layer_facts(recorder, places)
     _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
     context.details["attention"] = attention_facts(recorder, attentions)

@@ -69,7 +69,7 @@ def test_it_learns_and_leaves_the_backbone_alone(tmp_path: Path, monkeypatch: py
         made.append((backbone, backbone.fingerprint))
         return backbone
 
-    monkeypatch.setattr(tasks.linear.training, "create", create_and_remember)
+    monkeypatch.setattr("backbones.backbone.create", create_and_remember)
     scores, outcomes, here = run_task("linear", digits(60), "--epochs", "8", "--lr", "0.1", folder=tmp_path)
     assert scores["top1"] > 0.5
     assert scores["best_top1"] >= scores["top1"]

@@ -16,7 +16,7 @@ def test_a_run_gives_scores_details_and_outcomes_of_its_images() -> None:
     data = digits(task="tokens")
     assert data.val is not None
     options, here = smoke_options("tokens", "--size", "32", "--resize", "32", "--images", "10"), context()
-    scores, outcomes = TASK.run(resolve("tiny", stem="conv", attention="relu"), data, options, here)
+    scores, outcomes = TASK.execute(resolve("tiny", stem="conv", attention="relu"), data, options, here)
     assert TASK.rescore(outcomes) == scores
     assert set(scores) == {"similarity_stem", "similarity_positions", "similarity_last"}
     assert len(outcomes["sample"]) == len(outcomes["similarity_stem"]) == 10

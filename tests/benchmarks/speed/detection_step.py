@@ -90,7 +90,7 @@ def learner_of(backbone: str, data: CocoData, options: DetectOptions) -> Detecti
     """The suite's learner, from random weights that are the same in every call."""
     seed_torch(0)
     spec, detector = resolve(backbone), chosen_detector(options, data)
-    return make_learner(spec, data, detector, options, weights="random", load="strict")
+    return make_learner(spec, len(data.classes), detector, options, weights="random", load="strict")
 
 
 def train(
