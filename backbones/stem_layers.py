@@ -92,9 +92,7 @@ class StemEmbed(PatchEmbed):
         device, dtype = options.get("device"), options.get("dtype")
         if self.user:
             self.conv = make_on(
-                device,
-                dtype,
-                lambda: make_users("stem", stem, embed_dim, patch_size, in_chans=in_chans),
+                device, dtype, lambda: make_users("stem", stem, embed_dim, patch_size, in_chans=in_chans)
             )
             self.proj = nn.Identity()
             return

@@ -32,15 +32,8 @@ from transfer.core.exports import WEIGHTS, image_size, with_copies
 __all__ = ["ViT", "export"]
 
 # options of timm's that act inside the parts which are replaced here, and would be lost
-_NOT_OURS = {
-    "attn_drop_rate",
-    "proj_drop_rate",
-    "act_layer",
-    "qkv_bias",
-    "proj_bias",
-    "scale_attn_norm",
-    "scale_mlp_norm",
-}
+_NOT_OURS = {"attn_drop_rate", "proj_drop_rate", "act_layer", "qkv_bias", "proj_bias"}
+_NOT_OURS |= {"scale_attn_norm", "scale_mlp_norm"}
 
 
 class ViT(VisionTransformer):
@@ -156,15 +149,10 @@ class ViT(VisionTransformer):
 
 def _timm_options(pool: str, global_pool: str | None, cls_pos_embed: bool) -> dict[str, Any]:
     """Return the options of timm's class in which ours differ from its defaults."""
-    return {
-        "global_pool": POOLS[pool] if global_pool is None else global_pool,
-        "class_token": pool != "gap",
-        "no_embed_class": not cls_pos_embed,
-        "fc_norm": False,
-        "norm_layer": partial(nn.LayerNorm, eps=1e-6),
-        "weight_init": "skip",
-        "dynamic_img_size": True,
-    }
+    pooling = {"global_pool": POOLS[pool] if global_pool is None else global_pool, "class_token": pool != "gap"}
+    norms = {"fc_norm": False, "norm_layer": partial(nn.LayerNorm, eps=1e-6)}
+    others = {"no_embed_class": not cls_pos_embed, "weight_init": "skip", "dynamic_img_size": True}
+    return {**pooling, **norms, **others}
 
 
 def _mlp_layer(ffn: str, device: Any, dtype: Any) -> Callable[..., nn.Module]:

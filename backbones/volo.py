@@ -61,27 +61,11 @@ class VOLO(TimmVOLO):
         dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(
-            img_size=img_size,
-            patch_size=patch_size,
-            in_chans=in_chans,
-            embed_dims=list(embed_dims),
-            device=device,
-            dtype=dtype,
-            **options,
-        )
+        images = {"img_size": img_size, "patch_size": patch_size, "in_chans": in_chans}
+        shared: dict[str, Any] = {**images, "device": device, "dtype": dtype}
+        super().__init__(embed_dims=list(embed_dims), **shared, **options)
         self.pos_embed_interp = pos_embed_interp
-        self.patch_embed = StemEmbed(
-            stem,
-            img_size=img_size,
-            patch_size=patch_size,
-            in_chans=in_chans,
-            embed_dim=embed_dims[0],
-            flatten=False,
-            strict_img_size=False,
-            device=device,
-            dtype=dtype,
-        )
+        self.patch_embed = StemEmbed(stem, embed_dim=embed_dims[0], flatten=False, strict_img_size=False, **shared)
         for block in self._blocks_with_chosen_ffn():
             widths = block.mlp.fc1.in_features, block.mlp.fc1.out_features
             made = make_on(device, dtype, partial(make_ffn, ffn, *widths))

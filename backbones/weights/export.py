@@ -77,21 +77,16 @@ def timm_arguments(spec: Any, config: dict[str, Any]) -> dict[str, Any]:
         return {}
     arch, arguments = VITS[spec.arch], config.get("model_args", {})
     given = {name: arguments[name] for name in ("img_size", "num_classes", "in_chans") if name in arguments}
-    return {
-        "architecture": f"vit_{_TIMM_NAMES.get(spec.arch, 'tiny')}_patch16_224",
-        "model_args": {
-            **given,
-            "patch_size": spec.patch,
-            "embed_dim": arch.dim,
-            "depth": spec.depth or arch.depth,
-            "num_heads": arch.heads,
-            "global_pool": POOLS[spec.pool or "cls"],
-            "class_token": spec.pool != "gap",
-            "no_embed_class": not spec.cls_pos_embed,
-            "fc_norm": False,
-            "dynamic_img_size": True,
-        },
+    sizes = {
+        "patch_size": spec.patch,
+        "embed_dim": arch.dim,
+        "depth": spec.depth or arch.depth,
+        "num_heads": arch.heads,
     }
+    pooling = {"global_pool": POOLS[spec.pool or "cls"], "class_token": spec.pool != "gap"}
+    others = {"no_embed_class": not spec.cls_pos_embed, "fc_norm": False, "dynamic_img_size": True}
+    name = f"vit_{_TIMM_NAMES.get(spec.arch, 'tiny')}_patch16_224"
+    return {"architecture": name, "model_args": {**given, **sizes, **pooling, **others}}
 
 
 def loading_card(config: dict[str, Any], *, with_head: bool) -> str:

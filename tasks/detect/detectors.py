@@ -149,14 +149,9 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
     config = _config(spec, classes)
     levels, neck = _levels(maps, pyramid, config)
     config["backbone"] = {"type": nn.Identity}
-    config["data_preprocessor"] = {
-        "type": "DetDataPreprocessor",
-        "mean": [0.0] * 3,
-        "std": [255.0] * 3,
-        "bgr_to_rgb": True,
-        "pad_size_divisor": math.lcm(32, maps.backbone.stride),
-        "pad_mask": spec.masks,
-    }
+    padding = {"pad_size_divisor": math.lcm(32, maps.backbone.stride), "pad_mask": spec.masks}
+    pixels = {"mean": [0.0] * 3, "std": [255.0] * 3, "bgr_to_rgb": True}
+    config["data_preprocessor"] = {"type": "DetDataPreprocessor", **pixels, **padding}
     config["neck"] = {"type": nn.Identity} if isinstance(neck, nn.Module) else neck
     detector = _build(spec, config)
     detector.backbone = levels

@@ -134,14 +134,9 @@ def _outcomes(
 ) -> tuple[Outcomes, Results]:
     """Return the matches of every image and the detections, the same on every rank."""
     assert data.val is not None
+    predicted, padded = shared.predicted if shared else data, options.resize_mode == "jitter"
     results = detect(
-        learner.detector,
-        shared.predicted if shared else data,
-        data.val,
-        options.size,
-        context,
-        batch_size=options.eval_batch_size,
-        padded=options.resize_mode == "jitter",
+        learner.detector, predicted, data.val, options.size, context, batch_size=options.eval_batch_size, padded=padded
     )
     if shared:
         results = [result for result in results if result["category_id"] != shared.dropped]

@@ -1,1 +1,4 @@
-"""Supervised fine-tuning of pretrained weights: the method `supervised` as a task."""
+"""Supervised fine-tuning of pretrained weights.
+
+Learner, losses and training are those of `backbones.pretrain.supervised`.
+"""

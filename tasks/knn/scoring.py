@@ -33,15 +33,9 @@ def run(
     assert dataset.val is not None
     backbone = frozen_backbone(spec, options, context)
     transform = eval_transform(options.size, options.resize, view=options.resize_mode)
+    k, temperature, size = [options.k, *options.other_k], options.temperature, options.eval_batch_size
     ranks = knn_class_ranks(
-        backbone,
-        dataset,
-        transform,
-        context,
-        k=[options.k, *options.other_k],
-        temperature=options.temperature,
-        batch_size=options.eval_batch_size,
-        must_vary=True,
+        backbone, dataset, transform, context, k=k, temperature=temperature, batch_size=size, must_vary=True
     )
     outcomes = image_outcomes(dataset.val) | {"rank": ranks[options.k]}
     outcomes |= {f"rank_k{k}": ranks[k] for k in options.other_k}

@@ -25,18 +25,11 @@ Labels = Sequence[int] | Sequence[str] | NDArray[Any] | Tensor
 class Matches:
     """Positions in the gallery of the matches and the left-out (junk) images of each query."""
 
-    def __init__(
-        self,
-        query_ids: Labels,
-        gallery_ids: Labels,
-        query_cameras: Labels,
-        gallery_cameras: Labels,
-        sizes: tuple[int, int],
-        device: torch.device,
-    ) -> None:
+    def __init__(self, labels: Sequence[Labels], sizes: tuple[int, int], device: torch.device) -> None:
+        """Take the identities of queries and gallery, then their cameras."""
         self.sizes = sizes
-        ids, gallery_ids = _codes(query_ids, gallery_ids, sizes, "ids")
-        cameras, gallery_cameras = _codes(query_cameras, gallery_cameras, sizes, "cameras")
+        ids, gallery_ids = _codes(labels[0], labels[1], sizes, "ids")
+        cameras, gallery_cameras = _codes(labels[2], labels[3], sizes, "cameras")
         by_id = np.argsort(gallery_ids, kind="stable")
         start = np.searchsorted(gallery_ids[by_id], ids)
         self.counts = np.searchsorted(gallery_ids[by_id], ids, side="right") - start
@@ -205,7 +198,8 @@ def rank(
         ValueError: if shapes, types or values do not fit, features are not finite, or no query has a match.
     """
     query, gallery = as_matrix(query, "query features"), as_matrix(gallery, "gallery features")
-    matches = Matches(query_ids, gallery_ids, query_cameras, gallery_cameras, (len(query), len(gallery)), query.device)
+    labels = query_ids, gallery_ids, query_cameras, gallery_cameras
+    matches = Matches(labels, (len(query), len(gallery)), query.device)
     with torch.inference_mode():
         return _rank(Distances(query, gallery), matches, max_rank, ap, keep)
 
@@ -223,9 +217,8 @@ def rank_distances(
 ) -> Ranking:
     """Rank the gallery by distances [Q, G] of any scale and sign, the smallest first; otherwise like `rank`."""
     matrix = as_matrix(distances, "distances")
-    matches = Matches(
-        query_ids, gallery_ids, query_cameras, gallery_cameras, (matrix.shape[0], matrix.shape[1]), matrix.device
-    )
+    labels = query_ids, gallery_ids, query_cameras, gallery_cameras
+    matches = Matches(labels, (matrix.shape[0], matrix.shape[1]), matrix.device)
     return _rank(ExactDistances(matrix), matches, max_rank, ap, keep)
 
 

@@ -229,11 +229,7 @@ def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, con
 
 
 def ranked_features(
-    learner: ReidLearner,
-    files: FileSplit,
-    options: ReidOptions,
-    context: Context,
-    label: str,
+    learner: ReidLearner, files: FileSplit, options: ReidOptions, context: Context, label: str
 ) -> Tensor:
     """Return the L2-normalised features [M, D] of the files, as ranked."""
 

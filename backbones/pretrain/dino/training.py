@@ -103,13 +103,7 @@ def knn_outcomes(backbone: Backbone, data: ClassificationData, options: DinoOpti
     """
     if data.val is None or data.train is None:
         return {}
-    ranks = knn_class_ranks(
-        backbone,
-        data,
-        eval_transform(options.size, options.resize),
-        context,
-        k=[options.knn_k],
-        temperature=options.knn_temperature,
-        batch_size=options.eval_batch_size,
-    )
-    return {**image_outcomes(data.val), "rank": ranks[options.knn_k]}
+    k, temperature, size = options.knn_k, options.knn_temperature, options.eval_batch_size
+    view = eval_transform(options.size, options.resize)
+    ranks = knn_class_ranks(backbone, data, view, context, k=[k], temperature=temperature, batch_size=size)
+    return {**image_outcomes(data.val), "rank": ranks[k]}

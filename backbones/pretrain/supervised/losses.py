@@ -100,14 +100,8 @@ def mix(
         return images, mixup_target(labels, classes, smoothing=options.smoothing)
     if options.mixing == "bigvision":
         return _mix_with_next(images, labels, classes, options, mixup_share(options.mixup, seed, step))
-    mixer = Mixup(
-        options.mixup,
-        options.cutmix,
-        prob=options.mix_prob,
-        switch_prob=options.switch_prob,
-        label_smoothing=options.smoothing,
-        num_classes=classes,
-    )
+    targets = {"label_smoothing": options.smoothing, "num_classes": classes}
+    mixer = Mixup(options.mixup, options.cutmix, prob=options.mix_prob, switch_prob=options.switch_prob, **targets)
     with seeded(torch.initial_seed()):
         return mixer(images.clone(), labels)
 
