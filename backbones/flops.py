@@ -6,7 +6,7 @@ Shapes: B images, H x W pixels, N tokens, D channels.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -62,12 +62,10 @@ def _record_lengths(model: nn.Module) -> Iterator[Counter[int]]:
         seen.add((module, length))
 
     parts = [part for part in model.modules() if isinstance(part, Attention) and part.uses_length]
-    handles = [part.register_forward_hook(note, with_kwargs=True) for part in parts]
-    try:
+    with ExitStack() as hooks:
+        for part in parts:
+            hooks.callback(part.register_forward_hook(note, with_kwargs=True).remove)
         yield counts
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _has_formulas(model: nn.Module) -> bool:
@@ -105,12 +103,10 @@ def _count_by_formula(model: nn.Module, shape: tuple[int, ...]) -> dict[str, flo
 
         return add
 
-    handles = [module.register_forward_hook(hook(_component(name))) for name, module in model.named_modules()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.callback(module.register_forward_hook(hook(_component(name))).remove)
         _forward(model, shape)
-    finally:
-        for handle in handles:
-            handle.remove()
     return counts
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Scores = dict[str, float]
 Outcomes = dict[str, NDArray[Any]]
+Result = tuple[Scores, Outcomes]
 Defaults = dict[str, tuple[Any, str]]
 PICTURES = "pictures"  # in a run's folder
 PRETRAIN = "pretrain-"
@@ -160,7 +161,7 @@ class Task:
         """
         return {}
 
-    def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
+    def run(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> Result:
         """Train and score. Scores and outcomes are empty if training failed (see `context.outcome`).
 
         Every rank of a job calls it; all return the same scores, the first one the outcomes.
@@ -172,7 +173,7 @@ class Task:
             return run(spec, dataset, options, context)
         raise NotImplementedError
 
-    def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> tuple[Scores, Outcomes]:
+    def execute(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> Result:
         """Call `run`; that its features allow no score becomes the run's outcome, without scores.
 
         What a task without epochs takes is the cost of evaluation.

@@ -40,11 +40,8 @@ def has_weights(attention: Any) -> bool:
 def weights_shown(attention: Any, receive: Receive) -> Iterator[None]:
     """Call `receive` with the attention's weights in every forward pass within the block."""
     if not isinstance(attention, Attention):
-        hook = attention.register_forward_pre_hook(lambda module, inputs: receive(softmax_weights(module, inputs[0])))
-        try:
+        with attention.register_forward_pre_hook(lambda module, inputs: receive(softmax_weights(module, inputs[0]))):
             yield
-        finally:
-            hook.remove()
         return
     core = attention.core
 
@@ -165,15 +162,12 @@ class Recorder:
             yield
 
     def _watch(self, place: HookPoint, show: Callable[[HookPoint, str, Tensor], None], hooks: ExitStack) -> None:
-        def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            show(place, " before", inputs[0])
-
-        def after(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-            show(place, " after" if place.kind == "activation" else "", output)
-
+        after = ""
         if place.kind == "activation":
-            hooks.callback(place.module.register_forward_pre_hook(before).remove)
-        hooks.callback(place.module.register_forward_hook(after).remove)
+            after = " after"
+            before = place.module.register_forward_pre_hook(lambda _, inputs: show(place, " before", inputs[0]))
+            hooks.callback(before.remove)
+        hooks.callback(place.module.register_forward_hook(lambda _, inputs, output: show(place, after, output)).remove)
 
     def _watch_attentions(self, blocks: list[HookPoint], show: Callable[[str, Tensor], None], hooks: ExitStack) -> None:
         without: dict[str, list[str]] = {}

@@ -11,7 +11,7 @@ from transfer.core import user_code
 from transfer.core.errors import UsageError
 from transfer.data.classification import READERS, ClassificationData, open_classification
 from transfer.data.spec import DatasetSpec
-from transfer.task import PRETRAIN, Defaults, Outcomes, Scores, Task, batch_for
+from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -80,9 +80,7 @@ class PretrainingMethod(Task):
             check_backbone(spec, options.size)
         super().check(spec, dataset, options, context)
 
-    def execute(
-        self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context"
-    ) -> tuple[Scores, Outcomes]:
+    def execute(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> Result:
         """Call `run`, and measure tokens; the scores become the last entry of the history."""
         from backbones.diagnostics.during_training import TokenWatch
         from transfer.engine.history import History, history
@@ -107,7 +105,7 @@ class PretrainingMethod(Task):
         options: Any,
         context: "Context",
         **about: Any,
-    ) -> tuple[Scores, Outcomes]:
+    ) -> Result:
         """Train, score the validation split after epochs and at the end, and export, as `run` does.
 
         Args:

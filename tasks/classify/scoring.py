@@ -19,7 +19,7 @@ from transfer.data.classification import ClassificationData
 from transfer.data.formats.folders import in_short
 from transfer.data.loading.augment import eval_transform
 from transfer.engine.context import Context
-from transfer.task import Outcomes, Scores
+from transfer.task import Result
 
 IMAGENET_1K = 1000
 
@@ -33,9 +33,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOpti
     choose_columns(create(spec, img_size=options.size, classes="trained"), dataset)
 
 
-def run(
-    spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context
-) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, dataset: ClassificationData, options: ClassifyOptions, context: Context) -> Result:
     """Classify the validation split."""
     assert dataset.val is not None
     backbone = frozen_backbone(spec, options, context, classes="trained")

@@ -7,7 +7,7 @@ image. At 1,000 pixels bf16 resolves steps of 4 pixels only.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -64,9 +64,7 @@ def finite_outputs(detector: Any) -> Iterator[None]:
         if not all(bool(leaf.isfinite().all()) for leaf in tree_leaves(output) if _is_float(leaf)):
             raise NotFinite
 
-    handles = [module.register_forward_hook(check) for module in (detector.neck, *heads(detector))]
-    try:
+    with ExitStack() as hooks:
+        for module in (detector.neck, *heads(detector)):
+            hooks.callback(module.register_forward_hook(check).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

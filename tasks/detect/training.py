@@ -35,7 +35,7 @@ from transfer.engine.context import Context
 from transfer.engine.dist import broadcast_object
 from transfer.engine.extract import NotFinite
 from transfer.engine.loop import fit
-from transfer.task import Outcomes, Scores
+from transfer.task import Outcomes, Result, Scores
 
 
 def build(spec: BackboneSpec, options: DetectOptions) -> None:
@@ -72,7 +72,7 @@ def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context
     make_learner(spec, len(dataset.classes), detector, options, weights="random", load="strict")
 
 
-def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: Context) -> Result:
     """Train on the training split and score the validation split."""
     assert dataset.val is not None
     mmlab.load()

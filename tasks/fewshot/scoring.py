@@ -31,7 +31,7 @@ from transfer.data.classification import ClassificationData
 from transfer.engine.context import Context
 from transfer.engine.dist import gather_objects
 from transfer.engine.extract import FLAT, check_finite, check_varied, constant_channels
-from transfer.task import Outcomes, Scores
+from transfer.task import Outcomes, Result, Scores
 
 Fit = Callable[[Tensor, Tensor, int], Fitted]
 
@@ -151,9 +151,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptio
         check_writable(context.features, FLAG)
 
 
-def run(
-    spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context
-) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> Result:
     """Extract the features of support and test images, fit a probe per draw, and score the validation split."""
     assert dataset.train is not None
     assert dataset.val is not None

@@ -13,7 +13,7 @@ from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.augment import eval_transform
 from transfer.engine.context import Context
-from transfer.task import Outcomes, Scores
+from transfer.task import Outcomes, Result, Scores
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> None:
@@ -26,9 +26,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, 
         raise UserError(f"{dataset.name}: {wrong}; lower --k and --other-k")
 
 
-def run(
-    spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context
-) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, dataset: ClassificationData, options: KnnOptions, context: Context) -> Result:
     """Extract the features of both splits, and classify validation images by votes of the training images."""
     assert dataset.val is not None
     backbone = frozen_backbone(spec, options, context)

@@ -36,7 +36,7 @@ from transfer.engine.learner import Batch, Learner, feature_spread
 from transfer.engine.loop import fit
 from transfer.engine.optim import freeze_others
 from transfer.engine.outcome import Signs
-from transfer.task import Outcomes, Scores
+from transfer.task import Outcomes, Result, Scores
 
 ROWS = 8192  # validation features that are classified at a time
 
@@ -166,9 +166,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: LinearOption
     freeze_others(learner, options.trainable)
 
 
-def run(
-    spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context
-) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, dataset: ClassificationData, options: LinearOptions, context: Context) -> Result:
     """Train the classifier on the training split; validate on features that are extracted once."""
     assert dataset.train is not None
     assert dataset.val is not None

@@ -38,7 +38,7 @@ from transfer.engine.loop import fit
 from transfer.engine.optim import parameter_groups
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Signs
-from transfer.task import Outcomes, Scores
+from transfer.task import Outcomes, Result, Scores
 
 
 class ReidLearner(Learner):
@@ -123,7 +123,7 @@ def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: 
         )
 
 
-def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Context) -> Result:
     """Train on the training split and rank the query split against the gallery."""
     seed_torch(context.seed)
     backbone = create(spec, img_size=options.size, drop_path=options.drop_path if options.epochs else 0.0)

@@ -30,7 +30,7 @@ from transfer.data.loading.augment import eval_transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import check_finite
-from transfer.task import Outcomes, Scores
+from transfer.task import Outcomes, Result, Scores
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> None:
@@ -41,9 +41,7 @@ def check(spec: BackboneSpec, dataset: ClassificationData, options: TokensOption
         raise UsageError(f"--images {options.images}: {dataset.name} has {len(dataset.val)} for validation")
 
 
-def run(
-    spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context
-) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions, context: Context) -> Result:
     """Run the images through the backbone and record measures of its tokens."""
     assert dataset.val is not None
     backbone = frozen_backbone(spec, options, context)

@@ -21,7 +21,7 @@ from transfer.data.loading.augment import eval_transform
 from transfer.data.loading.loader import RunLoader, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
-from transfer.task import Outcomes, Scores
+from transfer.task import Outcomes, Result, Scores
 
 
 def check(spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> None:
@@ -39,9 +39,7 @@ def check(spec: BackboneSpec, data: ClassificationData, options: DinoOptions, co
         raise UserError(f"{data.name}: {images} training images are fewer than --knn-k {options.knn_k}")
 
 
-def run(
-    spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context
-) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, data: ClassificationData, options: DinoOptions, context: Context) -> Result:
     """Train on the training split, score the validation split by k-NN against it, and export."""
     assert data.train is not None
     learner, loader = prepare_training(spec, data, options, context)

@@ -24,6 +24,7 @@ from transfer.data.loading.images import Transform
 from transfer.data.splits.manifest import named_files
 
 SUFFIXES = (".pt", ".npy")
+Pair = tuple[float, float]
 INTERPOLATIONS = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
 
 
@@ -110,15 +111,7 @@ class CropWithBox:
         rest: what follows, on an image of `size`.
     """
 
-    def __init__(
-        self,
-        size: int,
-        area: tuple[float, float],
-        ratio: tuple[float, float],
-        flip: float,
-        interpolation: str,
-        rest: Transform,
-    ):
+    def __init__(self, size: int, area: Pair, ratio: Pair, flip: float, interpolation: str, rest: Transform):
         self.size, self.area, self.ratio, self.flip, self.rest = size, area, ratio, flip, rest
         self.modes = [*INTERPOLATIONS.values()] if interpolation == "random" else [INTERPOLATIONS[interpolation]]
         self.crop = v2.RandomResizedCrop(size, area, ratio)

@@ -26,7 +26,7 @@ from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
-from transfer.task import Outcomes, Scores
+from transfer.task import Outcomes, Result, Scores
 
 
 def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> None:
@@ -58,9 +58,7 @@ def check(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptio
         LabelMaps(options.token_labels, split, len(data.classes))
 
 
-def run(
-    spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
-) -> tuple[Scores, Outcomes]:
+def run(spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context) -> Result:
     """Train on the training split, score the validation split, and export."""
     learner, loader = prepare_training(spec, data, options, context)
     backbone, classes = learner.scored_backbone, list(data.classes)
