@@ -103,8 +103,7 @@ class Attention(TimmAttention):
         self.shards: Shards | None = None
         self.length = length
         self.train_tokens = train_tokens
-        self.alpha: float | nn.Parameter
-        self.alpha = nn.Parameter(torch.tensor(1.0)) if isinstance(alpha, str) else alpha
+        self.alpha: float | nn.Parameter = nn.Parameter(torch.tensor(1.0)) if isinstance(alpha, str) else alpha
 
     def reset_parameters(self) -> None:
         """Set a learned exponent to 1, as at first; projections and norms reset themselves."""

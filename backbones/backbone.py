@@ -139,9 +139,7 @@ class Backbone(nn.Module):
                 f"backbone {self.spec.name} has no classifier; create(..., classes=C) makes one, "
                 "classes='trained' takes that of the weights"
             )
-        logits: Tensor
-        logits = self.model(self.normalised(images)) if self.head is None else self.head(self.pooled(images))
-        return logits
+        return self.model(self.normalised(images)) if self.head is None else self.head(self.pooled(images))
 
     def dense_logits(self, images: Tensor) -> tuple[Tensor, Tensor, Box]:
         """Return the outputs [B, C] and those of every patch token [B, N, C], with mixed tokens in training; see

@@ -149,15 +149,13 @@ def pooled_features(model: Any, x: Tensor) -> Tensor:
     A model that has `forward_features` alone, without `forward` or `forward_head`, is pooled by the mean over its
     tokens [B, N, D], or over the places of its map [B, D, h, w].
     """
-    features: Tensor
     if hasattr(model, "forward_features") and hasattr(model, "forward_head"):
-        features = model.forward_head(model.forward_features(x), pre_logits=True)
-    elif hasattr(model, "forward_features") and type(model).forward is nn.Module.forward:
-        features = model.forward_features(x)
-        if isinstance(features, Tensor) and features.ndim in (3, 4):
-            features = features.mean(1) if features.ndim == 3 else features.mean((2, 3))
-    else:
-        features = model(x)
+        return model.forward_head(model.forward_features(x), pre_logits=True)
+    if not hasattr(model, "forward_features") or type(model).forward is not nn.Module.forward:
+        return model(x)
+    features = model.forward_features(x)
+    if isinstance(features, Tensor) and features.ndim in (3, 4):
+        features = features.mean(1) if features.ndim == 3 else features.mean((2, 3))
     return features
 
 

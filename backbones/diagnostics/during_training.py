@@ -16,12 +16,6 @@ from transfer.data.loading.augment import eval_transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 
-
-def epochs_of(at: Sequence[int], epochs: int) -> list[int]:
-    """Return the epochs, sorted and counted from 1, of epochs that may count from the end."""
-    return sorted({epoch if epoch > 0 else epochs + 1 + epoch for epoch in at})
-
-
 IMAGES = 64
 """Number of images measured, evenly spaced in the validation split, or in the training split without one."""
 PER_CHANNEL = ("scale", "shift", "penalty")
@@ -47,7 +41,7 @@ class TokenWatch:
             options: options of a pretraining method.
             context: device, ranks and notes of the run.
         """
-        self.epochs = epochs_of(at, options.epochs)
+        self.epochs = {epoch if epoch > 0 else options.epochs + 1 + epoch for epoch in at}
         self.batch, self.context = options.eval_batch_size, context
         split = data.val or data.train
         assert split is not None

@@ -92,18 +92,15 @@ def _multiply(out: Tensor, factor: Tensor) -> Tensor:
 
 def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
     """Return factor * h(scale q k^T) v, computed in the fastest way."""
-    sums: Tensor
     if h == "identity" and linear_is_cheaper(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]):
         summary = scaled_matmul(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
-        sums = scaled_matmul(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
-        return sums
+        return scaled_matmul(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
     if _prefers_torch_operations(q, k, v, h):
         inner, outer = split_factor(h, factor)
         return _weighted_values(SCORE_FUNCTIONS[h](_scores(q, k, inner * scale)), v, outer)
     if q.device.type == "cpu":
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # here, so that the backward pass has them so too
-    sums = attend(q, k, v, h, factor, scale)
-    return sums
+    return attend(q, k, v, h, factor, scale)
 
 
 def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:

@@ -90,14 +90,10 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 attend.register_autograd(_gradients, setup_context=_save_inputs)
 
 
-def count_operations(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> int:
-    """Return the operations of the two products, from the shapes of q, k and v; a multiply-add counts as two."""
-    return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
-
-
 @register_flop_formula(torch.ops.transfer.pointwise)
 def _forward_operations(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    return count_operations(q, k, v)
+    """Count the two products, from the shapes of q, k and v; a multiply-add counts as two."""
+    return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
 
 
 @register_flop_formula(torch.ops.transfer.pointwise_backward)

@@ -47,13 +47,6 @@ def read_shard(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     return rows, features
 
 
-def shard_rows(path: Path) -> NDArray[Any]:
-    """Return the rows [K] of a shard, without its features. Raises DamagedShard."""
-    with _opened(path) as file:
-        rows: NDArray[Any] = file.get_tensor("rows")
-    return rows
-
-
 def shard_seconds(path: Path) -> float:
     """Return the seconds that the features of a shard took. Raises DamagedShard."""
     with _opened(path) as file:
@@ -125,10 +118,9 @@ class Entry:
     def about(self) -> dict[str, Any]:
         """Return the content of entry.json; empty when it cannot be read."""
         try:
-            content: dict[str, Any] = parse_json((self.folder / ABOUT).read_text(encoding="utf-8"))
+            return parse_json((self.folder / ABOUT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return content
 
     def missing(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the rows, sorted, that no shard holds so far. A shard that cannot be read is removed."""
@@ -137,7 +129,8 @@ class Entry:
             del self.shards[path]
         for path in sorted(present - self.shards.keys()):
             try:
-                self.shards[path] = shard_rows(path)
+                with _opened(path) as file:
+                    self.shards[path] = file.get_tensor("rows")
             except DamagedShard:
                 self._remove(path)
         held = np.concatenate([np.empty(0, np.int64), *self.shards.values()])

@@ -85,7 +85,7 @@ def _neighbours(features: Tensor, count: int, queries: int) -> tuple[NDArray[Any
 def _encodings(features: Tensor, nearest: NDArray[Any], largest: Tensor) -> csr_array:
     """Return encodings [N, N]: exp(-d) over the expanded reciprocal neighbours, of sum 1 (equations 3 and 7)."""
     reciprocal = _reciprocal(nearest)
-    half = _reciprocal(nearest[:, : _half(nearest.shape[1])])
+    half = _reciprocal(nearest[:, : round((nearest.shape[1] - 1) / 2) + 1])  # of k1 + 1 images, each itself included
     # equation 5: a neighbour's half-sized set joins if more than two thirds of it are in the set already
     overlap = ((reciprocal @ half.T) * reciprocal).tocoo()
     sizes = half.sum(axis=1)
@@ -95,11 +95,6 @@ def _encodings(features: Tensor, nearest: NDArray[Any], largest: Tensor) -> csr_
     weights = np.exp(-_distances_of_pairs(features, expanded.row, expanded.col, largest))
     sums = np.bincount(expanded.row, weights, len(nearest))
     return csr_array((weights / sums[expanded.row], (expanded.row, expanded.col)), shape=expanded.shape)
-
-
-def _half(count: int) -> int:
-    """Return the size of the half-sized neighbourhood of one of k1 + 1 images, the image itself included."""
-    return round((count - 1) / 2) + 1
 
 
 def _reciprocal(nearest: NDArray[Any]) -> csr_array:
