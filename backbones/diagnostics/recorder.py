@@ -5,7 +5,7 @@ d = head_dim; q, k, v are [B, heads, N or L, d], weights [B, heads, N, L].
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,10 +20,15 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from backbones.attention import ATTENTIONS, Attention, UserAttention
-from backbones.backbone import Backbone
+from backbones.backbone import Backbone, create
+from backbones.diagnostics import statistics
 from backbones.diagnostics.hook_points import HookPoint, find_hook_points
-from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_statistics, token_statistics
+from backbones.diagnostics.stem import stem_facts
 from backbones.kernels.functions import without_autocast
+from backbones.spec import BackboneSpec
+from transfer.data.classification import ClassificationData
+from transfer.data.loading.augment import eval_transform
+from transfer.data.splits.dataset import SplitDataset
 from transfer.engine.context import Context
 from transfer.engine.extract import compute_rows
 
@@ -127,9 +132,9 @@ class Recorder:
 
     def columns(self, values: Any) -> tuple[list[Any], list[Any]]:
         """Split rows [M, P F + A G] into the fields [M, F] of each place and [M, G] of each attention."""
-        split = len(self.layers) * len(TOKEN_FIELDS)
-        places = values[:, :split].reshape(len(values), -1, len(TOKEN_FIELDS))
-        attentions = values[:, split:].reshape(len(values), -1, len(ATTENTION_FIELDS))
+        split = len(self.layers) * len(statistics.TOKEN_FIELDS)
+        places = values[:, :split].reshape(len(values), -1, len(statistics.TOKEN_FIELDS))
+        attentions = values[:, split:].reshape(len(values), -1, len(statistics.ATTENTION_FIELDS))
         return [places[:, i] for i in range(places.shape[1])], [attentions[:, i] for i in range(attentions.shape[1])]
 
     @contextmanager
@@ -148,11 +153,11 @@ class Recorder:
             self.layers.append(
                 {"place": name, "kind": place.kind, "tokens": shown.shape[1], "channels": shown.shape[2]}
             )
-            tokens.append(in_chunks(token_statistics, shown))
+            tokens.append(in_chunks(statistics.token_statistics, shown))
 
         def show_weights(name: str, shown: Tensor) -> None:
             self.attentions.append({"place": name, "keys": shown.shape[-1]})
-            weights.append(in_chunks(attention_statistics, shown))
+            weights.append(in_chunks(statistics.attention_statistics, shown))
 
         with ExitStack() as hooks:
             points = find_hook_points(self.backbone)
@@ -221,35 +226,56 @@ def observe(
     return recorder.columns(values)
 
 
-def layer_facts(recorder: Recorder, places: list[NDArray[Any]]) -> list[dict[str, Any]]:
-    """Describe every place, with the means over the images, as plain values."""
-    return [about | _layer(rows) for about, rows in zip(recorder.layers, places, strict=True)]
+IMAGES = 64
+"""Number of images measured, evenly spaced in the validation split, or in the training split without one."""
+PER_CHANNEL = ("scale", "shift", "penalty")
 
 
-def attention_facts(recorder: Recorder, attentions: list[NDArray[Any]]) -> list[dict[str, Any]]:
-    """Describe every attention, with the means over the images, as plain values."""
-    return [about | _attention(rows) for about, rows in zip(recorder.attentions, attentions, strict=True)]
+def check_backbone(spec: BackboneSpec, size: int) -> None:
+    """Raise UsageError for a backbone whose hook points are not known."""
+    find_hook_points(create(spec, img_size=size, weights="random", load="strict"))
 
 
-def _layer(rows: NDArray[Any]) -> dict[str, Any]:
-    """Return the means over the images of fields [M, F], None if undefined for all, and the similarity's deviation."""
-    facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(TOKEN_FIELDS)}
-    similarity = rows[:, TOKEN_FIELDS.index("similarity")]
-    defined = similarity[np.isfinite(similarity)]
-    return facts | {"similarity_sd": float(defined.std(ddof=1)) if len(defined) > 1 else None}
+class TokenWatch:
+    """Measures of the tokens of the same images after some epochs; an observer for `Context.observer`.
+
+    Neither weights nor random numbers change, so the training is the same as without it.
+    """
+
+    def __init__(self, at: Sequence[int], data: ClassificationData, options: Any, context: Context):
+        """Choose the images.
+
+        Args:
+            at: epochs as in `check_epochs`.
+            data: dataset of the training.
+            options: options of a pretraining method.
+            context: device, ranks and notes of the run.
+        """
+        self.epochs = {epoch if epoch > 0 else options.epochs + 1 + epoch for epoch in at}
+        self.batch, self.context = options.eval_batch_size, context
+        split = data.val or data.train
+        assert split is not None
+        if data.val is None:
+            context.note(f"{data.name} has no validation split: tokens are measured on training images")
+        view = SplitDataset(split, eval_transform(options.size, options.resize), preload=False)
+        self.images = Subset(view, evenly(min(IMAGES, len(split)), len(split)).tolist())
+
+    def __call__(self, backbone: Backbone, epoch: int) -> dict[str, Any]:
+        """Return `layers`, `attention` and `stem` as in the details of task `tokens`, without per-channel values."""
+        if epoch + 1 not in self.epochs:
+            return {}
+        recorder = Recorder(backbone.eval(), class_token=True)
+        places, attentions = observe(recorder, self.images, self.context, batch_size=self.batch)
+        with torch.inference_mode(), self.context.scoring():
+            stem = stem_facts(backbone, self.images[0][0][None].to(self.context.device))
+        last = stem["last_activation"]
+        return {
+            "layers": statistics.layer_facts(recorder.layers, places),
+            "attention": statistics.attention_facts(recorder.attentions, attentions),
+            "stem": {"norms": stem["norms"], "last_activation": last and _without_channels(last)},
+        }
 
 
-def _attention(rows: NDArray[Any]) -> dict[str, Any]:
-    """Return the means over the images of fields [M, G], but the extremes of the smallest and largest row sum."""
-    facts: dict[str, Any] = {name: _mean(rows[:, place]) for place, name in enumerate(ATTENTION_FIELDS)}
-    smallest, largest = (ATTENTION_FIELDS.index(f"row_sum_{which}") for which in ("smallest", "largest"))
-    return facts | {
-        "row_sum_smallest": float(rows[:, smallest].min()),
-        "row_sum_largest": float(rows[:, largest].max()),
-    }
-
-
-def _mean(values: NDArray[Any]) -> float | None:
-    """Return the mean of the finite values; None when there are none."""
-    defined = values[np.isfinite(values)]
-    return float(defined.mean()) if len(defined) else None
+def _without_channels(last: dict[str, Any]) -> dict[str, Any]:
+    weights = [{name: value for name, value in reading.items() if name != "norm"} for reading in last["weights"]]
+    return {name: value for name, value in last.items() if name not in PER_CHANNEL} | {"weights": weights}

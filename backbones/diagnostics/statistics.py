@@ -4,8 +4,11 @@ Shapes: B images, n tokens (rows), d channels, N queries, L keys, C channels of 
 Everything is computed in float64.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 TOKEN_FIELDS = ("similarity", "operator_norm", "smallest_norm", "bound", "norm", "effective_rank", "zero_rows")
@@ -120,3 +123,37 @@ def correlations(x: Tensor, y: Tensor) -> dict[str, float | None]:
     from scipy import stats
 
     return {"pearson": float(stats.pearsonr(a, b).statistic), "spearman": float(stats.spearmanr(a, b).statistic)}
+
+
+def layer_facts(layers: list[dict[str, Any]], places: list[NDArray[Any]]) -> list[dict[str, Any]]:
+    """Describe every place, with the means over the images, as plain values."""
+    return [about | _layer(rows) for about, rows in zip(layers, places, strict=True)]
+
+
+def attention_facts(shown: list[dict[str, Any]], attentions: list[NDArray[Any]]) -> list[dict[str, Any]]:
+    """Describe every attention, with the means over the images, as plain values."""
+    return [about | _attention(rows) for about, rows in zip(shown, attentions, strict=True)]
+
+
+def _layer(rows: NDArray[Any]) -> dict[str, Any]:
+    """Return the means over the images of fields [M, F], None if undefined for all, and the similarity's deviation."""
+    facts: dict[str, Any] = {name: finite_mean(rows[:, place]) for place, name in enumerate(TOKEN_FIELDS)}
+    similarity = rows[:, TOKEN_FIELDS.index("similarity")]
+    defined = similarity[np.isfinite(similarity)]
+    return facts | {"similarity_sd": float(defined.std(ddof=1)) if len(defined) > 1 else None}
+
+
+def _attention(rows: NDArray[Any]) -> dict[str, Any]:
+    """Return the means over the images of fields [M, G], but the extremes of the smallest and largest row sum."""
+    facts: dict[str, Any] = {name: finite_mean(rows[:, place]) for place, name in enumerate(ATTENTION_FIELDS)}
+    smallest, largest = (ATTENTION_FIELDS.index(f"row_sum_{which}") for which in ("smallest", "largest"))
+    return facts | {
+        "row_sum_smallest": float(rows[:, smallest].min()),
+        "row_sum_largest": float(rows[:, largest].max()),
+    }
+
+
+def finite_mean(values: NDArray[Any]) -> float | None:
+    """Return the mean of the finite values; None when there are none."""
+    defined = values[np.isfinite(values)]
+    return float(defined.mean()) if len(defined) else None

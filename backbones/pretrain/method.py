@@ -47,7 +47,7 @@ class PretrainingMethod(Task):
     Attributes:
         name: `pretrain-` and the name that recipes give as `method`.
         options: a dataclass derived from `PretrainOptions`; the recipes under `configs/pretrain/` set its values.
-        tokens_at: epochs after which tokens are measured; see `backbones.diagnostics.during_training`.
+        tokens_at: epochs after which tokens are measured; see `backbones.diagnostics.recorder`.
     """
 
     options: type[PretrainOptions]
@@ -75,14 +75,14 @@ class PretrainingMethod(Task):
     def check(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> None:
         """Raise the errors that can be found before anything is trained."""
         if self.tokens_at:
-            from backbones.diagnostics.during_training import check_backbone
+            from backbones.diagnostics.recorder import check_backbone
 
             check_backbone(spec, options.size)
         super().check(spec, dataset, options, context)
 
     def execute(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> Result:
         """Call `run`, and measure tokens; the scores become the last entry of the history."""
-        from backbones.diagnostics.during_training import TokenWatch
+        from backbones.diagnostics.recorder import TokenWatch
         from transfer.engine.history import History, history
 
         context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None

@@ -17,8 +17,8 @@ from torch.utils.data import Subset
 
 from backbones.backbone import create
 from backbones.diagnostics.hook_points import find_hook_points
-from backbones.diagnostics.recorder import Recorder, _mean, attention_facts, evenly, layer_facts, observe
-from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS
+from backbones.diagnostics.recorder import Recorder, evenly, observe
+from backbones.diagnostics.statistics import ATTENTION_FIELDS, TOKEN_FIELDS, attention_facts, finite_mean, layer_facts
 from backbones.diagnostics.stem import stem_facts
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
@@ -53,9 +53,9 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions,
     places, attentions = observe(recorder, images, context, batch_size=options.eval_batch_size)
     first = view[chosen[0]][0][None].to(context.device)
     stem = stem_facts(backbone, first)
-    context.details["layers"] = layer_facts(recorder, places)
+    context.details["layers"] = layer_facts(recorder.layers, places)
     _check_finite(places, attentions, [dataset.val.names[index] for index in chosen.tolist()])
-    context.details["attention"] = attention_facts(recorder, attentions)
+    context.details["attention"] = attention_facts(recorder.attentions, attentions)
     context.details["stem"] = {name: facts for name, facts in stem.items() if name != "missing"}
     context.details["missing"] = [*recorder.missing, *stem["missing"]]
     every = image_outcomes(dataset.val)
@@ -70,7 +70,7 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: TokensOptions,
 
 def rescore(outcomes: Outcomes) -> Scores:
     """Compute the means over the images whose similarity is defined; without any, no score."""
-    means = {name: _mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
+    means = {name: finite_mean(outcomes[name]) for name in SCORED.values() if name in outcomes}
     return {name: mean for name, mean in means.items() if mean is not None}
 
 
