@@ -63,15 +63,11 @@ def find_hook_points(backbone: Backbone) -> list[HookPoint]:
     if isinstance(model, VisionTransformer):
         prefix = model.num_prefix_tokens
         blocks = [HookPoint(f"block {index + 1}", "block", block, prefix) for index, block in enumerate(model.blocks)]
-        rest = [
-            HookPoint("stem", "stem", model.patch_embed),
-            HookPoint("positions", "positions", model.norm_pre, prefix),
-            *blocks,
-        ]
-        norm = (
-            [] if isinstance(model.norm, nn.Identity) else [HookPoint("final norm", "final norm", model.norm, prefix)]
-        )
-        return [*stem_activations(model.patch_embed), *rest, *norm]
+        stem = HookPoint("stem", "stem", model.patch_embed)
+        positions = HookPoint("positions", "positions", model.norm_pre, prefix)
+        points = [*stem_activations(model.patch_embed), stem, positions, *blocks]
+        norm = HookPoint("final norm", "final norm", model.norm, prefix)
+        return points if isinstance(model.norm, nn.Identity) else [*points, norm]
     if isinstance(model, VOLO):
         stem = HookPoint("stem", "stem", model.patch_embed, channels_first=True)
         return [*stem_activations(model.patch_embed), stem, *_volo_points(model)]

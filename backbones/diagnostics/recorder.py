@@ -150,9 +150,8 @@ class Recorder:
                 kind = "may have its channels first or last" if x.ndim == 4 else "is not a set of tokens"
                 self.missing.append(f"{name}: a tensor {list(x.shape)[1:]} for each image {kind}")
                 return
-            self.layers.append(
-                {"place": name, "kind": place.kind, "tokens": shown.shape[1], "channels": shown.shape[2]}
-            )
+            _, tokens_here, channels = shown.shape
+            self.layers.append({"place": name, "kind": place.kind, "tokens": tokens_here, "channels": channels})
             tokens.append(in_chunks(statistics.token_statistics, shown))
 
         def show_weights(name: str, shown: Tensor) -> None:

@@ -49,9 +49,8 @@ def top_k(
     def ranks(images: Tensor, labels: Tensor) -> Tensor:
         return true_class_ranks(backbone.logits(images).float(), labels, columns)
 
-    ranks_and_ties = compute_rows(
-        ranks, SplitDataset(split, transform), context, batch_size=batch_size, label="accuracy"
-    )
+    images = SplitDataset(split, transform)
+    ranks_and_ties = compute_rows(ranks, images, context, batch_size=batch_size, label="accuracy")
     raise_if_broken(ranks_and_ties[:, 0] < 0, split.names, f"logits of the {split.name} split")
     return {"rank": ranks_and_ties[:, 0].numpy(), "ties": ranks_and_ties[:, 1].numpy(), **image_outcomes(split)}
 

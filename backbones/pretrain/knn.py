@@ -64,12 +64,9 @@ def knn_class_ranks(
     of_each_k = None
     if context.ranks.first:
         labels, train = torch.from_numpy(data.train.labels), features["training"].to(context.device)
-        ranked = weighted_knn(
-            train, labels, features["validation"], k=k, temperature=temperature, classes=len(data.classes)
-        )
-        of_each_k = {
-            number: true_class_ranks(ranked[number], torch.from_numpy(data.val.labels), number) for number in k
-        }
+        test, true = features["validation"], torch.from_numpy(data.val.labels)
+        ranked = weighted_knn(train, labels, test, k=k, temperature=temperature, classes=len(data.classes))
+        of_each_k = {number: true_class_ranks(ranked[number], true, number) for number in k}
     return broadcast_object(of_each_k)
 
 

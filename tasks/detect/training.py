@@ -178,19 +178,11 @@ def make_learner(
 ) -> DetectionLearner:
     """Build the detector around the backbone for training. Raises UsageError if the parts do not fit."""
     backbone = create(spec, drop_path=options.drop_path, **overrides)
-    maps = make_maps(
-        backbone,
-        MapOptions(
-            out_indices=_taps(backbone, options) if options.pyramid == "taps" else (-1,),
-            window=options.window,
-            padding=options.window_padding,
-            global_blocks=options.global_blocks,
-            relative=options.relative,
-            grid=(options.size[0] // backbone.stride, options.size[1] // backbone.stride),
-            grad_checkpointing=options.grad_checkpointing,
-        ),
-    )
-    built = build_detector(detector, maps, options.pyramid, classes)
+    given = {name: getattr(options, name) for name in ("window", "global_blocks", "relative", "grad_checkpointing")}
+    taps = _taps(backbone, options) if options.pyramid == "taps" else (-1,)
+    grid = (options.size[0] // backbone.stride, options.size[1] // backbone.stride)
+    kind = MapOptions(out_indices=taps, grid=grid, padding=options.window_padding, **given)
+    built = build_detector(detector, make_maps(backbone, kind), options.pyramid, classes)
     return DetectionLearner(built, norm_eval=options.norm_eval)
 
 

@@ -79,16 +79,10 @@ def make_learner(spec: BackboneSpec, options: DinoOptions, epoch_steps: int) -> 
 
 def train_loader(split: Split, options: DinoOptions, context: Context) -> RunLoader:
     """Return the loader of multi-crop batches."""
-    crops = MultiCrop(
-        options.size,
-        options.global_area,
-        options.local_size,
-        options.local_area,
-        options.local_crops,
-        blur=options.blur,
-        image_ops="fast" if split.gives_arrays else options.image_ops,
-        colors=split.channels == 3 and not split.gives_arrays,
-    )
+    crops_of = (options.size, options.global_area, options.local_size, options.local_area, options.local_crops)
+    colors = split.channels == 3 and not split.gives_arrays
+    image_ops = "fast" if split.gives_arrays else options.image_ops
+    crops = MultiCrop(*crops_of, blur=options.blur, image_ops=image_ops, colors=colors)
     batches = partial(shuffled_batches, len(split), options.batch_size, seed=context.seed)
     images = SplitDataset(split, crops, seed=context.seed)
     return context.loader(images, batches, parts=options.grad_accum_steps)

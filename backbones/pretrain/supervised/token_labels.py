@@ -56,8 +56,7 @@ class LabelMaps:
             raise UserError(
                 f"--token-labels {folder}: no label map for {len(lacking)} of {len(stems)} training images "
                 f"({shortened(lacking)}); a map lies under its image's name, with .pt or .npy; without "
-                "--token-labels the "
-                "image's label is taken"
+                "--token-labels the image's label is taken"
             )
         self.rows = [rows[str(_map_name(stem, rows))] for stem in stems]
         self.shape = self._read(0).shape

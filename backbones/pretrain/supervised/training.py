@@ -74,9 +74,8 @@ def prepare_training(
     backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
     if context.on_gpu:
         backbone.to(memory_format=torch.channels_last)
-    context.note_backbone(
-        backbone, flops(backbone, options.size), context.micro_batch(options.batch_size, options.grad_accum_steps)
-    )
+    images = context.micro_batch(options.batch_size, options.grad_accum_steps)
+    context.note_backbone(backbone, flops(backbone, options.size), images)
     split = data.needed("train", METHOD.method)
     counts = np.bincount(split.labels, minlength=len(data.classes))
     learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)
