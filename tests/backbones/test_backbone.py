@@ -17,13 +17,6 @@ def tiny(**options):
     return create("tiny", **({"img_size": (64, 32)} | options)).eval()
 
 
-def test_what_it_says_of_itself():
-    backbone = tiny(stem="conv", attention="relu")
-    assert (backbone.dim, backbone.stride, backbone.depth) == (64, 16, 2)
-    assert (backbone.weights_id, backbone.untrained) == ("random", [])
-    assert (backbone.spec.mean, backbone.spec.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
 def test_images_are_normalised_inside():
     backbone = tiny(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     mean, std = torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1), torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backbones.pretrain.accuracy import accuracies, class_columns, imagenet_synsets, true_class_ranks
+from backbones.pretrain.accuracy import accuracies, class_columns, true_class_ranks
 
 
 def outcomes(ranks: Tensor) -> dict[str, np.ndarray]:
@@ -54,15 +54,3 @@ def test_logits_that_are_not_finite_have_no_rank(value: float) -> None:
     assert true_class_ranks(logits, torch.tensor([0, 0])).tolist() == [[0, 3], [-1, -1]]
     columns = torch.tensor([2, 0, -1, 1])
     assert true_class_ranks(logits, torch.tensor([1, 1]), columns).tolist() == [[0, 2], [-1, -1]]
-
-
-def test_one_class_of_imagenet_is_missing_in_googles_21k() -> None:
-    large, small = imagenet_synsets(21_843), imagenet_synsets(1000)
-    assert large is not None
-    assert small is not None
-    columns, missing = class_columns(large, small)
-    assert missing == ["n04399382"]
-    assert len(columns) == 1000
-    assert (columns >= 0).sum() == 999
-    assert all(large[column] == small[label] for label, column in enumerate(columns.tolist()) if column >= 0)
-    assert imagenet_synsets(17) is None
