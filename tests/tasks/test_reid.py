@@ -87,9 +87,6 @@ def test_pictures_are_drawn_of_a_finished_run_and_change_nothing(out: Path, capf
     with Image.open(folder / "pictures" / pictures[0]) as image:
         assert image.width > 8 * image.height / 2
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
-    (folder / RANKED).unlink()
-    assert main(words) == 1
-    assert "ranked.npz: cannot be read" in capfd.readouterr().err
 
 
 def test_queries_without_a_match_are_counted(tmp_path: Path) -> None:
