@@ -75,24 +75,15 @@ def test_the_detections_are_a_result_file_of_coco(run: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--stem", "conv", "--attention", "relu", "--length", "train", "--window", "4", "--global-blocks", "1"],
-        ["--pyramid", "taps", "--depth", "4", "--attention", "relu"],
-        [
-            "--detector",
-            "faster_rcnn_light",
-            "--relative",
-            "--window",
-            "3",
-            "--global-blocks",
-            "1",
-            "--grad-checkpointing",
-        ],
-        ["--resize-mode", "jitter", "--grad-accum-steps", "2", "--norm-eval", "--stem", "conv"],
+        "--stem conv --attention relu --length train --window 4 --global-blocks 1",
+        "--pyramid taps --depth 4 --attention relu",
+        "--detector faster_rcnn_light --relative --window 3 --global-blocks 1 --grad-checkpointing",
+        "--resize-mode jitter --grad-accum-steps 2 --norm-eval --stem conv",
     ],
     ids=["stem-relu-window", "taps-relu", "boxes-relative", "jitter"],
 )
-def test_parts_and_options_train_and_score(words: list[str], tmp_path: Path) -> None:
-    assert main([*WORDS, *QUICK, *words, "--out", str(tmp_path)]) == 0
+def test_parts_and_options_train_and_score(words: str, tmp_path: Path) -> None:
+    assert main([*WORDS, *QUICK, *words.split(), "--out", str(tmp_path)]) == 0
     found = record(tmp_path)
     assert np.isfinite([line["loss"] for line in history(tmp_path) if "loss" in line]).all()
     assert ("mask_AP" in found.scores) == ("faster_rcnn_light" not in words)

@@ -3,7 +3,7 @@ import torch
 
 from backbones.backbone import create
 from tasks.detect import mmlab
-from tasks.detect.detectors import SimplePyramid, TapScales, build_detector, scales
+from tasks.detect.detectors import SimplePyramid, TapScales, build_detector
 from tasks.detect.feature_maps import MapOptions, make_maps
 from tasks.detect.options import resolve_detector
 from transfer.core.errors import UsageError, UserError
@@ -82,8 +82,6 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path, text: str, said: str) -> Non
 
 
 def test_unknown_names(tmp_path) -> None:
-    with pytest.raises(UsageError, match="did you mean 'mask_rcnn'"):
-        resolve_detector("mask_rcn")
     file = tmp_path / "mine.yaml"
     file.write_text("base: faster-rcnn_r50_fpm\nmasks: false\n")
     maps = make_maps(create("tiny", weights="random"), MapOptions(out_indices=(-1,)))
@@ -109,8 +107,3 @@ def test_only_the_last_map_enters_the_simple_pyramid() -> None:
     pyramid, last = SimplePyramid(16, 16, 8), torch.rand(1, 16, 4, 4)
     one, two = pyramid([torch.rand(1, 16, 4, 4), last]), pyramid([last])
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
-
-
-def test_a_stride_without_pyramid_is_named() -> None:
-    with pytest.raises(UsageError, match="stride 32"):
-        scales(32)

@@ -105,7 +105,6 @@ def test_models_with_stages_give_four_maps() -> None:
     [
         ("tiny", MapOptions(out_indices=(7,)), "block 7 does not exist"),
         ("tiny", MapOptions(out_indices=(-1,), window=2, global_blocks=(5,)), "--global-blocks: block 5 does not"),
-        ("test_resnet", MapOptions(out_indices=(-1,), window=2), "not a plain ViT"),
     ],
 )
 def test_what_cannot_work_is_named(name: str, options: MapOptions, said: str) -> None:

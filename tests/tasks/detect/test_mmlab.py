@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from tasks.detect import mmlab
 from transfer.core.errors import UserError
@@ -12,8 +11,6 @@ from transfer.core.errors import UserError
 mmlab.load()
 
 
-SIDE = 96
-BOXES = torch.tensor([[8.0, 8, 56, 60], [40, 24, 90, 88]])
 SILENT = """
 import mmdet.structures.mask.structures as early
 from tasks.detect import mmlab
@@ -24,9 +21,6 @@ from mmdet.datasets.transforms import RandomCrop
 import mmcv.ops
 print(mmlab.ops_source(), DefaultScope.get_current_instance().scope_name, early.roi_align is mmcv.ops.roi_align)
 """
-
-
-"""Numbers of mmdet's configs (classes, channels, samples, proposals), and those for a test."""
 
 
 @pytest.mark.nightly

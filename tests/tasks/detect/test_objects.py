@@ -5,7 +5,6 @@ import numpy as np
 from tasks.detect.pipelines import as_mmdet_sample
 from tests.tasks.detect.scenes import CATEGORIES, an_object, described_split, polygon
 
-SIZE = (64, 96)
 LAND = (120, 80)
 
 

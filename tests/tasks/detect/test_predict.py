@@ -26,11 +26,6 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def results(learner, data):
-    return found_by(learner, data)
-
-
-@pytest.fixture(scope="module")
 def learner():
     """Weights are random, so about anything is found everywhere."""
     return a_learner()
@@ -58,12 +53,8 @@ def test_boxes_return_to_the_pixels_of_the_stored_image(learner, data, monkeypat
     for sample, ((width, height), _), image in zip(kept, SCENES, data.val.images, strict=True):
         factor = min(64 / min(width, height), 96 / max(width, height))
         factors = int(width * factor + 0.5) / width, int(height * factor + 0.5) / height  # whole pixels
-        for box, label, score in zip(
-            sample.pred_instances.bboxes.tolist(),
-            sample.pred_instances.labels.tolist(),
-            sample.pred_instances.scores.tolist(),
-            strict=True,
-        ):
+        one = sample.pred_instances
+        for box, label, score in zip(one.bboxes.tolist(), one.labels.tolist(), one.scores.tolist(), strict=True):
             x, y, right, bottom = (side / factors[place % 2] for place, side in enumerate(box))
             assert -1e-3 <= x <= right <= width + 1e-3
             assert -1e-3 <= y <= bottom <= height + 1e-3
@@ -76,12 +67,11 @@ def test_boxes_return_to_the_pixels_of_the_stored_image(learner, data, monkeypat
     assert {result["category_id"] for result in results} <= {*CATEGORIES}
 
 
-@pytest.mark.parametrize("world", [2])
-def test_ranks_together_find_what_one_finds(learner, data, world, monkeypatch):
+def test_ranks_together_find_what_one_finds(learner, data, monkeypatch):
     alone, parts = found_by(learner, data, batch_size=2), []
     monkeypatch.setattr(predict.dist, "gather_objects", lambda value: parts.append(value) or [value])
-    for rank in range(world):
-        found_by(learner, data, batch_size=2, ranks=Ranks(rank, world, rank, world))
+    for rank in range(2):
+        found_by(learner, data, batch_size=2, ranks=Ranks(rank, 2, rank, 2))
     monkeypatch.setattr(predict.dist, "gather_objects", lambda value: parts)
     together = found_by(learner, data, batch_size=2)
     assert together == alone
@@ -105,13 +95,12 @@ def test_what_is_found_does_not_hang_on_the_images_of_a_batch(tmp_path, padded):
     torch.nn.init.normal_(learner.backbone.model.pos_embed, std=0.5)
     data = data_of(split_of(tmp_path, *SCENES, *SCENES[:3]))
     alone = found_by(learner, data, padded=padded)
-    for batch_size in (3,):
-        several = found_by(learner, data, batch_size=batch_size, padded=padded)
-        assert len(several) == len(alone)
-        for one, other in zip(several, alone):
-            assert (one["image_id"], one["category_id"]) == (other["image_id"], other["category_id"])
-            assert one["score"] == pytest.approx(other["score"], abs=1e-5)
-            assert one["bbox"] == pytest.approx(other["bbox"], abs=1e-3)
+    several = found_by(learner, data, batch_size=3, padded=padded)
+    assert len(several) == len(alone)
+    for one, other in zip(several, alone):
+        assert (one["image_id"], one["category_id"]) == (other["image_id"], other["category_id"])
+        assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+        assert one["bbox"] == pytest.approx(other["bbox"], abs=1e-3)
 
 
 def test_of_a_batch_the_image_that_is_not_finite_is_named(tmp_path):
