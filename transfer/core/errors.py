@@ -54,10 +54,10 @@ class MachineError(UserError):
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """Return a hint for a misspelt word: "; did you mean 'a' or 'b'?", or an empty string when nothing is near.
 
-    For a path, what lies in its folder is known, too.
+    For a path, what lies in its folder comes first.
     """
     path = Path(str(given))
-    close = [*_close(given, known), *(_beside(path) if len(path.parts) > 1 else ())]
+    close = (_beside(path) if len(path.parts) > 1 else []) or _close(given, known)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

@@ -81,7 +81,7 @@ def test_unlike_protocols_have_tables_of_their_own() -> None:
     expected = [(["patchify", "conv"], 4, "size 64 64"), (["patchify"], 2, "size 64 32")]
     for table, (variants, columns, protocol) in zip(pivot_tables(run_set(runs)), expected, strict=True):
         assert (table["variant"], len(table.names)) == (variants, columns)
-        assert Note(f"{protocol}; other protocols have tables of their own", "knn toy_market mAP") in table.notes
+        assert Note(f"{protocol}; other protocols have tables of their own", "knn mAP on toy_market") in table.notes
     assert content_label({"resize": None}, ["resize"]) == "resize none (size / 0.875)"
 
 
