@@ -1,6 +1,7 @@
 """Small classification sets on disk."""
 
 import functools
+import hashlib
 import io
 import shutil
 import tempfile
@@ -23,6 +24,12 @@ def encoded(*key):
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "JPEG", quality=90)
     return stream.getvalue()
+
+
+def content(folder: Path) -> list[tuple[str, bytes]]:
+    """The names of all files, and the digests of what is in them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).digest()) for path in files]
 
 
 def write_images(folder, count, *key):

@@ -1,5 +1,3 @@
-import hashlib
-
 import numpy as np
 import PIL
 import pytest
@@ -7,6 +5,7 @@ from PIL import Image
 from pycocotools import mask as masks
 from scipy.ndimage import binary_dilation
 
+from tests.transfer.data.layouts import content
 from transfer.data.coco.dataset import open_coco
 from transfer.data.spec import resolve_dataset
 from transfer.data.toy.coco import _write
@@ -26,11 +25,6 @@ def data(root, private_cache):
     private_cache.mkdir(parents=True)
     (private_cache / FOLDER).symlink_to(root)
     return open_coco(resolve_dataset("toy_coco"), None)
-
-
-def content(folder):
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [(path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).digest()) for path in files]
 
 
 def filled(segmentation, height, width):

@@ -1,17 +1,11 @@
-import hashlib
-
 import pytest
 
+from tests.transfer.data.layouts import content
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import resolve_dataset
 from transfer.data.toy.people import GENERATORS, MSMT, Size, write_market
 
 SMALL = Size(seed=3, train=2, test=2, cameras=3, seen_by=2, shots=1, distractors=2, junk=1)
-
-
-def content(folder):
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [(path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).digest()) for path in files]
 
 
 @pytest.mark.parametrize("name", GENERATORS)
