@@ -127,7 +127,6 @@ def test_other_options_do_not_overwrite_weights(trained: tuple[str, Path], capfd
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["deit", "--backbone", "tiny", "--dataset", "toy_market"], "does not take format market1501"),
         (["deit", "--backbone", "tiny", "--smoke", "--weights", "a", "b"], "takes one value, got 2"),
         (["deit", "--backbone", "tiny", "--smoke", "--method", "dino"], "another recipe"),
         (["--backbone", "tiny"], "recipe must come first"),

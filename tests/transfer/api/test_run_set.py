@@ -52,15 +52,6 @@ def test_filter_takes_fields_and_lists_of_values(folder: Path) -> None:
         runs.filter(steem="conv")
 
 
-def test_comparison_as_a_frame(folder: Path) -> None:
-    runs = transfer.load(folder).filter(task="reid", lr=0.05)
-    frame = transfer.compare(runs, "stem", "conv", "patchify").to_frame().set_index("score")
-    means = runs.to_frame().query("metric == 'mAP'").groupby("stem").value.mean()
-    assert frame.difference["mAP"] == pytest.approx(100 * (means["conv"] - means["patchify"]))
-    assert frame.low["mAP"] <= frame.difference["mAP"] <= frame.high["mAP"]
-    assert all(isinstance(text, str) and text for text in frame.verdict)
-
-
 def test_files_hold_what_the_frame_holds(folder: Path, tmp_path: Path) -> None:
     runs = transfer.load(folder)
     runs.to_parquet(tmp_path / "runs.parquet")

@@ -29,7 +29,6 @@ sys.exit(status)
     ("command", "message"),
     [
         ("run reid --backbone dino_s17", "unknown backbone 'dino_s17'; did you mean 'dino_s16'"),
-        ("run reid --backbone dino_s16 --dataset toy_markt", "unknown dataset 'toy_markt'; did you mean 'toy_market'"),
         ("run reid --backbone dino_s16 --lrr 1 --epocs 3", "--epocs; did you mean '--epochs'?"),
         ("run my_task.py:TASK --backbone tinny", "--dataset is missing"),
         ("run red --backbone dino_s16", "unknown task 'red'; did you mean 'reid'"),

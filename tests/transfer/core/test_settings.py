@@ -53,19 +53,6 @@ def test_every_failure_is_one_line_with_file_and_line(tmp_path: Path, text: str,
     assert "\n" not in str(caught.value)
 
 
-WRONG = {"epochs: 1e20": "--epochs must be INT, got '1e+20'", "dataset: [null]": "a list holds an empty value (null)"}
-
-
-@pytest.mark.parametrize(("line", "told"), WRONG.items())
-def test_a_wrong_value_of_a_layer_is_one_line_with_its_file(tmp_path, line, told, capsys) -> None:
-    (tmp_path / "mine.yaml").write_text(line)
-    assert run(["reid", "--backbone", "tiny", "--dry-run", "--config", str(tmp_path / "mine.yaml")]) == 2
-    error = capsys.readouterr().err
-    assert told in error
-    assert error.startswith(f"error: {tmp_path / 'mine.yaml'}: ")
-    assert len(error.strip().splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("main", "argv", "name"),
     [(run, ["knn", "--backbone", "tiny", "--smoke", "--seeds", "0", "--seeds", "1"], "--seeds"),

@@ -32,15 +32,6 @@ def test_looked_for_beside_the_yaml_and_then_in_the_working_directory(tmp_path, 
         user_code.locate("other.py:X", folder)
 
 
-def test_changed_contents_are_imported_anew(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def f(): return 1")
-    first = user_code.load(f"{file}:f")
-    assert user_code.load(f"{file}:f") is first
-    file.write_text("def f(): return 2")
-    assert (first(), user_code.load(f"{file}:f")()) == (1, 2)
-
-
 @pytest.mark.parametrize(
     ("content", "kind", "said"),
     [

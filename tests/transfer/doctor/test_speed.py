@@ -34,17 +34,7 @@ def test_a_measured_speed_counts_three_forward_passes(tmp_path: Path, monkeypatc
     assert recall_speed("other") is None
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--backbone", "tinny"], "unknown backbone 'tinny'; did you mean 'tiny'"),
-        (["--backbone", "tiny", "--seconds", "0"], "--seconds 0.0: must be at least 0.001"),
-        (["--backbone", "tiny", "--dataset", "imagenet1k", "--data", "nowhere"], "nowhere"),
-    ],
-)
-def test_bad_words(words: list[str], message: str, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_measurement_takes_some_time(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["speed", *words]) in (1, 2)
-    err = capsys.readouterr().err
-    assert message in err
-    assert "Traceback" not in err
+    assert main(["speed", "--backbone", "tiny", "--seconds", "0"]) == 2
+    assert "--seconds 0.0: must be at least 0.001" in capsys.readouterr().err

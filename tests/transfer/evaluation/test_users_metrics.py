@@ -107,8 +107,6 @@ def test_verify_runs_no_file_that_only_a_record_names(listed: bool, folder: Path
 @pytest.mark.parametrize(
     ("flag", "text", "message"),
     [
-        ("my_metrics.py:wrong", "", "file not found: {folder}/my_metrics.py; did you mean 'my_metric.py'?"),
-        ("my_metric.py:wrong", "def wrang(per_sample): return 0", "'wrong' not found in this file; did you mean"),
         ("my_metric.py:wrong", "wrong = 3", "a metric is a function of the arrays of a run, and this is 3"),
         ("my_metric.py:top1", "def top1(per_sample): return 0", "the score name top1 is taken"),
         ("my_metric.py:rank", "def rank(per_sample): return 0", "the task has a score or an array called rank"),
@@ -124,7 +122,7 @@ def test_a_mistake_is_one_line(flag: str, text: str, message: str, folder: Path,
     (folder / "my_metric.py").write_text(text)
     assert main([*KNN, "--metric", flag]) in (1, 2)
     error = capsys.readouterr().err
-    assert message.replace("{folder}", str(folder)) in error
+    assert message in error
     assert "Traceback" not in error
     assert not list(folder.glob("runs/*/record.json"))
 

@@ -1,7 +1,5 @@
 """`check_backbone`: every planted fault is found by its check, sound models pass, in Python, pytest and the doctor."""
 
-import subprocess
-import sys
 import unittest
 from pathlib import Path
 from typing import Any
@@ -116,8 +114,6 @@ def test_wrong_names_are_told_before_anything_is_built() -> None:
         check_backbone("tiny", only=["single_imag"])
     with pytest.raises(UsageError, match="no check to run"):
         check_backbone("tiny", only=["maps"], skip=["maps"])
-    with pytest.raises(UsageError, match="tiny"):
-        check_backbone("tinny")
     with pytest.raises(UsageError, match=r"needs dim, patch.*stem="):
         check_backbone(faulty.SoundStem)
     with pytest.raises(UsageError, match=r"SoundStem needs dim, patch.*--stem"):
@@ -139,11 +135,6 @@ def test_a_part_that_does_not_fit_its_contract(part: str, code: str, said: str, 
     (result,) = check_backbone("tiny", only=["builds"], **{part: f"{tmp_path}/mine.py:Part"})
     assert result.reason.startswith(f"{tmp_path}/mine.py:Part: must accept ")
     assert said in result.reason
-
-
-def test_importing_it_loads_no_torch() -> None:
-    code = "import sys, transfer; transfer.testing.CheckFailed; print({'torch', 'timm'} & {*sys.modules})"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 
 def test_the_doctor_checks_a_backbone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,6 @@ def test_objects_are_read(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("my_reader.py:read", "my_reder.py:read", "file not found: {folder}/my_reder.py; did you mean 'my_reader.py'"),
         ("held_out: 5", "held_ot: 5", "missing a required argument: 'held_out'; did you mean 'held_out'"),
         ('stem.split("_")', 'stem.splot("_")', "my_reader.py at line 5: AttributeError: 'str' object has no attribute"),
         ("return rows", "return 3", "returned 3; wanted: a dict with 'train', 'val' or both"),
