@@ -122,6 +122,7 @@ def test_a_sweep_of_a_table_runs_one_reading_of_a_rate_or_both() -> None:
         ("steps.pretrain.backbone", None, "`backbone` is missing"),
         ("steps.pretrain.grid", {"stem": []}, "the grid of `stem` is empty"),
         ("steps.pretrain.seeds", [0, 0], "`seeds`"),
+        ("steps.pretrain.seeds", [0, 1e23], "steps.pretrain: `seeds` is a list of different numbers"),
         ("steps.pretrain.resources", {"gpu": 1}, "unknown key 'gpu'; did you mean 'gpus'"),
         ("steps.pretrain.resources", {"memory_gb": "lots"}, "resources: --memory-gb must be FLOAT"),
         ("tiers", {"smoke": {"reids": {}}}, "unknown key 'reids'; did you mean 'reid'"),
@@ -144,8 +145,6 @@ def test_mistakes_are_named_with_their_place(tmp_path: Path, path: str, value: A
 
 
 def test_unknown_sweeps_and_tiers_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="did you mean 'demo'"):
-        read_sweep("demmo", "full")
     with pytest.raises(UsageError, match="file not found"):
         read_sweep(str(tmp_path / "none.yaml"), "full")
     with pytest.raises(UsageError, match=r"unknown tier 'reduced' \(tiers: smoke, full\)"):
@@ -173,7 +172,6 @@ def test_settings_of_the_command_win(tmp_path: Path) -> None:
         ("reid=1", "STEP.KEY=VALUE"),
         ("reid.options={lr: 1}", "STEP.KEY=VALUE"),
         ("red.lr=1", "did you mean 'reid'"),
-        ("reid.lrr=1", "lrr"),
     ):
         with pytest.raises(UsageError, match=says):
             read_sweep(name, "smoke", (wrong,))

@@ -23,11 +23,6 @@ def test_seeds_stand_in_one_row_and_configurations_apart() -> None:
     assert protocols(of([made(), made(smoke=True), made(stem="conv")])) == [{}] * 3, "columns say that"
 
 
-def test_data_of_one_name_with_other_contents_is_another_protocol() -> None:
-    one, other = made(), made(dataset={"digest": "e" * 64})
-    assert protocols(of([one, other])) == [{"dataset_digest": "dddddddd"}, {"dataset_digest": "eeeeeeee"}]
-
-
 def test_backbones_of_one_name_are_told_apart_by_their_parts() -> None:
     groups = of([made(), made(stem="conv"), made(backbone={"name": "other"})])
     assert [group.backbone for group in groups] == ["tiny, patchify", "tiny, conv", "other"]

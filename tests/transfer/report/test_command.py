@@ -40,8 +40,6 @@ def test_smoke_runs_and_changed_files_stay_out_unless_asked_for(
 def test_nothing_to_show_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([store(tmp_path / "runs", made(smoke=True))]) == 1
     assert "no finished runs to show" in capsys.readouterr().err
-    assert main([str(tmp_path / "none")]) == 1
-    assert "directory not found" in capsys.readouterr().err
 
 
 def test_damaged_newer_and_unfinished_folders_are_named_and_the_rest_is_shown(
@@ -84,7 +82,6 @@ def test_words_that_belong_together(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--pictures"], "--pictures: needs --format html"),
         (["--format", "parquet"], "name it with --output"),
         (["--output", "x.parquet", "--format", "csv"], "x.parquet: .parquet is a file of --format parquet"),
-        (["--output", "x.xls"], "no format has the suffix .xls; end it in .md, .csv, .jsonl, .parquet, .tex, .html"),
         (["--card", "a", "--bundle", "b.zip"], "--bundle and --card exclude each other"),
         (["--bundle", "x", "--compare", "a", "b"], "--bundle: shows no tables"),
         (["--figures", "f", "--format", "html"], "--format: has no effect with --figures"),
@@ -108,9 +105,5 @@ def test_a_card_of_an_unknown_run_is_an_error(tmp_path: Path, capsys: pytest.Cap
     runs = store(tmp_path / "runs", record)
     assert main([runs, "--card", record.run_id]) == 0
     assert capsys.readouterr().out.startswith("---\n")
-    assert main([runs, "--compare", "stem=patchify"]) == 2
-    assert "needs two variants, got stem=patchify; choose two of stem=patchify, attention=softmax, tiny" in (
-        capsys.readouterr().err
-    )
     assert main([runs, "--card", "reid-none"]) == 1
     assert "--card: run 'reid-none' not found in" in capsys.readouterr().err

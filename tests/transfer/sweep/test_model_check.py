@@ -1,6 +1,5 @@
 """Whether the jobs of a sweep can run, and how long they take, as `--dry-run` reports."""
 
-import re
 from itertools import product
 from pathlib import Path
 
@@ -83,20 +82,9 @@ def test_the_expected_time_counts_searched_jobs_and_devices() -> None:
     assert prediction.text(None, "measure it", 0, 1, 0.0, {}) == "expected time: unknown; measure it"
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ("options: {epochs: 1e20}", "error: steps.one: --epochs must be INT"),
-        ("seeds: [0, 1e23]", "mine.yaml: steps.one: `seeds` is a list of different numbers"),
-    ],
-)
-def test_values_out_of_any_reason_in_a_sweeps_file_are_refused_before_anything_runs(
-    tmp_path: Path, given: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_value_out_of_any_reason_is_refused_before_anything_runs(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(f"steps:\n  one: {{run: reid, backbone: tiny, dataset: toy_market, {given}}}\n")
+    path.write_text("steps:\n  one: {run: reid, backbone: tiny, dataset: toy_market, options: {epochs: 1e20}}\n")
     assert main([str(path), *PLANNED, "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert re.search(f"(?s){told}", error)
-    assert "Traceback" not in error
+    assert "error: steps.one: --epochs must be INT" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
