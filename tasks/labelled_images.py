@@ -126,7 +126,7 @@ class Classification(Task):
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute top-1 and top-5 accuracy from the ranks of the true classes, unless the task has its own."""
-        if self._function("rescore"):
+        if self.function("rescore"):
             return super().rescore(outcomes)
         from backbones.pretrain.accuracy import accuracies
 

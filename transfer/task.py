@@ -76,7 +76,8 @@ class Task:
     module: str = ""
     file: str = ""
 
-    def _function(self, name: str) -> Callable[..., Any] | None:
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """Return a function of `module`; None if the task has no module, or the module no such function."""
         return getattr(importlib.import_module(self.module), name, None) if self.module else None
 
     def check_kind(self, spec: DatasetSpec) -> None:
@@ -133,7 +134,7 @@ class Task:
 
         Raises errors that can be known before training. Only for tasks that put the backbone within another model.
         """
-        if build := self._function("build"):
+        if build := self.function("build"):
             build(spec, options)
 
     def built_size(self, options: Any) -> int | tuple[int, int] | None:
@@ -146,12 +147,12 @@ class Task:
         The names of its parameters are what `--trainable` chooses from. None: nothing trains, or only the data shows
         what does.
         """
-        make = self._function("untrained_learner")
+        make = self.function("untrained_learner")
         return make(spec, options) if make else None
 
     def check(self, spec: BackboneSpec, dataset: Any, options: Any, context: "Context") -> None:
         """Raise errors that can be known before training."""
-        if check := self._function("check"):
+        if check := self.function("check"):
             check(spec, dataset, options, context)
 
     def content(self, dataset: Any, options: Any) -> dict[str, Any]:
@@ -169,7 +170,7 @@ class Task:
         Raises:
             NotFinite, NotVaried: the features allow no score; every rank raises it.
         """
-        if run := self._function("run"):
+        if run := self.function("run"):
             return run(spec, dataset, options, context)
         raise NotImplementedError
 
@@ -193,7 +194,7 @@ class Task:
 
     def rescore(self, outcomes: Outcomes) -> Scores:
         """Compute the scores from the arrays in `outcomes.npz`, to the bit."""
-        if rescore := self._function("rescore"):
+        if rescore := self.function("rescore"):
             return rescore(outcomes)
         raise NotImplementedError
 

@@ -153,7 +153,7 @@ class PretrainingMethod(Task):
         Raises:
             UsageError: the method does not tell them apart from its run.
         """
-        if prepare := self._function("prepare_training"):
+        if prepare := self.function("prepare_training"):
             return prepare(spec, data, options, context)
         raise UsageError(f"{self.method}: has no `prepare_training`, so that the speed of its parts cannot be measured")
 

@@ -53,7 +53,7 @@ def test_it_is_verified_compared_and_reported_like_any_other(folder: Path, capsy
     assert verify(["runs"]) == 0
     assert "2 of 2 runs are right" in capsys.readouterr().out
     assert report(["runs", "--dirty", "--compare", "stem=conv", "stem=patchify"]) == 0
-    assert "Inconclusive: nearest_mean " in capsys.readouterr().out
+    assert "- nearest_mean accuracy on `toy_digits`" in capsys.readouterr().out
     assert report(["runs", "--dirty", "--format", "html", "--output", "page.html"]) == 0
     assert "nearest_mean" in Path("page.html").read_text()
     options = runs[0].folder / "options.yaml"

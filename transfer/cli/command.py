@@ -279,6 +279,8 @@ def _read_command(
     given = {*flags, *(key.replace("-", "_") for layer in users_layers for key in layer)}
     recipe_backbone = _take_recipe_fields(parsed.backbone, given)
     given |= {"size"} if parsed.run.smoke else set()
+    if recipe.path.suffix in (".yaml", ".yml") and CONFIGS not in recipe.path.resolve().parents:  # of the user's own
+        given |= layer_values(recipe.path).keys()
     groups_read = (parsed.run, parsed.backbone, parsed.options, parsed.launch)
     command = Command(recipe.name, *groups_read, recipe_backbone, flags, frozenset(given), lines, recipe)
     command.check_flags()

@@ -68,7 +68,7 @@ def build_task_model(job: SweepJob, built: set[str]) -> None:
         return
     built.add(key)
     task = load_task(job.step.recipe)
-    if type(task).build is Task.build:
+    if type(task).build is Task.build and not task.function("build"):
         return
     command = _command(job)
     spec = command.resolved(task.from_scratch, weights="random", load="strict")
