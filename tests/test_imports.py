@@ -157,7 +157,7 @@ def test_only_settings_reads_yaml_and_flags() -> None:
 
 def test_what_is_printed_shows_control_characters() -> None:
     """But for pages and scripts of the suite's own text, and the colors of a report on a terminal."""
-    plain = {"transfer.cli.layers"}
+    plain = {"transfer.cli.help"}
     printing = {
         name
         for name, path in MODULES.items()

@@ -33,9 +33,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     from transfer.cli.announcement import announce
-    from transfer.cli.command import pretraining_recipe, read_command
-    from transfer.cli.early_checks import method_of
+    from transfer.cli.command import read_command
     from transfer.cli.options import PretrainRunOptions
+    from transfer.cli.recipe import method_of, pretraining_recipe
 
     if argv[0].startswith("-"):
         raise UsageError(f"the recipe must come first, before {argv[0]}\n{USAGE}")

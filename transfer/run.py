@@ -41,7 +41,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     from transfer.cli.announcement import announce
-    from transfer.cli.command import read_command, task_recipe
+    from transfer.cli.command import read_command
+    from transfer.cli.recipe import task_recipe
 
     if argv[0].startswith("-"):
         raise UsageError(f"the task must come first, before {argv[0]}\n{USAGE}")

@@ -209,7 +209,8 @@ def feature_sources() -> dict[str, Path]:
     """Return the files that determine features, by name within the suite: models, weights, kernels and views."""
     root = Path(backbones.__path__[0])
     rooms = (root / "kernels", root / "weights", root.parent / "transfer/data/loading")
-    files = [*root.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py")), Path(__file__).resolve()]
+    files = [*root.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py"))]
+    files += [root.parent / "transfer/core/exports.py", Path(__file__).resolve()]
     return {path.relative_to(root.parent).as_posix(): path for path in files}
 
 

@@ -18,8 +18,9 @@ from backbones.ffn import FFNS
 from backbones.spec import BackboneSpec
 from backbones.stems import STEMS
 from tests.interactions.places import Places
-from transfer.cli.command import pretraining_names, pretraining_recipe, read_command, task_names, task_recipe
+from transfer.cli.command import read_command
 from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions, RunOptions
+from transfer.cli.recipe import pretraining_names, pretraining_recipe, task_names, task_recipe
 from transfer.core.options import Needs, Other, conditions
 from transfer.task import load_task
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from backbones.spec import BackboneSpec, resolve
 from tests.support import context
-from transfer.cli.command import read_command, task_recipe
+from transfer.cli.command import read_command
+from transfer.cli.recipe import task_recipe
 from transfer.data.classification import ClassificationData
 from transfer.data.spec import resolve_dataset
 from transfer.engine.context import Context

@@ -13,8 +13,9 @@ from backbones.pretrain.supervised.learner import SupervisedLearner
 from tasks.detect.learner import DetectionLearner
 from tasks.reid.training import ReidLearner
 from tests.support import fit_options
-from transfer.cli.command import pretraining_recipe, read_command, task_recipe
+from transfer.cli.command import read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe import pretraining_recipe, task_recipe
 from transfer.core.settings import read_yaml
 from transfer.engine.learner import Learner
 from transfer.task import load_task

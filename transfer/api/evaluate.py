@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transfer.api.run_set import RunSet, RunsFailed, runs_of
-from transfer.cli.command import Command, pretraining_recipe, read_command, task_recipe
-from transfer.cli.early_checks import keyword_arguments, method_of
+from transfer.cli.command import Command, read_command
+from transfer.cli.keywords import keyword_arguments
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
+from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core import live_modules
 from transfer.core.errors import UsageError
 

@@ -2,8 +2,8 @@
 
 import sys
 
-from transfer.cli.command import Recipe
 from transfer.cli.layers import flag_values
+from transfer.cli.recipe import Recipe
 from transfer.core.errors import print_safe, shortened
 from transfer.core.process import ranks_from_environment
 

@@ -28,7 +28,7 @@ def fitted_layers(
         kind: the dataclass of the options.
         layers: the YAML files with their values, that of the recipe first; later ones win.
         argv: the flags.
-        base, smoke: those of the recipe, see `transfer.cli.command.Recipe`.
+        base, smoke: those of the recipe, see `transfer.cli.recipe.Recipe`.
     """
     shipped, users = _by_origin(layers, base, smoke)
     given = {*users, *names_of_flags(argv)}

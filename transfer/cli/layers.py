@@ -1,32 +1,25 @@
 """Lays the values of YAML files and the flags over each other, and checks the result. Imports no torch."""
 
-import ast
 import copy
-import inspect
-import re
-import textwrap
-import types
+import dataclasses
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, errors_in, errors_naming, kept, reject
-from transfer.core.settings import (
-    CONFIGS,
-    as_flags,
-    choices_of,
-    config_names,
-    copy_to_schema,
-    flat_schema,
-    is_positional,
-    parse,
-    read_yaml,
-    value_name,
-    without_checks,
+from transfer.cli.help import print_help
+from transfer.core.errors import (
+    UsageError,
+    UserError,
+    did_you_mean,
+    errors_in,
+    errors_naming,
+    kept,
+    reject,
 )
+from transfer.core.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
 
 # Options whose values may be paths beside the YAML file that has them.
 _PATH_OPTIONS = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights", "detector", "metric", "method")
@@ -99,126 +92,6 @@ def with_full_paths(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
 
 
 T = TypeVar("T")
-COLUMNS, _INDENT = 100, 30
-MOST = 30
-"""A command of more options shows only the common ones by default."""
-COMMON = (
-    *("backbone", "weights", "stem", "attention", "dataset", "data", "subset", "smoke", "size", "shots", "k"),
-    *("detector", "n_last_blocks", "num_instances", "images", "trainable", "epochs", "batch_size", "lr"),
-    *("warmup_epochs", "loss", "weight_decay", "drop_path", "rerank", "test_dataset", "name", "replace", "config"),
-    *("seeds", "device", "workers", "precision", "out", "dry_run"),
-)
-"""The options of a task or recipe that `--help` shows, in this order; all other options are shown by `--help-all`."""
-OURS = ("backbones", "tasks", "transfer")
-
-
-def read_options(schema: type[T], argv: list[str], program: str) -> T:
-    """Return the options of a command without recipe; `--help` prints its help and leaves. Raises as `parse`."""
-    print_help(program, {"options": schema}, None, argv)
-    return parse(schema, argv, prog=program)
-
-
-def print_help(program: str, groups: Mapping[str, type[Any]], values: Any, argv: list[str]) -> None:
-    """Print the help that the arguments ask for, if they do, and leave by SystemExit."""
-    if {"-h", "--help", "--help-all"} & {*argv}:
-        print(help_page(program, groups, values, everything="--help-all" in argv))
-        raise SystemExit(0)
-
-
-def help_page(program: str, groups: Mapping[str, type[Any]], values: Any, *, everything: bool) -> str:
-    """Return the help of a command.
-
-    Args:
-        program: the command, as `python -m transfer.run reid`.
-        groups: its dataclasses of options.
-        values: an object with an attribute for each group, whose values are the defaults; None: those of the fields.
-        everything: whether all options are shown, by the classes that declare them, or the common ones.
-    """
-    titles: dict[str, dict[str, str]] = {}
-    usage, own = [f"usage: {program}"], list[str]()
-    for name, dataclass in groups.items():
-        texts, kinds = meanings(dataclass), typing.get_type_hints(dataclass, include_extras=True)
-        for item in fields(dataclass):
-            usual = item.default if item.default_factory is MISSING else item.default_factory()
-            default = usual if values is None else getattr(getattr(values, name), item.name)
-            if is_positional(kinds[item.name]):
-                usage.append(f"{item.name.upper()}" if default is MISSING else f"[{item.name.upper()} ...]")
-            owner = _owner(item.name, dataclass)
-            own += [] if owner.__module__.partition(".")[0] in OURS else [item.name]
-            entry = _entry(item.name, kinds[item.name], texts.get(item.name, ""), default)
-            titles.setdefault(_title(owner), {})[item.name] = entry
-    entries = {name: entry for of_title in titles.values() for name, entry in of_title.items()}
-    usage += [*(["--backbone NAME"] if "backbone" in entries else []), "[options]"]
-    parts = [" ".join(usage)]
-    if everything or len(entries) <= MOST:
-        parts += ["\n".join([f"{title}:", *of_title.values()]) for title, of_title in titles.items()]
-    else:
-        shown = [name for name in (*COMMON, *own) if name in entries]
-        parts.append("\n".join(entries[name] for name in dict.fromkeys(shown)))
-        rest = len(entries) - len(shown)
-        parts.append(f"--help-all shows the other {rest} options. docs/guide has a page for each task.")
-    return "\n\n".join([*parts, "--debug shows the traceback of an error."])
-
-
-def _owner(option: str, dataclass: type[Any]) -> type[Any]:
-    """Return the class that declares an option: the dataclass or one of its bases."""
-    return next(base for base in reversed(dataclass.__mro__) if option in vars(base).get("__annotations__", ()))
-
-
-def _title(owner: type[Any]) -> str:
-    text = owner.__doc__ or ""
-    return owner.__name__ if text.startswith(f"{owner.__name__}(") else first_sentence(" ".join(text.split()))
-
-
-def meanings(dataclass: type[Any]) -> Mapping[str, str]:
-    """Return the string under each field of a dataclass and of its bases, on one line."""
-    texts: dict[str, str] = {}
-    for base in reversed(dataclass.__mro__[:-1]):
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(body, ast.ClassDef)
-        for statement, following in zip(body.body, body.body[1:]):
-            text = following.value if isinstance(following, ast.Expr) else None
-            if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Constant):
-                assert isinstance(statement.target, ast.Name)
-                texts[statement.target.id] = " ".join(str(text.value).split())
-    return types.MappingProxyType(texts)
-
-
-def _entry(option: str, kind: Any, meaning: str, default: Any) -> str:
-    """Return the lines of an option: its flag, and beside it the first sentence of its meaning with the default."""
-    name = option.strip("_")
-    flag = f"  {name.upper()}" if is_positional(kind) else f"  --{name.replace('_', '-')} {value_name(kind)}".rstrip()
-    sentence = first_sentence(meaning)
-    if "CHOICE" in flag:
-        sentence += f" ({', '.join(choices_of(kind))})"
-    stated = f"on; --no-{name.replace('_', '-')} turns it off" if default is True else _default(default)
-    if stated and "by default" not in sentence.lower():
-        sentence += f" [{textwrap.shorten(stated, 60, placeholder='...')}]"
-    lines = textwrap.wrap(sentence, COLUMNS - _INDENT, break_on_hyphens=False, break_long_words=False)
-    if len(flag) < _INDENT - 1:
-        lines[0] = f"{flag:{_INDENT}}{lines[0]}"
-        return f"\n{'':{_INDENT}}".join(lines)
-    return f"\n{'':{_INDENT}}".join([flag, *lines])
-
-
-def first_sentence(text: str) -> str:
-    """Return the first sentence of a text without its stop; a stop within brackets ends none."""
-    for stop in re.finditer(r"\.(?= |$)", text):
-        sentence = text[: stop.start()]
-        if sentence.count("(") == sentence.count(")"):
-            return sentence
-    return text
-
-
-def _default(value: Any) -> str:
-    """Return a default in words; none of a value that is not set, nor of a flag that is off."""
-    if value is MISSING:
-        return "required"
-    if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    if value is None or value is False:
-        return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 Groups = Mapping[str, type[Any]]
@@ -297,3 +170,18 @@ def _contradictions(options: Any) -> list[str]:
                 with kept(), suppress(ArithmeticError, LookupError, TypeError, ValueError):
                     group.__post_init__()
     return [str(error) for error in errors]
+
+
+def without_checks(group: type[Any]) -> type[Any]:
+    """Return the same dataclass without its `__post_init__`, for a layer that later layers may still make valid."""
+    return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})
+
+
+def copy_to_schema(options: Any, schema: type[T]) -> T:
+    """Return the values of one schema's groups as another schema with the same fields; nothing is checked."""
+    copy = object.__new__(schema)
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        group = object.__new__(typing.get_args(field.type)[0])
+        vars(group).update(vars(getattr(options, field.name)))
+        setattr(copy, field.name, group)
+    return copy

@@ -5,11 +5,13 @@ They are annotations, as `momentum: Annotated[float, Needs(optimizer="sgd")]`. R
 and identities of runs, and schedules of shorter trainings derive from them. Imports no torch.
 """
 
+import dataclasses
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean, reject
@@ -157,3 +159,25 @@ def as_items(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list) or not value:
         raise UsageError(f"{where}: expected a list of one or more, not {value!r}")
     return value
+
+
+def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> str:
+    """Return the options that both sides give and that differ, as `name VALUE there, VALUE here; ...`; may be empty."""
+    names = sorted(theirs.keys() & ours.keys() - set(ignored))
+    return "; ".join(f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name])
+
+
+def plain(options: Any) -> dict[str, Any]:
+    """Return the fields of an options dataclass as values that JSON and YAML can hold, nested groups flattened."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            values |= plain(value)
+        elif isinstance(value, Path):
+            values[field.name] = str(value)
+        elif isinstance(value, tuple | list):
+            values[field.name] = [str(item) if isinstance(item, Path) else item for item in value]
+        else:
+            values[field.name] = value
+    return values

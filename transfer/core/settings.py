@@ -9,7 +9,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,6 +19,7 @@ from tyro.conf import Positional as Positional
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, errors_naming, errors_together, reject
 from transfer.core.files import ROOT, with_home
+from transfer.core.options import plain
 
 T = TypeVar("T")
 CONFIGS = ROOT / "configs"
@@ -278,12 +279,6 @@ def is_positional(hint: Any) -> bool:
     return Positional in getattr(hint, "__metadata__", ())
 
 
-def differences(theirs: dict[str, Any], ours: dict[str, Any], ignored: Collection[str] = ()) -> str:
-    """Return the options that both sides give and that differ, as `name VALUE there, VALUE here; ...`; may be empty."""
-    names = sorted(theirs.keys() & ours.keys() - set(ignored))
-    return "; ".join(f"{name} {theirs[name]} there, {ours[name]} here" for name in names if theirs[name] != ours[name])
-
-
 def flag(name: str) -> Any:
     """Return the annotation (for `Annotated`) that names the flag of a field whose name Python does not allow."""
     return tyro.conf.arg(name=name)
@@ -295,34 +290,3 @@ def flat_schema(**groups: type[Any]) -> type[Any]:
     arguments = {name: tyro.conf.arg(name="", help=group.__doc__ or "") for name, group in groups.items()}
     flat = [(name, Annotated[group, arguments[name]]) for name, group in groups.items()]
     return dataclasses.make_dataclass("Options", flat, kw_only=True)
-
-
-def without_checks(group: type[Any]) -> type[Any]:
-    """Return the same dataclass without its `__post_init__`, for a layer that later layers may still make valid."""
-    return type(group.__name__, (group,), {"__post_init__": lambda self: None, "__doc__": group.__doc__})
-
-
-def copy_to_schema(options: Any, schema: type[T]) -> T:
-    """Return the values of one schema's groups as another schema with the same fields; nothing is checked."""
-    copy = object.__new__(schema)
-    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
-        group = object.__new__(typing.get_args(field.type)[0])
-        vars(group).update(vars(getattr(options, field.name)))
-        setattr(copy, field.name, group)
-    return copy
-
-
-def plain(options: Any) -> dict[str, Any]:
-    """Return the fields of an options dataclass as values that JSON and YAML can hold, nested groups flattened."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if dataclasses.is_dataclass(value):
-            values |= plain(value)
-        elif isinstance(value, Path):
-            values[field.name] = str(value)
-        elif isinstance(value, tuple | list):
-            values[field.name] = [str(item) if isinstance(item, Path) else item for item in value]
-        else:
-            values[field.name] = value
-    return values

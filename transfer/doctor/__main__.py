@@ -12,7 +12,7 @@ from typing import Any
 
 from backbones.spec import backbone_names, resolve
 from transfer.cli.entry import exit_on_user_error, package_version
-from transfer.cli.layers import read_options
+from transfer.cli.help import read_options
 from transfer.core.errors import UserError, print_safe, unknown
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, DoctorOptions, SpeedOptions

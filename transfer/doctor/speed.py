@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from backbones.pretrain.method import PretrainingMethod
-from transfer.cli.command import Command, pretraining_recipe, read_command
-from transfer.cli.early_checks import method_of
+from transfer.cli.command import Command, read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe import method_of, pretraining_recipe
 from transfer.core.errors import UsageError, print_safe
 from transfer.core.process import usable_cores
 from transfer.core.settings import as_flags

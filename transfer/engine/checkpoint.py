@@ -11,7 +11,7 @@ import torch
 from transfer.core.errors import UserError, first_line
 from transfer.core.files import atomic_replacement
 from transfer.core.machine_errors import machine_error
-from transfer.core.settings import differences
+from transfer.core.options import differences
 from transfer.engine.history import PREVIOUS, STATE
 
 CHUNK = 2**24  # bytes that are read at a time

@@ -10,8 +10,8 @@ from transfer.cli.command import Command
 from transfer.cli.options import EXECUTION, PretrainRunOptions
 from transfer.core import user_code
 from transfer.core.errors import UserError
-from transfer.core.options import added_values, conditions, idle_options
-from transfer.core.settings import plain, write_yaml
+from transfer.core.options import added_values, conditions, idle_options, plain
+from transfer.core.settings import write_yaml
 from transfer.data.spec import manifest_digest, resolve_dataset
 from transfer.data.splits.manifest import named_files
 from transfer.engine.outcome import RULE

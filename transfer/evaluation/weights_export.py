@@ -14,7 +14,7 @@ from transfer.cli.options import EXECUTION, PretrainRunOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import EXPORT, WEIGHTS, pretraining_facts, seed_exports
 from transfer.core.files import check_writable, lock, replace_folder, write_error
-from transfer.core.settings import differences
+from transfer.core.options import differences
 from transfer.core.user_code import USER_PARTS, is_in_file, locate
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record

@@ -4,9 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from transfer.cli.command import Recipe, pretraining_recipe, task_recipe
-from transfer.cli.early_checks import method_of
 from transfer.cli.options import BackboneOptions, PretrainRunOptions, check_resources
+from transfer.cli.recipe import Recipe, method_of, pretraining_recipe, task_recipe
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, errors_together, kept
 from transfer.core.options import as_items, check_keys, mapping
 from transfer.data.spec import dataset_names, resolve_dataset

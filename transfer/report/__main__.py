@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transfer.cli.entry import exit_on_user_error
-from transfer.cli.layers import read_options
+from transfer.cli.help import read_options
 from transfer.comparison.selection import has_value, which_two
 from transfer.core.errors import UsageError, UserError, print_safe, visible_lines
 from transfer.core.files import check_writable, write_atomic

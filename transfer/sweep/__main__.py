@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    from transfer.cli.layers import read_options
+    from transfer.cli.help import read_options
 
     name, arguments = ("", argv) if argv[0] == "--help-all" else (argv[0], argv[1:])
     if name.startswith("-"):

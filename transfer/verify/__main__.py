@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transfer.cli.entry import exit_on_user_error
-from transfer.cli.layers import read_options
+from transfer.cli.help import read_options
 from transfer.core.errors import UsageError, UserError, print_safe
 from transfer.core.settings import Positional
 from transfer.core.user_code import allow, is_in_file, locate

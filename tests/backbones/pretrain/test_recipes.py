@@ -5,8 +5,9 @@ import math
 import pytest
 
 from backbones.pretrain.supervised.method import SupervisedOptions
-from transfer.cli.command import pretraining_names, pretraining_recipe, read_command
+from transfer.cli.command import read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe import pretraining_names, pretraining_recipe
 from transfer.engine.schedule import Schedule
 
 SUPERVISED = [name for name in pretraining_names() if pretraining_recipe(name).values().get("method") == "supervised"]

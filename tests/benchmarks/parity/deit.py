@@ -29,8 +29,9 @@ from backbones.pretrain.supervised.method import METHOD, SupervisedOptions
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
 from tests.benchmarks.parity.deit_peer import Batch, Peer
-from transfer.cli.command import pretraining_recipe, read_command
+from transfer.cli.command import read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe import pretraining_recipe
 from transfer.core.seeding import key_seed
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import repeated_batches

@@ -30,8 +30,9 @@ from backbones.spec import IMAGENET_MEAN, IMAGENET_STD
 from tests.benchmarks.parity.checks import Check, checkout_parser, draws_of_torch, normalised, report
 from tests.benchmarks.parity.dino_peer import Peer, take_weights
 from tests.support import context
-from transfer.cli.command import Command, pretraining_recipe, read_command
+from transfer.cli.command import Command, read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe import pretraining_recipe
 from transfer.engine.schedule import Schedule
 from transfer.engine.step import Stepper
 

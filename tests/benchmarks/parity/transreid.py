@@ -27,7 +27,8 @@ from tasks.reid.task import ReidOptions
 from tests.benchmarks.parity.checks import Check, checkout_parser, normalised, report
 from tests.benchmarks.parity.transreid_peer import PIXELS, Peer
 from tests.benchmarks.parity.transreid_training import compare_positions, compare_training
-from transfer.cli.command import Command, read_command, task_recipe
+from transfer.cli.command import Command, read_command
+from transfer.cli.recipe import task_recipe
 from transfer.data.loading.images import ReidTestTransform, ReidTrainTransform
 from transfer.data.loading.loader import pk_batches
 from transfer.data.loading.read_image import read_image

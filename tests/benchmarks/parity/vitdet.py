@@ -24,7 +24,8 @@ from tasks.detect.feature_maps import MapOptions, VitMaps
 from tasks.detect.options import resolve_detector
 from tests.benchmarks.parity.checks import Check, checkout_parser, report
 from tests.benchmarks.parity.vitdet_peer import Peer
-from transfer.cli.command import read_command, task_recipe
+from transfer.cli.command import read_command
+from transfer.cli.recipe import task_recipe
 from transfer.task import load_task
 
 DEPTH, CLASSES, IMAGES, BOXES = 4, 7, 1, 5

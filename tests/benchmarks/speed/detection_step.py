@@ -35,7 +35,8 @@ from tasks.detect.task import TASK, chosen_detector
 from tasks.detect.training import make_learner, train_loader
 from tests.benchmarks.speed.detection_peer import Peer
 from tests.benchmarks.speed.timing import Clock
-from transfer.cli.command import read_command, task_recipe
+from transfer.cli.command import read_command
+from transfer.cli.recipe import task_recipe
 from transfer.core.errors import UserError
 from transfer.core.process import ALONE
 from transfer.core.seeding import seed_torch

@@ -24,8 +24,9 @@ from backbones.pretrain.dino.learner import DinoLearner
 from backbones.pretrain.dino.method import METHOD
 from tests.benchmarks.speed.timing import Step
 from tests.benchmarks.speed.training_steps import arguments, contest
-from transfer.cli.command import pretraining_recipe, read_command
+from transfer.cli.command import read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe import pretraining_recipe
 from transfer.engine.context import Context
 from transfer.engine.device import choose_precision
 from transfer.engine.step import Stepper

@@ -23,7 +23,8 @@ from backbones.backbone import create
 from backbones.spec import resolve
 from tasks.reid.task import TASK as REID
 from tasks.reid.training import ReidLearner
-from transfer.cli.command import read_command, task_recipe
+from transfer.cli.command import read_command
+from transfer.cli.recipe import task_recipe
 from transfer.core.seeding import seed_torch
 from transfer.data.spec import DatasetSpec
 from transfer.engine.context import Context

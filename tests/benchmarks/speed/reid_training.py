@@ -20,7 +20,8 @@ from tasks.reid.task import TASK, ReidOptions
 from tasks.reid.training import ReidLearner, train_loader
 from tests.benchmarks.speed.timing import measure
 from tests.benchmarks.speed.training_steps import arguments, show
-from transfer.cli.command import read_command, task_recipe
+from transfer.cli.command import read_command
+from transfer.cli.recipe import task_recipe
 from transfer.core.process import ALONE
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import resolve_dataset

@@ -105,4 +105,5 @@ def test_what_decides_a_feature_is_hashed_wherever_it_lies() -> None:
     sources = module.feature_sources()
     needed = ["backbones/attention.py", "backbones/kernels/blocked.py", "backbones/weights/load.py"]
     needed += ["transfer/data/loading/images.py", "transfer/data/loading/augment.py", "tasks/fewshot/features.py"]
+    needed += ["transfer/core/exports.py"]
     assert set(needed) <= set(sources)

@@ -9,8 +9,9 @@ from backbones.weights.locate import find_weights
 from tasks.reid.task import ReidOptions
 from transfer import pretrain, run
 from transfer.__main__ import main as whole
-from transfer.cli.command import Command, read_command, task_recipe
+from transfer.cli.command import Command, read_command
 from transfer.cli.entry import exit_on_user_error
+from transfer.cli.recipe import task_recipe
 from transfer.core.errors import UsageError
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.run import main

@@ -10,9 +10,9 @@ from PIL import Image
 
 from backbones.backbone import create
 from backbones.weights.export import export
-from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
-from transfer.cli.early_checks import method_of
+from transfer.cli.command import Command, read_command
 from transfer.cli.options import PretrainRunOptions
+from transfer.cli.recipe import method_of, pretraining_recipe, task_names, task_recipe
 from transfer.core.errors import UsageError
 from transfer.engine.schedule import Schedule
 from transfer.pretrain import main as pretrain
@@ -162,6 +162,7 @@ def test_files_of_the_user_count_as_flags_and_a_recipe_on_a_shipped_one_is_short
     own.write_text("recipe: deit\nepochs: 4\n")
     assert read("reid", "--config", str(short)).options.warmup_epochs == 0.1667
     assert read(str(own)).fitted[0].startswith("--epochs 4, where the recipe has 300: warmup_epochs 5 -> 0.06667")
+    assert "epochs" in read(str(own)).given  # so that nothing adapts it
     short.write_text("epochs: 4\nwarmup-epochs: 5\n")
     with pytest.raises(UsageError, match="peak learning rate is never reached"):
         read("reid", "--config", str(short))

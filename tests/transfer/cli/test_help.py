@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 
 from transfer import pretrain, run
-from transfer.cli.command import task_names
-from transfer.cli.layers import COLUMNS, COMMON, first_sentence, meanings
+from transfer.cli.help import COLUMNS, COMMON, first_sentence, meanings
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
+from transfer.cli.recipe import task_names
 from transfer.doctor import __main__ as doctor
 from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, SpeedOptions
 from transfer.report import __main__ as report

@@ -13,8 +13,9 @@ import pytest
 
 from backbones.spec import resolve
 from tests.transfer.records.test_store import record
-from transfer.cli.command import Command, pretraining_recipe, read_command, task_names, task_recipe
+from transfer.cli.command import Command, read_command
 from transfer.cli.options import EXECUTION, LaunchOptions, PretrainRunOptions
+from transfer.cli.recipe import pretraining_recipe, task_names, task_recipe
 from transfer.core.errors import UsageError
 from transfer.core.options import Added, Needs, Other, conditions
 from transfer.engine.outcome import RULE

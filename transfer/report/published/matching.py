@@ -13,7 +13,7 @@ from typing import Any
 
 from backbones.archs import VOLOS
 from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
-from transfer.cli.command import pretraining_recipe, task_recipe
+from transfer.cli.recipe import pretraining_recipe, task_recipe
 from transfer.core.settings import read_yaml
 from transfer.experiments.published_rows import Paper, Reason, Row, Value, used_values
 from transfer.experiments.step import Step

@@ -11,8 +11,8 @@ import numpy as np
 from backbones.spec import resolve
 from tests.runs import ended
 from tests.transfer.records.test_store import record
-from transfer.cli.command import pretraining_recipe, task_recipe
 from transfer.cli.options import EXECUTION, BackboneOptions
+from transfer.cli.recipe import pretraining_recipe, task_recipe
 from transfer.core.settings import read_yaml
 from transfer.data.spec import resolve_dataset
 from transfer.experiments.grid import SweepJob, expand

@@ -1,40 +1,11 @@
-"""Reads which method a pretraining recipe is for, and checks that there is one. Imports no torch."""
+"""Keyword arguments of the Python interface as the arguments that commands read. Imports no torch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
-import backbones
-from transfer.cli.command import Recipe
 from transfer.core.errors import UsageError, did_you_mean
 from transfer.core.settings import as_flags
-from transfer.core.user_code import is_in_file, locate
-
-
-def method_of(recipe: Recipe) -> str:
-    """Return the task that a recipe is for: `pretrain-METHOD`, or a user's method, as `path/to/file.py:NAME`.
-
-    Raises:
-        UsageError: unknown method; the message has the nearest names.
-    """
-    if is_in_file(recipe.name):
-        return recipe.name
-    name = recipe.values().get("method")
-    if isinstance(name, str) and is_in_file(name):
-        return locate(name, recipe.path.parent)
-    if name not in method_names():
-        known = ", ".join(method_names())
-        raise UsageError(
-            f"{recipe.path}: `method` is {name!r}{did_you_mean(name, method_names())}: {known}; or path/to/file.py:NAME"
-        )
-    return f"pretrain-{name}"
-
-
-def method_names() -> list[str]:
-    """Return the names of the pretraining methods, the folders of `backbones/pretrain/`."""
-    return sorted(path.parent.name for path in Path(next(iter(backbones.__path__))).glob("pretrain/*/method.py"))
-
 
 _NOT_IN_PYTHON = {
     "result_file": "the records are returned",
