@@ -8,9 +8,16 @@ import pytest
 
 from tests.architecture import PAGE, PICTURE, picture
 from tests.benchmarks.catalogue import BENCHMARKS
-from tests.documents import DOCUMENTS, ROOT, prose, read
+from tests.documents import DOCUMENTS, ROOT, blocks, prose, read
+from transfer import api
 
 CODE = ("transfer", "tasks", "backbones", "configs", "tests", "docs")
+
+PUBLIC = {
+    *("transfer", "transfer.api", "transfer.testing", "backbones", "backbones.vit", "backbones.attention"),
+    *("tasks.ranking", "tasks.probes"),
+}
+"""Modules that people import."""
 
 
 def anchor(heading: str) -> str:
@@ -77,6 +84,15 @@ def test_the_interface_exists(name: str) -> None:
         names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
         names |= {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
         assert member in names, path
+
+
+def test_examples_import_public_names_alone() -> None:
+    text = "\n".join(block for name in DOCUMENTS for block in blocks(name, "python"))
+    modules = re.findall(r"^ *(?:from|import) ((?:transfer|backbones|tasks)\b[\w.]*)", text, re.MULTILINE)
+    assert {*modules} <= PUBLIC
+    names = {*re.findall(r"\bapi\.(\w+)", text)}
+    assert not [name for name in names if not hasattr(api, name)]
+    assert not [name for name in api.__all__ if not hasattr(api, name)]
 
 
 def test_the_picture_shows_the_listed_rooms() -> None:

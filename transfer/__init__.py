@@ -50,26 +50,23 @@ wait_asleep()  # torch reads it when it is imported, later than this package
 
 if TYPE_CHECKING:
     from transfer import testing as testing
-    from transfer.api.evaluate import evaluate as evaluate
-    from transfer.api.evaluate import pretrain as pretrain
-    from transfer.api.run import Run as Run
-    from transfer.api.run_set import RunSet as RunSet
-    from transfer.api.run_set import RunsFailed as RunsFailed
-    from transfer.api.run_set import compare as compare
-    from transfer.api.run_set import load as load
-    from transfer.api.run_set import measure_cost as measure_cost
+    from transfer.api import RunsFailed as RunsFailed
+    from transfer.api import evaluate as evaluate
+    from transfer.api import pretrain as pretrain
     from transfer.core.errors import MachineError as MachineError
     from transfer.core.errors import MissingInput as MissingInput
     from transfer.core.errors import UsageError as UsageError
     from transfer.core.errors import UserError as UserError
+    from transfer.runs import Run as Run
+    from transfer.runs import RunSet as RunSet
+    from transfer.runs import compare as compare
+    from transfer.runs import load as load
+    from transfer.runs import measure_cost as measure_cost
 
 _MODULES = {
     **dict.fromkeys(("MachineError", "MissingInput", "UsageError", "UserError"), "transfer.core.errors"),
-    **dict.fromkeys(("compare", "measure_cost"), "transfer.api.run_set"),
-    **dict.fromkeys(("RunSet", "load"), "transfer.api.run_set"),
-    "Run": "transfer.api.run",
-    "RunsFailed": "transfer.api.run_set",
-    "evaluate": "transfer.api.evaluate",
+    **dict.fromkeys(("Run", "RunSet", "compare", "load", "measure_cost"), "transfer.runs"),
+    **dict.fromkeys(("RunsFailed", "evaluate"), "transfer.api"),
 }
 """Name of the interface -> module that defines it; `pretrain` is a module that can be called, `testing` a package."""
 __all__ = [*_MODULES, "pretrain", "testing"]

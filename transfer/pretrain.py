@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transfer.core.errors import UsageError, errors_together, print_safe
 
 if TYPE_CHECKING:
-    from transfer.api.run_set import RunSet
+    from transfer.runs import RunSet
 
 USAGE = """usage: python -m transfer.pretrain RECIPE --backbone NAME [--dataset NAME] [options]
 
@@ -71,8 +71,8 @@ class _CallableModule(ModuleType):
     """`transfer.pretrain` is this module and the function of the Python interface: `transfer.pretrain("dino", ...)`."""
 
     def __call__(self, *arguments: Any, **options: Any) -> "RunSet":
-        """Pretrain; see `transfer.api.evaluate.pretrain`."""
-        from transfer.api.evaluate import pretrain
+        """Pretrain; see `transfer.api.pretrain`."""
+        from transfer.api import pretrain
 
         return pretrain(*arguments, **options)
 

@@ -30,6 +30,27 @@ def with_train_size(spec: BackboneSpec, size: int) -> BackboneSpec:
     return override(spec, train_size=(size, size))
 
 
+def initial_backbone(spec: BackboneSpec, options: Any, context: "Context", *, images: int, **given: Any) -> "Backbone":
+    """Return the backbone that a training starts from, noted for the record.
+
+    Args:
+        images: of one step's forward pass on this rank.
+        given: for `create`, besides the size.
+    """
+    import torch
+
+    from backbones.backbone import create
+    from backbones.flops import flops
+    from transfer.core.seeding import seed_torch
+
+    seed_torch(context.seed)
+    backbone = create(with_train_size(spec, options.size), img_size=options.size, **given)
+    if context.on_gpu:
+        backbone.to(memory_format=torch.channels_last)
+    context.note_backbone(backbone, flops(backbone, options.size), images)
+    return backbone
+
+
 def check_epochs(at: Sequence[int], epochs: int) -> None:
     """Raise UsageError for an epoch (from 1, or from -1 for the last) that a training does not have."""
     if any(not 1 <= abs(epoch) <= epochs for epoch in at):

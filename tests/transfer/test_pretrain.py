@@ -13,9 +13,9 @@ from PIL import Image
 from backbones.spec import resolve
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import assert_equal_runs, history, record, steps
-from transfer.api.run_set import load
 from transfer.pretrain import main
 from transfer.run import main as run
+from transfer.runs import load
 
 TINY = ["--backbone", "tiny", "--smoke", "--threads", "1", "--workers", "0", "--size", "32", "--resize", "32"]
 TINY += ["--subset", "40"]

@@ -81,7 +81,7 @@ def test_values_of_the_yaml_beside_it_and_its_sizes_of_smoke(folder: Path, capsy
     [
         ('"nearest_mean"', '"knn"', "which is one of the suite; give yours a name of its own"),
         ("rows.double()", "rows.duble()", "at line {line}: AttributeError: 'Tensor' object has no attribute"),
-        ("image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
+        ("api.image_outcomes(dataset.val) | ", "", "wanted among them: `sample` [M]"),
     ],
 )
 def test_a_mistake_in_it_is_one_line(before: str, after: str, message: str, folder: Path, capsys) -> None:

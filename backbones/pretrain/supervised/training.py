@@ -12,15 +12,13 @@ import torch
 
 from backbones.archs import VOLOS
 from backbones.backbone import Backbone, check_builds, create
-from backbones.flops import flops
 from backbones.pretrain.accuracy import accuracies, top_k
-from backbones.pretrain.method import with_train_size
+from backbones.pretrain.method import initial_backbone
 from backbones.pretrain.supervised.learner import SupervisedLearner
 from backbones.pretrain.supervised.method import METHOD, SupervisedOptions
 from backbones.pretrain.supervised.token_labels import CropWithBox, LabelMaps
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError
-from transfer.core.seeding import seed_torch
 from transfer.data.classification import ClassificationData, Split
 from transfer.data.loading.augment import eval_transform, train_transform
 from transfer.data.loading.loader import RunLoader, repeated_batches, shuffled_batches
@@ -69,13 +67,9 @@ def prepare_training(
     spec: BackboneSpec, data: ClassificationData, options: SupervisedOptions, context: Context
 ) -> tuple[SupervisedLearner, RunLoader]:
     """Return the classifier that is trained, from the weights that `spec` names, and the loader of its batches."""
-    seed_torch(context.seed)
-    spec = with_train_size(spec, options.size)
-    backbone = create(spec, img_size=options.size, classes=len(data.classes), drop_path=options.drop_path)
-    if context.on_gpu:
-        backbone.to(memory_format=torch.channels_last)
     images = context.micro_batch(options.batch_size, options.grad_accum_steps)
-    context.note_backbone(backbone, flops(backbone, options.size), images)
+    given = {"classes": len(data.classes), "drop_path": options.drop_path}
+    backbone = initial_backbone(spec, options, context, images=images, **given)
     split = data.needed("train", METHOD.method)
     counts = np.bincount(split.labels, minlength=len(data.classes))
     learner = SupervisedLearner(backbone, torch.from_numpy(counts / counts.sum()), options, context.seed)

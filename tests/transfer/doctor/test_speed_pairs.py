@@ -6,9 +6,9 @@ import pytest
 
 from backbones.spec import resolve
 from tests.transfer.records.recorded import made, run_set
-from transfer.api.run_set import RunSet, measure_cost
 from transfer.doctor.speed_pairs import FEWEST, ROUNDS, in_turns, measure_pair
 from transfer.records.record import Record
+from transfer.runs import RunSet, measure_cost
 
 TRAINED = {"precision": "bf16", "eval_precision": "fp32", "world_size": 1}
 

@@ -17,7 +17,7 @@ from transfer.verify.__main__ import main as verify
 METRICS = files_in("docs/adding-a-part.md")["my_metric.py"]
 SMOKE = ["--backbone", "tiny", "--smoke", "--threads", "1"]
 REID = ["reid", *SMOKE, "--epochs", "1", "--warmup-epochs", "0"]
-UP = "from transfer.evaluation.users_metrics import metric\n@metric(direction='up')\ndef wrong(a): 0"
+UP = "from transfer.api import metric\n@metric(direction='up')\ndef wrong(a): 0"
 KNN = ["knn", *SMOKE, "--weights", "random", "--k", "5", "--other-k"]
 
 

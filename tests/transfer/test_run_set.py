@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import transfer
-from tests.transfer.api.modules import tiny_net
+from tests.transfer.modules import tiny_net
 from transfer.core.files import ROOT
 from transfer.records.run_set import COLUMNS
 

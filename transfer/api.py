@@ -1,24 +1,80 @@
-"""`evaluate` and `pretrain`: the commands of their names for Python, with a `RunSet` as the result."""
+"""`evaluate` and `pretrain` for Python, and the parts of which users make tasks, methods and scripts.
 
-from collections.abc import Callable
+A name of `_PARTS` is imported from its module when it is first asked for, so importing this imports no torch.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transfer.api.run_set import RunSet, RunsFailed, runs_of
 from transfer.cli.command import Command, read_command
 from transfer.cli.keywords import keyword_arguments
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core import live_modules
-from transfer.core.errors import UsageError
+from transfer.core.errors import UsageError, UserError
+from transfer.runs import RunSet, runs_of
+from transfer.task import Metric as Metric
+from transfer.task import Task as Task
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from transfer.evaluation.planned_run import PlannedRun
-    from transfer.task import Task
+    from backbones.pretrain.accuracy import image_outcomes as image_outcomes
+    from backbones.pretrain.method import PretrainingMethod as PretrainingMethod
+    from backbones.pretrain.method import initial_backbone as initial_backbone
+    from backbones.pretrain.options import PretrainOptions as PretrainOptions
+    from backbones.trained_weights import export_backbone as export_backbone
+    from tasks.labelled_images import Classification as Classification
+    from tasks.labelled_images import FrozenOptions as FrozenOptions
+    from tasks.labelled_images import frozen_backbone as frozen_backbone
+    from transfer.data.loading.augment import eval_transform as eval_transform
+    from transfer.data.loading.loader import shuffled_batches as shuffled_batches
+    from transfer.data.splits.dataset import SplitDataset as SplitDataset
+    from transfer.engine.extract import compute_rows as compute_rows
+    from transfer.engine.extract import extract as extract
+    from transfer.engine.learner import Learner as Learner
+    from transfer.engine.learner import feature_spread as feature_spread
+    from transfer.engine.loop import fit as fit
+    from transfer.engine.optim import parameter_groups as parameter_groups
+    from transfer.engine.outcome import Signs as Signs
+    from transfer.evaluation.planned_run import PlannedRun, RunFailed
+    from transfer.evaluation.users_metrics import metric as metric
 
     BackboneArgument = str | Path | nn.Module | Callable[[], nn.Module]
+
+
+_PARTS = {
+    "Classification": "tasks.labelled_images",
+    "FrozenOptions": "tasks.labelled_images",
+    "Learner": "transfer.engine.learner",
+    "PretrainOptions": "backbones.pretrain.options",
+    "PretrainingMethod": "backbones.pretrain.method",
+    "Signs": "transfer.engine.outcome",
+    "SplitDataset": "transfer.data.splits.dataset",
+    "compute_rows": "transfer.engine.extract",
+    "eval_transform": "transfer.data.loading.augment",
+    "export_backbone": "backbones.trained_weights",
+    "extract": "transfer.engine.extract",
+    "feature_spread": "transfer.engine.learner",
+    "fit": "transfer.engine.loop",
+    "frozen_backbone": "tasks.labelled_images",
+    "image_outcomes": "backbones.pretrain.accuracy",
+    "initial_backbone": "backbones.pretrain.method",
+    "metric": "transfer.evaluation.users_metrics",
+    "parameter_groups": "transfer.engine.optim",
+    "shuffled_batches": "transfer.data.loading.loader",
+}
+"""Part that users import -> module that defines it."""
+__all__ = [*_PARTS, "Metric", "Task", "evaluate", "pretrain"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part when it is first asked for."""
+    if name not in _PARTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PARTS[name]), name)
 
 
 def evaluate(
@@ -98,7 +154,7 @@ def _with_backbone(backbone: "BackboneArgument", name: str | None, options: dict
 
 
 def _execute(
-    command: Command, task: "Task", progress: bool, check_run: "Callable[[PlannedRun], None] | None" = None
+    command: Command, task: Task, progress: bool, check_run: "Callable[[PlannedRun], None] | None" = None
 ) -> RunSet:
     from transfer.core.errors import Stopped
     from transfer.evaluation.evaluate import evaluate_each
@@ -115,3 +171,17 @@ def _execute(
     if evaluation.failures:
         raise RunsFailed(evaluation.failures, runs)
     return runs
+
+
+class RunsFailed(UserError):
+    """Some runs ended without a record. The same call tries them again and reuses the others.
+
+    Attributes:
+        failures: the id of each failed run with its error, whose traceback is kept.
+        runs: the runs of the call that have a record.
+    """
+
+    def __init__(self, failures: "Sequence[RunFailed]", runs: RunSet) -> None:
+        self.failures, self.runs = list(failures), runs
+        lines = [f"{failure.run_id}: {failure.error}" for failure in failures]
+        super().__init__("\n".join(lines))

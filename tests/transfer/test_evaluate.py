@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import transfer
-from tests.transfer.api.modules import TinyNet, Wide, tiny_net
+from tests.transfer.modules import TinyNet, Wide, tiny_net
 from transfer.core.live_modules import LiveModule
 from transfer.run import main
 
