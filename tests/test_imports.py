@@ -18,6 +18,7 @@ from transfer.core.settings import config_names
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("transfer", "tasks", "backbones")
 
+TASKS = sorted(path.parent.name for path in (ROOT / "tasks").glob("*/task.py"))
 ROOMS = (
     # commands, and what these are made of
     *("transfer/sweep", "transfer/launch", "transfer/report", "transfer/report/page"),
@@ -25,8 +26,8 @@ ROOMS = (
     *("transfer/testing", "transfer/verify", "transfer/report/tables", "transfer/evaluation", "transfer/comparison"),
     *("transfer/experiments", "transfer/records", "transfer/cli"),
     # tasks
-    *("tasks/reid", "tasks/detect", "tasks/detect/coco", "tasks/detect/mmlab", "tasks/fewshot", "tasks/linear"),
-    *("tasks/knn", "tasks/classify", "tasks/finetune", "tasks/tokens", "tasks/ranking"),
+    *(f"tasks/{name}" for name in TASKS),
+    *("tasks/detect/coco", "tasks/detect/mmlab", "tasks/ranking"),
     # models and pretraining
     *("backbones/pretrain/dino", "backbones/pretrain/supervised", "backbones/pretrain", "backbones/diagnostics"),
     *("backbones/weights", "backbones/kernels"),
@@ -142,6 +143,12 @@ def test_tasks_on_backbones_on_the_framework() -> None:
             assert above <= {"transfer.task"}, name
         if not name.startswith("tasks") and name != "transfer.api":  # which hands on what users build on
             assert not {other for other in others if other.startswith("tasks")}, name
+
+
+def test_no_task_imports_another() -> None:
+    for name, others in file_graph().items():
+        known = {task for task in TASKS if any(f"{other}.".startswith(f"tasks.{task}.") for other in (name, *others))}
+        assert len(known) <= 1 or not name.startswith("tasks."), name
 
 
 def test_every_room_is_listed_and_says_what_lives_there() -> None:
