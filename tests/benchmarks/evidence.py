@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from transfer.experiments.published_rows import Value
-from transfer.experiments.published_verdicts import Counts, PublishedKind
-from transfer.experiments.published_verdicts import judged as judged_published
+from transfer.report.published.verdicts import Counts, PublishedKind
+from transfer.report.published.verdicts import judged as judged_published
 from transfer.statistics.contrasts import contrast, paired_seeds
 from transfer.statistics.intervals import FEW_SEEDS, SKEWED, Estimate, Scores
 

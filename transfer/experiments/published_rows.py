@@ -11,9 +11,10 @@ the epoch after which it was measured, if not after the last:
     - {step: reid, dataset: market1501, mAP: crash, rank1: {printed: "88.6", doubt: "why it cannot be right"}}
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from transfer.core.errors import UsageError, did_you_mean, unknown
@@ -77,37 +78,15 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """A claim by how much some options lengthen a training."""
-
-    claim: str
-    more: str
-    """Additional hours in percent, as printed."""
-    value: Value
-    """Step and dataset of both trainings."""
-    with_it: Row
-    """Row of the training with the options."""
-    without: Row
-    """Row of the same training without them."""
-
-    @property
-    def parts(self) -> list[str]:
-        """Names of the options in which the two trainings differ."""
-        return [name for name, value in self.with_it.steps[self.value.step].items()
-                if self.without.steps[self.value.step].get(name) != value]  # fmt: skip
-
-
-@dataclass(frozen=True)
 class PublishedTable:
     """A table of a paper, which has rows with numbers, or a figure, which has claims."""
 
     paper: str
     name: str
     title: str
-    notes: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
-    claims: tuple[str, ...] = ()
-    costs: tuple[Cost, ...] = ()
+    notes: Sequence[str] = ()
+    rows: Sequence[Row] = ()
+    claims: Sequence[str] = ()
 
     @property
     def sweep(self) -> str:
@@ -127,53 +106,23 @@ class Paper:
     name: str
     title: str
     source: str
-    notes: tuple[str, ...]
-    stand_ins: dict[str, tuple[str, ...]]
-    """Datasets that smaller tiers use in place of a dataset, by the name of the latter."""
-    versions: dict[str, str]
-    """Version of a dataset that the paper used, by name, if its facts in configs/datasets leave the version open."""
-    needs: dict[str, dict[str, str]]
-    """Descriptions of the downloads that the numbers need, by step and option; any value of the option will do."""
-    open: dict[str, tuple[str, ...]]
-    """Options that the paper leaves open, by step; the values of the shipped sweep are assumed."""
     tables: dict[str, PublishedTable]
-    figures: dict[str, PublishedTable]
+    """Tables and figures, the latter by names such as `figure1`."""
+    notes: Sequence[str] = ()
+    stand_ins: dict[str, list[str]] = field(default_factory=dict)
+    """Datasets that smaller tiers use in place of a dataset, by the name of the latter."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Version of a dataset that the paper used, by name, if its facts in configs/datasets leave the version open."""
+    needs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Descriptions of the downloads that the numbers need, by step and option; any value of the option will do."""
+    open: dict[str, list[str]] = field(default_factory=dict)
+    """Options that the paper leaves open, by step; the values of the shipped sweep are assumed."""
 
 
 def called(table: str) -> str:
     """Return "table 4" for the name "4", and "figure 1" for "figure1"."""
     figure = table.removeprefix("figure")
     return f"table {table}" if figure == table else f"figure {figure}"
-
-
-@dataclass(frozen=True)
-class Reason:
-    """A condition under which an own run differs from the published one.
-
-    Attributes:
-        text: the condition, with the published value in brackets.
-        is_option: whether it is an option or a part of the backbone; long lists of these are moved into a note.
-        step: name of the sweep's step whose training has the condition; empty for the run of the cell itself.
-    """
-
-    text: str
-    is_option: bool = False
-    step: str = ""
-
-    def __str__(self) -> str:
-        """Return the text, with the step if it is of another training."""
-        return f"{self.step}: {self.text}" if self.step else self.text
-
-    def of_step(self, step: str) -> "Reason":
-        """Return the reason for the training of an earlier step from whose weights the run starts."""
-        return replace(self, step=step)
-
-
-_PAPER_KEYS = ("title", "source", "notes", "stand_ins", "versions", "needs", "open", "tables", "figures")
-_TABLE_KEYS = ("title", "notes", "rows")
-_FIGURE_KEYS = ("title", "claims", "notes", "costs")
-_COST_KEYS = ("claim", "more", "step", "dataset", "both", "with", "without")
-_ROW_KEYS = ("label", "values", "reference")  # any other key is a step
 
 
 def paper_names() -> list[str]:
@@ -196,7 +145,7 @@ def read_paper(name: str) -> Paper:
 
 def table_of(paper: str, table: str) -> PublishedTable:
     """Return a table of a paper, or a figure by a name such as `figure1`. Raises UsageError for an unknown one."""
-    tables = read_paper(paper).tables | {f"figure{name}": value for name, value in read_paper(paper).figures.items()}
+    tables = read_paper(paper).tables
     if table not in tables:
         titles = [known.called for known in tables.values()]
         raise UsageError(f"{paper} has no {called(table)} (there are {', '.join(titles)})")
@@ -215,60 +164,26 @@ def used_values(option: Any) -> list[Any]:
 
 def parse_paper(name: str, content: dict[str, Any], where: str) -> Paper:
     """Return a paper from the mapping in its file; `where` names the file in errors."""
-    check_keys(content, _PAPER_KEYS, where, needed=("title", "source"))
-    stand_ins, versions = content.get("stand_ins", {}), content.get("versions", {})
-    for dataset in (*stand_ins, *versions, *(item for items in stand_ins.values() for item in items)):
+    keys = tuple(one.name for one in fields(Paper) if one.name != "name")
+    check_keys(content, keys, where, needed=("title", "source", "tables"))
+    stand_ins = content.get("stand_ins", {})
+    for dataset in (*stand_ins, *content.get("versions", ()), *chain(*stand_ins.values())):
         resolve_dataset(dataset)
-    return Paper(
-        name=name,
-        title=content["title"],
-        source=content["source"],
-        notes=tuple(content.get("notes", ())),
-        stand_ins={key: tuple(items) for key, items in stand_ins.items()},
-        versions=versions,
-        needs=content.get("needs", {}),
-        open={step: tuple(names) for step, names in content.get("open", {}).items()},
-        tables={key: _table(name, key, table, where) for key, table in content.get("tables", {}).items()},
-        figures={key: _figure(name, key, figure, where) for key, figure in content.get("figures", {}).items()},
-    )
+    tables = {key: _table(name, key, table, where) for key, table in content["tables"].items()}
+    return Paper(name, **content | {"tables": tables})
 
 
 def _table(paper: str, name: str, content: dict[str, Any], where: str) -> PublishedTable:
-    where = f"{where}: table {name}"
-    check_keys(content, _TABLE_KEYS, where, needed=("title", "rows"))
-    rows = tuple(_row(row, f"{where}: row {number}") for number, row in enumerate(content["rows"], 1))
-    labels = [row.label for row in rows]
-    if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise UsageError(f"{where}: two rows are called {twice[0]!r}")
-    return PublishedTable(paper, name, content["title"], tuple(content.get("notes", ())), rows)
-
-
-def _figure(paper: str, name: str, content: dict[str, Any], where: str) -> PublishedTable:
-    where = f"{where}: figure {name}"
-    check_keys(content, _FIGURE_KEYS, where, needed=("title", "claims"))
-    return PublishedTable(
-        paper,
-        f"figure{name}",
-        content["title"],
-        tuple(content.get("notes", ())),
-        claims=tuple(content["claims"]),
-        costs=tuple(_cost(cost, f"{where}: costs") for cost in content.get("costs", ())),
-    )
-
-
-def _cost(content: dict[str, Any], where: str) -> Cost:
-    check_keys(content, _COST_KEYS, where, needed=_COST_KEYS)
-    claim, step, more = content["claim"], content["step"], str(content["more"])
-    with_it, without = (
-        Row(claim, {step: {**content["both"], **content[variant]}}, ()) for variant in ("with", "without")
-    )
-    return Cost(claim, more, Value(step, content["dataset"], "hours", more), with_it, without)
+    where = f"{where}: {called(name)}"
+    check_keys(content, ("title", "notes", "rows", "claims"), where, needed=("title",))
+    rows = [_row(row, f"{where}: row {number}") for number, row in enumerate(content.get("rows", ()), 1)]
+    return PublishedTable(paper, name, **content | {"rows": rows})
 
 
 def _row(content: dict[str, Any], where: str) -> Row:
     label, reference = content["label"], content.get("reference", "")
     where = f"{where} ({label})"
-    steps = {key: value for key, value in content.items() if key not in _ROW_KEYS}
+    steps = {key: value for key, value in content.items() if key not in ("label", "values", "reference")}
     if bool(steps) == bool(reference):
         raise UsageError(f"{where}: give the options of its steps, or `reference: WHY`")
     values = tuple(value for entry in content["values"] for value in _values(entry, where))

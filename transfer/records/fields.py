@@ -59,16 +59,6 @@ def parts_label(parts: Mapping[str, Any], between: str = ", ") -> str:
     return between.join(texts)
 
 
-def letter(number: int) -> str:
-    """Return a, b, ... z, aa, ab, ... for 0, 1, ..."""
-    text = ""
-    number += 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        text = chr(ord("a") + rest) + text
-    return text
-
-
 BASELINE = {"stem": "patchify", "attention": "softmax"}
 """The parts whose change is this suite's question, with the value that variants are compared with."""
 _RUN = {item.name for item in fields(PretrainRunOptions)} | set(EXECUTION)

@@ -6,29 +6,39 @@ makes the numbers not comparable, and is listed as a reason (`transfer.report.pu
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from backbones.archs import VOLOS
 from backbones.spec import FIELDS, LEFT_TO_RECIPES, BackboneSpec, resolve
-from transfer.cli.recipe import pretraining_recipe, task_recipe
 from transfer.core.settings import read_yaml
-from transfer.experiments.published_rows import Paper, Reason, Row, Value, used_values
+from transfer.experiments.published_rows import Paper, Row, Value, used_values
 from transfer.experiments.step import Step
 from transfer.experiments.sweep_file import SweepFile
 from transfer.records.protocol import lineage
 from transfer.records.record import Record
-from transfer.report.published import differences
+from transfer.report.published.differences import (
+    ASSUMED,
+    Reading,
+    backbone_differences,
+    dataset_differences,
+    option_differences,
+    reading_of,
+    run_marks,
+)
+
+ID = 40
+"""Number of characters shown of an id of weights."""
 
 
-def expected_options(step: Step, row: Row) -> dict[str, Any]:
+def _expected_options(step: Step, row_options: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Return all options of a step, overridden by those of a row."""
-    return _recipe(step) | step.options | row.steps.get(step.name, {})
+    return read_yaml(step.source.path) | step.options | row_options.get(step.name, {})
 
 
-def expected_backbone(sweep: SweepFile, step: Step, row_options: Mapping[str, dict[str, Any]]) -> BackboneSpec:
+def _expected_backbone(sweep: SweepFile, step: Step, row_options: Mapping[str, dict[str, Any]]) -> BackboneSpec:
     """Return the backbone of a step, whose parts the preceding steps may name.
 
     Args:
@@ -38,21 +48,12 @@ def expected_backbone(sweep: SweepFile, step: Step, row_options: Mapping[str, di
     names: tuple[str, ...] = ()
     current: Step | None = step
     while current is not None:
-        values = _recipe(current) | current.options | row_options.get(current.name, {})
+        values = _expected_options(current, row_options)
         parts = {name: item for name, item in values.items() if name in FIELDS and name != "drop_path"} | parts
         names = names or current.backbone
         current = sweep.steps[current.after] if current.after else None
     parts = {name: used_values(item)[0] for name, item in parts.items()} | {"weights": "random"}
     return _resolved(names[0], json.dumps(parts, sort_keys=True))
-
-
-def expects_volo(sweep: SweepFile, step: Step) -> bool:
-    """Return whether a step trains or evaluates a VOLO."""
-    return expected_backbone(sweep, step, {}).arch in VOLOS
-
-
-def _recipe(step: Step) -> dict[str, Any]:
-    return read_yaml((pretraining_recipe if step.kind == "pretrain" else task_recipe)(step.recipe).path)
 
 
 @lru_cache
@@ -70,13 +71,11 @@ class PublishedMatch:
         record: record of the run.
         reasons: reasons why its number cannot be compared; empty where it can.
         reading: reading of the row's printed options that it has.
-        processes: number of its processes, if it matters and the table states none; otherwise None.
     """
 
     record: Record
-    reasons: tuple[Reason, ...]
-    reading: differences.Reading = ()
-    processes: int | str | None = None
+    reasons: tuple[str, ...]
+    reading: Reading = ()
 
 
 @dataclass(frozen=True)
@@ -95,110 +94,129 @@ class Matcher:
     exports: Mapping[str, Record]
     records: Sequence[Record] = field(repr=False)
 
-    @cached_property
-    def _by_task(self) -> dict[tuple[str, str], list[Record]]:
-        records: dict[tuple[str, str], list[Record]] = {}
-        for record in self.records:
-            records.setdefault((record.task, str(record.dataset.get("name"))), []).append(record)
-        return records
-
-    @cached_property
-    def _tasks(self) -> dict[str, str]:
-        return {name: step.task for name, step in self.sweep.steps.items()}
-
     def matches(self, row: Row, value: Value) -> list[PublishedMatch]:
         """Return the runs that match a cell."""
         step = self.sweep.steps[value.step]
         names = (value.dataset, *self.paper.stand_ins.get(value.dataset, ()))
-        records = [record for name in names for record in self._by_task.get((self._tasks[step.name], name), ())]
-        matches = [self._match(record, row, step, value) for record in records if row.steps]
-        return [match for match in matches if match is not None]
+        records = [record for record in self._of_step(step) if record.dataset.get("name") in names and row.steps]
+        return self._matches(records, row, step, [value.dataset])
 
     def broken_before(self, row: Row, step: Step) -> list[PublishedMatch]:
         """Return the failed runs of a cell's pretraining."""
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             return []
-        records = [
-            record
-            for (task, _), of_task in self._by_task.items()
-            if task == self._tasks[parent.name]
-            for record in of_task
-        ]
-        matches = [
-            self._broken(record, row, parent) for record in records if record.training_failed and record.backbone
-        ]
-        return [match for match in matches if match is not None]
+        broken = [record for record in self._of_step(parent) if record.training_failed and record.backbone]
+        return self._matches(broken, row, parent, parent.dataset, f"{parent.name}: ")
 
-    def _broken(self, record: Record, row: Row, parent: Step) -> PublishedMatch | None:
-        reading, chain = differences.reading_of(record, row.steps.get(parent.name, {})), lineage(record, self.exports)
-        behind = self._weights_reasons(record, chain, row, parent) if reading is not None else None
-        if reading is None or behind is None:
-            return None
-        reasons = [
-            *differences.run_marks([record, *chain]),
-            *self._pretraining_differences(record, row, parent),
-            *behind,
-        ]
-        return PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading)
+    def _of_step(self, step: Step) -> list[Record]:
+        task = step.task
+        return [record for record in self.records if record.task == task]
 
-    def _match(self, record: Record, row: Row, step: Step, value: Value) -> PublishedMatch | None:
-        reading = differences.reading_of(record, row.steps.get(step.name, {}))
-        if reading is None or differences.is_volo(record) != expects_volo(self.sweep, step):
-            return None
-        chain = lineage(record, self.exports)
-        behind = self._weights_reasons(record, chain, row, step)
-        if behind is None:
-            return None
-        reasons = differences.run_marks([record, *chain]) + differences.dataset_differences(
-            record, [value.dataset], self.paper.versions
-        )
-        reasons += self._differences(record, row, step) + behind
-        return PublishedMatch(
-            record, tuple(dict.fromkeys(reasons)), reading, differences.unstated_processes(record, step)
-        )
+    def _matches(
+        self, records: Iterable[Record], row: Row, step: Step, datasets: Sequence[str], prefix: str = ""
+    ) -> list[PublishedMatch]:
+        """Return the runs that match a step of a row.
 
-    def _differences(self, record: Record, row: Row, step: Step) -> list[Reason]:
-        """Return the differences of a run from a step of the table, except those of dataset and weights."""
-        options, backbone = expected_options(step, row), expected_backbone(self.sweep, step, row.steps)
+        Args:
+            datasets: names of datasets that agree with the table.
+            prefix: stands before the differences from the step.
+        """
+        found = []
+        for record in records:
+            reading, chain = reading_of(record, row.steps.get(step.name, {})), lineage(record, self.exports)
+            behind = None if reading is None else self._weights_reasons(record, chain, row, step)
+            is_volo = (record.backbone.get("arch") or record.options.get("arch")) in VOLOS
+            if reading is None or behind is None or is_volo != self._expects_volo(step):
+                continue
+            reasons = self._differences(record, row, step, datasets)
+            reasons = [*run_marks([record, *chain]), *(prefix + reason for reason in reasons), *behind]
+            found.append(PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading))
+        return found
+
+    def _expects_volo(self, step: Step) -> bool:
+        return _expected_backbone(self.sweep, step, {}).arch in VOLOS
+
+    def _differences(self, record: Record, row: Row, step: Step, datasets: Sequence[str]) -> list[str]:
+        """Return the differences of a run from a step of the table, except those of its weights."""
         needs, left_open = self.paper.needs.get(step.name, {}), self.paper.open.get(step.name, ())
-        compared = {name: value for name, value in options.items() if name not in needs}
-        reasons = (
-            differences.task_version_differences(record)
-            + differences.missing_downloads(record, needs)
-            + differences.option_differences(record, compared, left_open)
-        )
-        reasons += differences.backbone_differences(record, backbone, frozenset(row.steps.get(step.name, ())))
-        return (
-            reasons
-            + differences.precision_differences(record, options)
-            + differences.process_count_differences(record, step)
-        )
+        backbone = _expected_backbone(self.sweep, step, row.steps)
+        return [
+            *dataset_differences(record, datasets, self.paper.versions),
+            *option_differences(record, step, _expected_options(step, row.steps), needs, left_open),
+            *backbone_differences(record, backbone, row.steps.get(step.name, {}).keys()),
+        ]
 
-    def _weights_reasons(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[Reason] | None:
+    def _weights_reasons(self, record: Record, chain: Sequence[Record], row: Row, step: Step) -> list[str] | None:
         """Return the differences of a run's initial weights from the table's; None if they match another row.
+
+        The weights of a step without a preceding one are those that its row names, or else its step, or random.
 
         Args:
             chain: records of the trainings that the weights come from, the latest first.
         """
-        parent = self.sweep.steps.get(step.after or "")
+        parent, weights = self.sweep.steps.get(step.after or ""), f"weights {record.weights_id[:ID]}"
         if parent is None:
-            left_open = "weights" in self.paper.open.get(step.name, ())
-            return differences.weights_differences(record, step, row, trained=bool(chain), left_open=left_open)
+            named = used_values((step.options | row.steps.get(step.name, {})).get("weights", "random"))
+            mark = ASSUMED * ("weights" in self.paper.open.get(step.name, ()))
+            start = f"starts from {'an own pretraining' if chain else weights} ({named[0]}{mark})"
+            return [] if record.weights_id in named else [start]
         parts = {name: option for name, option in row.steps.get(parent.name, {}).items() if name in FIELDS}
-        if not chain:
-            unknown = Reason(f"unknown pretraining: weights {record.weights_id[: differences.ID]}")
-            return [unknown] if differences.reading_of(record, parts) is not None else None
-        if chain[0].task != self._tasks[parent.name] or differences.reading_of(chain[0], parts) is None:
+        if reading_of(chain[0] if chain else record, parts) is None:
             return None
-        behind = self._weights_reasons(chain[0], chain[1:], row, parent)
+        if not chain:
+            return [f"unknown pretraining: {weights}"]
+        behind = self._weights_reasons(chain[0], chain[1:], row, parent) if chain[0].task == parent.task else None
         if behind is None:
             return None
-        return self._pretraining_differences(chain[0], row, parent) + behind
+        return [f"{parent.name}: {one}" for one in self._differences(chain[0], row, parent, parent.dataset)] + behind
 
-    def _pretraining_differences(self, record: Record, row: Row, parent: Step) -> list[Reason]:
-        """Return the differences of a pretraining from its step of the table."""
-        reasons = differences.dataset_differences(record, parent.dataset, self.paper.versions) + self._differences(
-            record, row, parent
-        )
-        return [reason.of_step(parent.name) for reason in reasons]
+
+@dataclass(frozen=True)
+class OwnRuns:
+    """The user's own runs of one configuration for a cell, which differ in their seeds alone.
+
+    Attributes:
+        matches: matches of the runs with the cell.
+        others: number of configurations of the same cell that are not shown, none of them comparable.
+    """
+
+    matches: Sequence[PublishedMatch]
+    others: int = 0
+
+    @property
+    def records(self) -> list[Record]:
+        """Records of the runs."""
+        return [match.record for match in self.matches]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reasons why their scores cannot be compared, equal for all runs."""
+        return self.matches[0].reasons
+
+
+def own_runs(matches: Iterable[PublishedMatch], keys: Mapping[str, str]) -> list[OwnRuns]:
+    """Return the configurations that are shown: of each reading every comparable one.
+
+    If none is comparable, it is the one with the fewest reasons, of equals the one with most runs, then the one that
+    was started last. Runs of one configuration with different reasons, for instance a run of changed files, are kept
+    apart, so that they do not make the others incomparable.
+
+    Args:
+        matches: runs that match a cell.
+        keys: configuration of each run, by run id.
+    """
+    readings: dict[Reading, dict[tuple[str, tuple[str, ...]], list[PublishedMatch]]] = {}
+    for match in matches:
+        groups = readings.setdefault(match.reading, {})
+        groups.setdefault((keys[match.record.run_id], match.reasons), []).append(match)
+    shown = []
+    for groups in readings.values():
+        found = [OwnRuns(group) for group in groups.values()]
+        kept = [runs for runs in found if not runs.reasons] or [max(found, key=_rank)]
+        shown += [replace(runs, others=len(found) - len(kept)) for runs in kept]
+    return shown
+
+
+def _rank(runs: OwnRuns) -> tuple[int, int, str]:
+    return -len(runs.reasons), len(runs.matches), max(str(record.environment.get("started")) for record in runs.records)

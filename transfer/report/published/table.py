@@ -6,84 +6,20 @@ verdicts are made.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 
-import transfer.report.tables.comparison_text  # noqa: F401 - registers the texts of verdicts
-from transfer.experiments.published_rows import Cost, PublishedTable, Reason, read_paper, table_of
-from transfer.experiments.published_verdicts import MARGIN
+from transfer.experiments.published_rows import PublishedTable, read_paper, table_of
 from transfer.experiments.sweep_file import read_sweep
 from transfer.records.evidence import Evidence
 from transfer.records.protocol import configurations
-from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.published.cells import COLUMNS, OwnRunInputs, cell_row
-from transfer.report.published.differences import Reading
-from transfer.report.published.matching import Matcher, PublishedMatch
-from transfer.report.published.own_runs import OwnRuns, own_runs
-from transfer.report.published.texts import REASONS, lettered, merged, rules, table_notes
+from transfer.report.published.matching import Matcher, OwnRuns, own_runs
+from transfer.report.published.verdicts import MARGIN, PublishedKind
 from transfer.report.tables.table import Note, Row, Table
 
 _read_sweep = lru_cache(read_sweep)
-
-COST_COLUMNS = ("claim", "published", "own GMACs", "own", "reading", REASONS, "runs")
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A run with the costly part, and an otherwise equal run without it."""
-
-    with_it: PublishedMatch
-    without: PublishedMatch
-
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """Reasons why the pair cannot be compared with the published one."""
-        both = (self.with_it, self.without)
-        return tuple(dict.fromkeys(reason for match in both for reason in match.reasons))
-
-
-def cost_rows(cost: Cost, matcher: Matcher) -> list[Row]:
-    """Return a row for each reading, with its most comparable pair; among equals the pair that started last."""
-    empty: Row = dict.fromkeys(COST_COLUMNS)
-    empty |= {"claim": cost.claim, "published": f"+{cost.more} % hours"}
-    best: dict[Reading, Pair] = {}
-    for pair in sorted(_pairs(cost, matcher), key=_rank):
-        best[pair.with_it.reading] = pair
-    return [empty | _shown(pair) for pair in best.values()] or [empty]
-
-
-def _pairs(cost: Cost, matcher: Matcher) -> list[Pair]:
-    variants = [_completed(matcher.matches(row, cost.value)) for row in (cost.with_it, cost.without)]
-    records = [match.record for variant in variants for match in variant]
-    keys = dict(
-        zip((record.run_id for record in records), configurations(records, matcher.exports, cost.parts), strict=True)
-    )
-    without = {(keys[match.record.run_id], match.record.seed): match for match in variants[1]}
-    pairs = [(match, without.get((keys[match.record.run_id], match.record.seed))) for match in variants[0]]
-    return [Pair(match, other) for match, other in pairs if other is not None]
-
-
-def _completed(matches: Sequence[PublishedMatch]) -> list[PublishedMatch]:
-    """Return the completed runs with counted operations, in the order in which they started."""
-    counted = [match for match in matches if not match.record.training_failed and match.record.cost.get("gflops")]
-    return sorted(counted, key=lambda match: str(match.record.environment.get("started")))
-
-
-def _rank(pair: Pair) -> tuple[int, str]:
-    return -len(pair.reasons), str(pair.with_it.record.environment.get("started"))
-
-
-def _shown(pair: Pair) -> Row:
-    """Return the multiply-adds of an image with and without the costly part, and how many more there are."""
-    with_it, without = (match.record.cost["gflops"] / 2 for match in (pair.with_it, pair.without))
-    return {
-        "own GMACs": f"{with_it:.4g} vs. {without:.4g}",
-        "own": f"{100 * (with_it / without - 1):+.1f} % MACs",
-        "reading": pair.with_it.reading,
-        REASONS: pair.reasons,
-        "runs": (pair.with_it.record.run_id, pair.without.record.run_id),
-    }
 
 
 def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = None) -> Table:
@@ -94,51 +30,65 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
     `transfer.report.published.cells.COLUMNS` for the columns.
 
     Args:
-        margin: largest difference at which numbers agree, in points; by default `published_verdicts.MARGIN`.
+        margin: largest difference at which numbers agree, in points; by default `MARGIN`.
 
     Raises:
         UsageError: the paper or table is unknown, or the file of published numbers cannot be read.
     """
     margin = MARGIN if margin is None else margin
     published = table_of(paper, table)
-    return _figure(published, runs) if published.claims else _numbers(published, runs, margin)
-
-
-def _numbers(published: PublishedTable, runs: RunSet, margin: float) -> Table:
+    if published.claims:
+        sweep = f"no legible numbers; `python -m transfer.sweep {published.sweep} --tier full` makes yours"
+        return Table.from_rows(({"claim": one} for one in published.claims), (), [*_notes(published), Note(sweep)])
+    # pretrainings are looked up among completed runs, and failed ones that are shown
+    shown = {record.run_id for record in runs.records}
+    known = [run.record for run in runs.known if not run.record.training_failed or run.record.run_id in shown]
     inputs = OwnRunInputs(
-        _matcher(published, runs),
-        Evidence(_known(runs)),
+        Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs.exports, runs.records),
+        Evidence(known),
         dict(zip((record.run_id for record in runs.records), configurations(runs.records, runs.exports), strict=True)),
         {run.record.run_id: run for run in runs},
         margin,
     )
-    rows = []
+    rows: list[Row] = []
+    places: dict[Note, list[int]] = {}
     for row in published.rows:
         for value in row.values:
-            shown: list[OwnRuns | None] = [*own_runs(inputs.matcher.matches(row, value), inputs.keys, runs.exports)]
-            rows += [cell_row(row, value, of_cell, inputs) for of_cell in shown or [None]]
-    cells = [row for row, _ in rows]
-    notes = table_notes(published) + rules(cells, margin)
-    notes += merged((place, note) for place, (_, notes_of_row) in enumerate(rows) for note in notes_of_row)
-    return Table(list(COLUMNS), cells, notes + lettered(cells))
+            found: list[OwnRuns | None] = [*own_runs(inputs.matcher.matches(row, value), inputs.keys)]
+            for of_cell in found or [None]:
+                cells, notes = cell_row(row, value, of_cell, inputs)
+                for note in notes:
+                    places.setdefault(note, []).append(len(rows))
+                rows.append(cells)
+    of_rows = [replace(note, rows=tuple(of_note)) for note, of_note in places.items()]
+    return Table(list(COLUMNS), rows, [*_notes(published), *_rules(rows, margin), *of_rows])
 
 
-def _figure(figure: PublishedTable, runs: RunSet) -> Table:
-    """Return the claims of a figure, and its ratios of hours beside the operations of the user's own runs."""
-    sweep = f"no legible numbers; `python -m transfer.sweep {figure.sweep} --tier full` makes yours"
-    rows: list[Row] = [{"claim": claim} for claim in figure.claims]
-    if figure.costs:
-        matcher = _matcher(figure, runs)
-        rows += [row for cost in figure.costs for row in cost_rows(cost, matcher)]
-    return Table.from_rows(rows, notes=[*table_notes(figure), Note(sweep)])
+def _notes(table: PublishedTable) -> list[Note]:
+    """Return the notes on the source of a table and on its doubtful or reference numbers."""
+    paper = read_paper(table.paper)
+    title = f"{paper.title} ({paper.source}), {table.called}: {table.title}." + " In percent." * bool(table.rows)
+    notes = [Note(text) for text in (title, *paper.notes, *table.notes)]
+    for row in table.rows:
+        if row.reference:
+            notes.append(Note(f"for reference only: {row.reference}", row.label))
+        for value in row.values:
+            if value.doubt:
+                about = f"{row.label}, {value.dataset}, {value.name}"
+                notes.append(Note(f"printed {value.printed}, never compared: {value.doubt}", about))
+    return notes
 
 
-def _matcher(published: PublishedTable, runs: RunSet) -> Matcher:
-    return Matcher(_read_sweep(published.sweep, "full"), read_paper(published.paper), runs.exports, runs.records)
-
-
-def _known(runs: RunSet) -> list[Record]:
-    """Return the records among which pretrainings are looked up: completed ones, and shown ones that failed."""
-    shown = {record.run_id for record in runs.records}
-    records = (run.record for run in runs.known)
-    return [record for record in records if not record.training_failed or record.run_id in shown]
+def _rules(rows: Sequence[Row], margin: float) -> list[Note]:
+    """Return the notes on how verdicts are made and configurations are chosen, if the table has any."""
+    notes = []
+    verdicts = [row["verdict"] for row in rows if row["verdict"] is not None]
+    if any(verdict.kind is not PublishedKind.NOT_COMPARABLE for verdict in verdicts):
+        tests = "the interval of own - published at 90 % (two one-sided tests at 5 %) lies within that"
+        rounding = "half the last printed digit counted (docs/concepts/statistics.md)"
+        text = f"{tests}, {rounding}; the printed number has no seeds"
+        notes.append(Note(text, f"agrees within {margin:g}"))
+    if any(row["others"] for row in rows):
+        text = "further configurations of the same cell that are not comparable"
+        notes.append(Note(f"{text}; without a comparable one, the one with the fewest reasons is shown", "others"))
+    return notes

@@ -1,4 +1,4 @@
-"""Sentences of verdicts: on two variants, on effects, and on published numbers, with numbers as tables print them.
+"""Sentences of verdicts on two variants and on effects, with numbers as tables print them.
 
 The cells of tables hold the verdicts as values.
 """
@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from transfer.comparison.compare_arms import FAMILIES, ComparedMatch, ComparedScore, Comparison, NoInterval
 from transfer.comparison.paired_intervals import Units
-from transfer.experiments.published_verdicts import PublishedKind, PublishedVerdict
 from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
 from transfer.records.fields import content_label
 from transfer.report.tables.cell_text import cell_text
@@ -70,48 +69,6 @@ def _conclusion(verdict: Verdict) -> str:
 def verdict_number(value: float, verdict: Verdict) -> str:
     """Return a number of a verdict as it is shown: in percent where the score is a fraction."""
     return f"{PERCENT * value:.1f}" if verdict.percent else f"{value:.2g}"
-
-
-@cell_text.register
-def published_verdict_text(verdict: PublishedVerdict) -> str:
-    """Return the sentence of a verdict on a published number, without its reasons, which have their own column."""
-    if verdict.kind is PublishedKind.NOT_COMPARABLE:
-        return str(verdict.kind.value)
-    head, details = _published_head(verdict), _published_details(verdict)
-    return f"{head}: {'; '.join(details)}" if details else head
-
-
-def _published_head(verdict: PublishedVerdict) -> str:
-    """Return the conclusion and its scope."""
-    kind, counts = verdict.kind, verdict.counts
-    head = kind.value
-    if kind is PublishedKind.AGREES:
-        head += f" within {verdict.margin:g}"
-    if kind in (PublishedKind.HIGHER, PublishedKind.LOWER) and verdict.within:
-        head += f", by less than {verdict.margin:g}"
-    if kind is PublishedKind.BREAKS_DOWN_IN_SOME:
-        head = f"failed in {counts.broken} of {counts.runs} here"
-    elif verdict.survivors:
-        head += ", completed runs only"
-    if verdict.seeds == 1:
-        return head + ", of these models (1 seed)"
-    if verdict.seeds and counts.pretrainings - counts.lost == 1:
-        return head + f", of one pretraining ({verdict.seeds} seeds after it)"
-    return head
-
-
-def _published_details(verdict: PublishedVerdict) -> list[str]:
-    """Return the differences that are not excluded, and the counts of failed runs."""
-    counts, details = verdict.counts, []
-    if verdict.excluded is not None:
-        details.append(f"differences up to {verdict.excluded:.1f} percentage points not excluded")
-    if counts.not_judged:
-        details.append(f"{counts.not_judged} of {counts.runs} not judged")
-    if counts.lost:
-        details.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
-    if counts.broken and counts.scored and verdict.kind is not PublishedKind.BREAKS_DOWN_IN_SOME:
-        details.append(f"failed in {counts.broken} of {counts.runs} here")
-    return details
 
 
 FEW = "seeds are few: coverage of the interval may be as low as 85 %"

@@ -1,17 +1,13 @@
-"""Verdicts on own runs compared with a published cell; `transfer.report.tables.comparison_text` words them.
+"""Verdicts on own runs compared with a published cell, and their sentences. Imports no torch.
 
-`docs/concepts/statistics.md` describes how each is reached. Numbers are in points of percent. Imports no torch.
+`docs/concepts/statistics.md` describes how each is reached. Numbers are in points of percent.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
-from transfer.experiments.published_rows import Reason, Value
-
-if TYPE_CHECKING:
-    from transfer.statistics.intervals import Estimate
+from transfer.experiments.published_rows import Value
+from transfer.statistics.intervals import Estimate
 
 MARGIN = 1.0
 """Margin of agreement in percentage points: about half of the conv stem's published gain of 2.1, so that numbers that
@@ -55,11 +51,6 @@ class Counts:
     lost: int = 0
     not_judged: int = 0
 
-    @property
-    def scored(self) -> int:
-        """Number of runs with a score."""
-        return self.runs - self.broken
-
 
 @dataclass(frozen=True)
 class PublishedVerdict:
@@ -68,7 +59,6 @@ class PublishedVerdict:
     Attributes:
         kind: kind of the conclusion.
         counts: numbers of runs that the conclusion is based on.
-        reasons: reasons why nothing can be compared; empty for any other kind.
         margin: margin of agreement in percentage points; None if agreement was not tested.
         within: whether the difference is shown to be within the margin, which a difference shown not to be 0 may be.
         excluded: for `CANNOT_TELL`, largest difference in points, either way, that the interval does not exclude.
@@ -78,20 +68,43 @@ class PublishedVerdict:
 
     kind: PublishedKind
     counts: Counts
-    reasons: tuple[Reason, ...] = ()
     margin: float | None = None
     within: bool = False
     excluded: float | None = None
     seeds: int | None = None
 
-    @property
-    def survivors(self) -> bool:
-        """Whether the verdict is based on the surviving runs only, because others failed."""
-        return bool(self.counts.scored and (self.counts.broken or self.counts.lost))
+    def __str__(self) -> str:
+        """Return the sentence, without the reasons why nothing can be compared, which have their own column."""
+        kind, counts = self.kind, self.counts
+        if kind is PublishedKind.NOT_COMPARABLE:
+            return kind.value
+        head, details = kind.value, list[str]()
+        here = f"failed in {counts.broken} of {counts.runs} here"
+        if kind is PublishedKind.AGREES:
+            head += f" within {self.margin:g}"
+        elif kind is PublishedKind.BREAKS_DOWN_IN_SOME:
+            head = here
+        elif self.within:
+            head += f", by less than {self.margin:g}"
+        if counts.runs > counts.broken and (counts.broken or counts.lost) and head != here:
+            head += ", completed runs only"
+        if self.seeds == 1:
+            head += ", of these models (1 seed)"
+        elif self.seeds and counts.pretrainings - counts.lost == 1:
+            head += f", of one pretraining ({self.seeds} seeds after it)"
+        if self.excluded is not None:
+            details.append(f"differences up to {self.excluded:.1f} percentage points not excluded")
+        if counts.not_judged:
+            details.append(f"{counts.not_judged} of {counts.runs} not judged")
+        if counts.lost:
+            details.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
+        if 0 < counts.broken < counts.runs and kind is not PublishedKind.BREAKS_DOWN_IN_SOME:
+            details.append(here)
+        return f"{head}: {'; '.join(details)}" if details else head
 
 
 def judged(
-    value: Value, counts: Counts, estimate: "Estimate | None", *, reasons: Sequence[Reason] = (), margin: float = MARGIN
+    value: Value, counts: Counts, estimate: Estimate | None, *, comparable: bool = True, margin: float = MARGIN
 ) -> PublishedVerdict:
     """Return the verdict on the runs of one configuration compared with a published cell.
 
@@ -99,12 +112,12 @@ def judged(
         value: published cell, neither a reference nor in doubt.
         counts: numbers of the runs.
         estimate: mean score of the runs as a fraction, with its interval; None without an interval.
-        reasons: reasons why the runs cannot be compared with the cell.
+        comparable: whether the runs differ from the cell in their seeds alone.
         margin: margin of agreement in percentage points.
     """
-    if reasons:
-        return PublishedVerdict(PublishedKind.NOT_COMPARABLE, counts, reasons=tuple(reasons))
-    if not counts.scored:
+    if not comparable:
+        return PublishedVerdict(PublishedKind.NOT_COMPARABLE, counts)
+    if counts.broken == counts.runs:
         kind = PublishedKind.BOTH_BREAK_DOWN if value.crash else PublishedKind.BREAKS_DOWN_HERE_ONLY
         return PublishedVerdict(kind, counts)
     if value.crash:
@@ -112,25 +125,14 @@ def judged(
         return PublishedVerdict(PublishedKind.BREAKS_DOWN_IN_SOME if counts.broken else alive, counts)
     if estimate is None or value.percent is None:
         return PublishedVerdict(PublishedKind.NO_INTERVAL, counts)
-    difference, slack = _difference(estimate, value.percent), value.rounding
-    within = _within(difference, slack, margin)
+    slack = value.rounding
+    low, high, inner_low, inner_high = (
+        100 * end - value.percent for end in (estimate.low, estimate.high, *estimate.inner)
+    )
+    within = not estimate.few and -margin < inner_low - slack and inner_high + slack < margin
     verdict = PublishedVerdict(PublishedKind.AGREES, counts, margin=margin, within=within, seeds=estimate.seeds[0])
-    if difference.low > slack or difference.high < -slack:
-        return replace(verdict, kind=PublishedKind.HIGHER if difference.low > slack else PublishedKind.LOWER)
-    if verdict.within:
+    if low > slack or high < -slack:
+        return replace(verdict, kind=PublishedKind.HIGHER if low > slack else PublishedKind.LOWER)
+    if within:
         return verdict
-    excluded = max(slack - difference.low, slack + difference.high)
-    return replace(verdict, kind=PublishedKind.CANNOT_TELL, excluded=excluded)
-
-
-def _difference(estimate: "Estimate", printed: float) -> "Estimate":
-    """Return the difference own - printed in percentage points."""
-    points = {name: 100 * getattr(estimate, name) - printed for name in ("estimate", "low", "high")}
-    low, high = estimate.inner
-    return replace(estimate, **points, inner=(100 * low - printed, 100 * high - printed))
-
-
-def _within(difference: "Estimate", slack: float, margin: float) -> bool:
-    """Return whether the difference is within the margin for every number that rounds to the printed one."""
-    low, high = difference.inner
-    return replace(difference, inner=(low - slack, high + slack)).within(margin)
+    return replace(verdict, kind=PublishedKind.CANNOT_TELL, excluded=max(slack - low, slack + high))
