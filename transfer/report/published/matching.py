@@ -7,8 +7,8 @@ makes the numbers not comparable, and is listed as a reason (`transfer.report.pu
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from backbones.archs import VOLOS
@@ -17,8 +17,9 @@ from transfer.core.settings import read_yaml
 from transfer.experiments.published_rows import Paper, Row, Value, used_values
 from transfer.experiments.step import Step
 from transfer.experiments.sweep_file import SweepFile
-from transfer.records.protocol import lineage
+from transfer.records.protocol import configurations
 from transfer.records.record import Record
+from transfer.records.run_set import RunSet
 from transfer.report.published.differences import (
     ASSUMED,
     Reading,
@@ -79,20 +80,51 @@ class PublishedMatch:
 
 
 @dataclass(frozen=True)
+class OwnRuns:
+    """The user's own runs of one configuration for a cell, which differ in their seeds alone.
+
+    Attributes:
+        matches: matches of the runs with the cell.
+        others: number of configurations of the same cell that are not shown, none of them comparable.
+    """
+
+    matches: Sequence[PublishedMatch]
+    others: int = 0
+
+    @property
+    def records(self) -> list[Record]:
+        """Records of the runs."""
+        return [match.record for match in self.matches]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reasons why their scores cannot be compared, equal for all runs."""
+        return self.matches[0].reasons
+
+
+def _rank(runs: OwnRuns) -> tuple[int, int, str]:
+    return -len(runs.reasons), len(runs.matches), max(str(record.environment.get("started")) for record in runs.records)
+
+
+@dataclass(frozen=True)
 class Matcher:
     """Finds the runs of a cell among records.
 
     Attributes:
         sweep: sweep of the table at its full tier.
         paper: the paper, with its datasets and the options it leaves open.
-        exports: records of runs that exported weights, by the id of the weights.
-        records: records of the runs to choose from.
+        runs: runs to choose from.
     """
 
     sweep: SweepFile
     paper: Paper
-    exports: Mapping[str, Record]
-    records: Sequence[Record] = field(repr=False)
+    runs: RunSet
+
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """The configuration of each run, by its id."""
+        keys = configurations(self.runs.records, self.runs.exports)
+        return dict(zip((record.run_id for record in self.runs.records), keys, strict=True))
 
     def matches(self, row: Row, value: Value) -> list[PublishedMatch]:
         """Return the runs that match a cell."""
@@ -100,6 +132,24 @@ class Matcher:
         names = (value.dataset, *self.paper.stand_ins.get(value.dataset, ()))
         records = [record for record in self._of_step(step) if record.dataset.get("name") in names and row.steps]
         return self._matches(records, row, step, [value.dataset])
+
+    def own_runs(self, row: Row, value: Value) -> list[OwnRuns]:
+        """Return the configurations that are shown beside a cell: of each reading every comparable one.
+
+        If none is comparable, it is the one with the fewest reasons, of equals the one with most runs, then the one
+        that was started last. Runs of one configuration with different reasons, for instance a run of changed files,
+        are kept apart, so that they do not make the others incomparable.
+        """
+        readings: dict[Reading, dict[tuple[str, tuple[str, ...]], list[PublishedMatch]]] = {}
+        for match in self.matches(row, value):
+            groups = readings.setdefault(match.reading, {})
+            groups.setdefault((self.keys[match.record.run_id], match.reasons), []).append(match)
+        shown = []
+        for groups in readings.values():
+            found = [OwnRuns(group) for group in groups.values()]
+            kept = [runs for runs in found if not runs.reasons] or [max(found, key=_rank)]
+            shown += [replace(runs, others=len(found) - len(kept)) for runs in kept]
+        return shown
 
     def broken_before(self, row: Row, step: Step) -> list[PublishedMatch]:
         """Return the failed runs of a cell's pretraining."""
@@ -111,7 +161,7 @@ class Matcher:
 
     def _of_step(self, step: Step) -> list[Record]:
         task = step.task
-        return [record for record in self.records if record.task == task]
+        return [record for record in self.runs.records if record.task == task]
 
     def _matches(
         self, records: Iterable[Record], row: Row, step: Step, datasets: Sequence[str], prefix: str = ""
@@ -124,7 +174,7 @@ class Matcher:
         """
         found = []
         for record in records:
-            reading, chain = reading_of(record, row.steps.get(step.name, {})), lineage(record, self.exports)
+            reading, chain = reading_of(record, row.steps.get(step.name, {})), self.runs.evidence.lineage(record)
             behind = None if reading is None else self._weights_reasons(record, chain, row, step)
             is_volo = (record.backbone.get("arch") or record.options.get("arch")) in VOLOS
             if reading is None or behind is None or is_volo != self._expects_volo(step):
@@ -170,53 +220,3 @@ class Matcher:
         if behind is None:
             return None
         return [f"{parent.name}: {one}" for one in self._differences(chain[0], row, parent, parent.dataset)] + behind
-
-
-@dataclass(frozen=True)
-class OwnRuns:
-    """The user's own runs of one configuration for a cell, which differ in their seeds alone.
-
-    Attributes:
-        matches: matches of the runs with the cell.
-        others: number of configurations of the same cell that are not shown, none of them comparable.
-    """
-
-    matches: Sequence[PublishedMatch]
-    others: int = 0
-
-    @property
-    def records(self) -> list[Record]:
-        """Records of the runs."""
-        return [match.record for match in self.matches]
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Reasons why their scores cannot be compared, equal for all runs."""
-        return self.matches[0].reasons
-
-
-def own_runs(matches: Iterable[PublishedMatch], keys: Mapping[str, str]) -> list[OwnRuns]:
-    """Return the configurations that are shown: of each reading every comparable one.
-
-    If none is comparable, it is the one with the fewest reasons, of equals the one with most runs, then the one that
-    was started last. Runs of one configuration with different reasons, for instance a run of changed files, are kept
-    apart, so that they do not make the others incomparable.
-
-    Args:
-        matches: runs that match a cell.
-        keys: configuration of each run, by run id.
-    """
-    readings: dict[Reading, dict[tuple[str, tuple[str, ...]], list[PublishedMatch]]] = {}
-    for match in matches:
-        groups = readings.setdefault(match.reading, {})
-        groups.setdefault((keys[match.record.run_id], match.reasons), []).append(match)
-    shown = []
-    for groups in readings.values():
-        found = [OwnRuns(group) for group in groups.values()]
-        kept = [runs for runs in found if not runs.reasons] or [max(found, key=_rank)]
-        shown += [replace(runs, others=len(found) - len(kept)) for runs in kept]
-    return shown
-
-
-def _rank(runs: OwnRuns) -> tuple[int, int, str]:
-    return -len(runs.reasons), len(runs.matches), max(str(record.environment.get("started")) for record in runs.records)

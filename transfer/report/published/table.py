@@ -5,29 +5,75 @@ table's sweep in nothing but the seed; every other row lists its differences. `d
 verdicts are made.
 """
 
-from collections.abc import Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from statistics import fmean
 
-from transfer.experiments.published_rows import PublishedTable, read_paper, table_of
+import numpy as np
+
+from transfer.comparison.paired_intervals import mean_score
+from transfer.core.errors import UserError
+from transfer.engine.history import HISTORY, history
+from transfer.experiments.published_rows import PublishedTable, Value, read_paper, table_of
+from transfer.experiments.published_rows import Row as PublishedRow
 from transfer.experiments.sweep_file import read_sweep
-from transfer.records.evidence import Evidence
-from transfer.records.protocol import configurations
+from transfer.records.evidence import Arm, Evidence
+from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.published.cells import COLUMNS, OwnRunInputs, cell_row
-from transfer.report.published.matching import Matcher, OwnRuns, own_runs
-from transfer.report.published.verdicts import MARGIN, PublishedKind
-from transfer.report.tables.table import Note, Row, Table
+from transfer.records.store import Run
+from transfer.report.published.matching import Matcher, OwnRuns
+from transfer.report.published.verdicts import MARGIN, Counts, PublishedKind, judged
+from transfer.report.tables.cell_text import cell_text, full_text
+from transfer.report.tables.costs import hours, kind_of_hours
+from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
+from transfer.statistics.contrasts import contrast
+from transfer.statistics.intervals import FEW_SEEDS, Estimate, Scores
+
+REASONS = "not comparable because"
+"""Name of the column of reasons why numbers are not comparable."""
+FEW = {
+    1: "the interval is that of these models on other samples; other seeds are in neither it nor the verdict",
+    **dict.fromkeys(range(2, FEW_SEEDS + 1), "few seeds: where they vary, the interval may cover as little as 85 %"),
+}
+"""Note on an interval over few seeds, by their number."""
+COLUMNS = (
+    *map(Column, ("row", "dataset", "metric", "published", "reading", "own", "difference", "interval", "verdict")),
+    Column("gmacs", significant_digits=SIGNIFICANT),
+    *map(Column, ("device_hours", "pretraining_hours", REASONS, "others", "runs")),
+)
+"""Columns: `metric` is the name of the score, `published` the printed number, `own` the mean over seeds, `difference`
+own - published, `interval` its 95 % interval, `gmacs` 10^9 multiply-adds of an image, as papers count operations,
+`device_hours` and `pretraining_hours` totals over the runs, `others` the number of configurations that are not shown,
+and `runs` the ids of the runs."""
 
 _read_sweep = lru_cache(read_sweep)
+
+
+class Reasons(tuple[str, ...]):
+    """Reasons why a number cannot be compared with a published one, of which only CSV shows more than a few."""
+
+    SHOWN = 4
+
+
+@cell_text.register
+def _(reasons: Reasons) -> str:
+    more = len(reasons) - Reasons.SHOWN
+    return "; ".join([*reasons[: Reasons.SHOWN], *([f"{more} more (--format csv)"] if more > 0 else [])])
+
+
+@full_text.register
+def _(reasons: Reasons) -> str:
+    return "; ".join(reasons)
 
 
 def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = None) -> Table:
     """Return the cells of a published table, one row each, with the user's own numbers; of a figure its claims.
 
     A cell has a row for each reading of its printed options that was run, and for each comparable configuration. If
-    none is comparable, the configuration that differs least from the table's is shown; `others` counts the rest. See
-    `transfer.report.published.cells.COLUMNS` for the columns.
+    none is comparable, the configuration that differs least from the table's is shown; `others` counts the rest.
 
     Args:
         margin: largest difference at which numbers agree, in points; by default `MARGIN`.
@@ -40,23 +86,14 @@ def paper_table(runs: RunSet, paper: str, table: str, *, margin: float | None = 
     if published.claims:
         sweep = f"no legible numbers; `python -m transfer.sweep {published.sweep} --tier full` makes yours"
         return Table.from_rows(({"claim": one} for one in published.claims), (), [*_notes(published), Note(sweep)])
-    # pretrainings are looked up among completed runs, and failed ones that are shown
-    shown = {record.run_id for record in runs.records}
-    known = [run.record for run in runs.known if not run.record.training_failed or run.record.run_id in shown]
-    inputs = OwnRunInputs(
-        Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs.exports, runs.records),
-        Evidence(known),
-        dict(zip((record.run_id for record in runs.records), configurations(runs.records, runs.exports), strict=True)),
-        {run.record.run_id: run for run in runs},
-        margin,
-    )
+    matcher = Matcher(_read_sweep(published.sweep, "full"), read_paper(paper), runs)
     rows: list[Row] = []
     places: dict[Note, list[int]] = {}
     for row in published.rows:
         for value in row.values:
-            found: list[OwnRuns | None] = [*own_runs(inputs.matcher.matches(row, value), inputs.keys)]
+            found: list[OwnRuns | None] = [*matcher.own_runs(row, value)]
             for of_cell in found or [None]:
-                cells, notes = cell_row(row, value, of_cell, inputs)
+                cells, notes = _cell_row(row, value, of_cell, matcher, margin)
                 for note in notes:
                     places.setdefault(note, []).append(len(rows))
                 rows.append(cells)
@@ -92,3 +129,158 @@ def _rules(rows: Sequence[Row], margin: float) -> list[Note]:
         text = "further configurations of the same cell that are not comparable"
         notes.append(Note(f"{text}; without a comparable one, the one with the fewest reasons is shown", "others"))
     return notes
+
+
+def _cell_row(
+    row: PublishedRow, value: Value, runs: OwnRuns | None, matcher: Matcher, margin: float
+) -> tuple[Row, list[Note]]:
+    """Return the row of a published cell, and its notes.
+
+    Args:
+        runs: the user's own runs of one configuration; None without any.
+    """
+    evidence = matcher.runs.evidence
+    cells: Row = {column.name: None for column in COLUMNS}
+    mark = "in doubt" if value.doubt else "for reference" if row.reference else ""
+    printed = f"{value.printed} ({mark})" if mark else value.printed
+    cells |= {"row": row.label, "dataset": value.dataset, "metric": value.name, "published": printed, "others": 0}
+    if runs is None:
+        return cells | _blocked(row, value, matcher, judge=not mark), []
+    estimate, problem = None, ""
+    completed = [matcher.runs.by_id[record.run_id] for record in runs.records if not record.training_failed]
+    if completed and value.percent is not None and not mark:
+        estimate, problem = _estimate(completed, value, evidence)
+    pretrainings = {run.run_id: run for record in runs.records for run in evidence.lineage(record)}
+    variant = evidence.variant(runs.records)
+    counts = _counts(variant, bool(pretrainings))
+    verdict = judged(value, counts, estimate, comparable=not runs.reasons, margin=margin)
+    cells |= {
+        "reading": runs.matches[0].reading,
+        "own": _own_text(variant, value, estimate, counts),
+        "verdict": None if mark else verdict,
+        "gmacs": (runs.records[0].cost.get("gflops") or math.nan) / 2,
+        "device_hours": _hours(runs.records),
+        "pretraining_hours": _hours(pretrainings.values()) if pretrainings else None,
+        REASONS: Reasons(runs.reasons),
+        "others": runs.others,
+        "runs": tuple(record.run_id for record in runs.records),
+    }
+    if problem:
+        note = Note(f"no interval, since {problem}", f"{row.label}, {value.dataset}, {value.name}")
+        return cells | {"interval": "none"}, [note]
+    if estimate is None or value.percent is None:
+        return cells, []
+    ends = [
+        f"{100 * end - value.percent:+.{value.decimals}f}" for end in (estimate.estimate, estimate.low, estimate.high)
+    ]
+    seeds = estimate.seeds[0]
+    about = f"({seeds} seed{'s' * (seeds > 1)})"
+    cells |= {"difference": ends[0], "interval": f"{ends[1]} to {ends[2]}" + f" {about}" * (seeds in FEW)}
+    return cells, [Note(FEW[seeds], about)] if seeds in FEW else []
+
+
+def _counts(variant: Arm, pretrained: bool) -> Counts:
+    return Counts(
+        runs=len(variant.records),
+        broken=sum(record.training_failed for record in variant.records),
+        pretrainings=len(variant.lost) + len({record.weights_id for record in variant.records}) * pretrained,
+        lost=len(variant.lost),
+        not_judged=sum(record.not_judged for record in variant.records),
+    )
+
+
+def _estimate(completed: Sequence[Run], value: Value, evidence: Evidence) -> tuple[Estimate | None, str]:
+    """Return the mean score of runs, a fraction, with its interval.
+
+    Otherwise the second value is the reason: no run has the score, it is not a mean over samples, or per-sample
+    outcomes are missing.
+    """
+    if value.epoch is None and not any(value.metric in run.record.scores for run in completed):
+        return None, f"no run has a score of this name: {' '.join(run.record.run_id for run in completed)}"
+    try:
+        if value.epoch is not None:
+            return _mean_at(completed, value), ""
+        estimate = mean_score(completed, value.metric, evidence)
+    except UserError as error:
+        return None, str(error)
+    return estimate, "" if estimate else "outcomes do not add up to the score"
+
+
+def _mean_at(runs: Sequence[Run], value: Value) -> Estimate:
+    """Return the mean over seeds of the score after an epoch, with its interval.
+
+    A history has the fraction of correct images, not the outcome of each image. All seeds are assumed to be right on
+    the same images, which makes the interval too wide rather than too short.
+
+    Raises:
+        UserError: the history of a run lacks the epoch.
+    """
+    scores = []
+    for run in runs:
+        lines = history(run.folder, value.metric)
+        found = {line["epoch"]: float(line[value.metric]) for line in lines if line[value.metric] is not None}
+        if value.epoch not in found:
+            fix = f"--validate-at {value.epoch} of the training measures it"
+            raise UserError(f"{run.folder / HISTORY}: has no {value.name}; {fix}")
+        scores.append(found[value.epoch])
+    images = runs[0].record.dataset["counts"]["val"]["images"]
+    right = np.clip(np.array(scores)[:, None] * images - np.arange(images), 0.0, 1.0)
+    return contrast([Scores.of_clusters(right, np.ones(images))], [1], bounds=(0.0, 1.0))
+
+
+def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) -> Row:
+    """Return the cells of a row without runs: its failed pretraining runs, the most comparable ones.
+
+    There is a verdict if all pretraining runs of these configurations failed, so that no run can follow.
+
+    Args:
+        judge: whether the published number is a target.
+    """
+    step = matcher.sweep.steps.get(value.step)
+    matches = matcher.broken_before(row, step) if step else []
+    if not matches:
+        return {}
+    reasons = min((match.reasons for match in matches), key=len)
+    broken = [match.record for match in matches if match.reasons == reasons]
+    kinds = {matcher.keys[record.run_id] for record in broken}
+    total = sum(matcher.keys[record.run_id] in kinds for record in matcher.runs.records)
+    counts = Counts(runs=0, pretrainings=total, lost=len(broken))
+    return {
+        "own": f"blocked: {_failures(broken, total)}",
+        "verdict": judged(value, counts, None, comparable=not reasons) if judge and total == len(broken) else None,
+        "pretraining_hours": _hours(broken),
+        REASONS: Reasons(reasons),
+        "runs": tuple(record.run_id for record in broken),
+    }
+
+
+def _own_text(variant: Arm, value: Value, estimate: Estimate | None, counts: Counts) -> str:
+    """Return the mean over seeds, the statuses of broken runs, and the mean that counts these at chance."""
+    scores = variant.values(value.metric) if value.epoch is None else []
+    broken = [record for record in variant.records if record.training_failed]
+    shown = []
+    if estimate or scores:
+        mean = 100 * estimate.estimate if estimate else fmean(scores)
+        shown.append(f"{mean:.{value.decimals}f}")
+    texts = [", ".join([*shown, *([_failures(broken, counts.runs)] if broken else [])])]
+    if counts.lost:
+        texts.append(f"{counts.lost} of {counts.pretrainings} pretraining runs failed")
+    if scores and variant.absent and (at_chance := variant.with_breakdowns(value.metric)):
+        texts.append(f"these at chance level: {fmean(at_chance):.{value.decimals}f}")
+    return "; ".join(filter(None, texts))
+
+
+def _failures(broken: Sequence[Record], total: int) -> str:
+    """Return the numbers of failed training runs, by status, out of a total: "diverged 1/3"."""
+    counts = Counter(str(record.status) for record in broken)
+    return ", ".join(f"{status} {count}/{total}" for status, count in sorted(counts.items()))
+
+
+def _hours(records: Iterable[Record]) -> str | None:
+    """Return the total device hours of some runs by kind of device; None where a run has none recorded."""
+    kinds: defaultdict[str, float] = defaultdict(float)
+    for record in records:
+        kinds[kind_of_hours(record)] += hours(record)
+    if any(map(math.isnan, kinds.values())):
+        return None
+    return " + ".join(f"{took:.3g} {kind}" for kind, took in kinds.items())

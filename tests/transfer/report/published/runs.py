@@ -108,11 +108,9 @@ def _content(values: dict[str, Any], backbone: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def shown_table(
-    runs: Sequence[Run], paper: str, table: str, known: Sequence[Run] | None = None, margin: float | None = None
-) -> tuple[list[dict[str, Any]], list[str]]:
+def shown_table(runs: Sequence[Run], paper: str, table: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows of a table and its notes as a reader sees them: all but whole numbers as texts."""
-    made = paper_table(RunSet.of(runs, known), paper, table, margin=margin)
+    made = paper_table(RunSet.of(runs), paper, table)
     rows = [{name: _text(name, value) for name, value in row.items()} for row in made.rows]
     return rows, [note_text(note) for note in made.notes]
 
@@ -123,13 +121,13 @@ def _text(name: str, value: Any) -> str | int:
     return " ".join(value or ()) if name == "runs" else cell_text(value)
 
 
-def lines_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu", **how: Any) -> list[dict[str, Any]]:
+def lines_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu") -> list[dict[str, Any]]:
     """The lines of a row."""
-    rows, _ = shown_table(runs, paper, table, **how)
+    rows, _ = shown_table(runs, paper, table)
     return [row for row in rows if row["row"] == label]
 
 
-def line_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu", **how: Any) -> dict[str, Any]:
+def line_of(runs: list[Run], table: str, label: str, paper: str = "scaled_relu") -> dict[str, Any]:
     """The only one."""
-    (line,) = lines_of(runs, table, label, paper, **how)
+    (line,) = lines_of(runs, table, label, paper)
     return line

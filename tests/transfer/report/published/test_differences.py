@@ -10,6 +10,7 @@ from tests.transfer.report.published.runs import cell_of, cells_of, full, line_o
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.experiments.published_rows import read_paper, table_of
 from transfer.records.protocol import protocol
+from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.differences import process_count
 from transfer.report.published.matching import Matcher
@@ -85,7 +86,7 @@ def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
     assert {"erase", "batch_size", "epochs"} <= recipe & set(protocol(run_of(cell, tmp_path / "as it is", 798).record))
     for name in recipe:
         run = run_of(cell, tmp_path / name, changed={name: 9.25})
-        matcher = Matcher(full("scaled_relu_table1"), read_paper("scaled_relu"), {}, [run.record])
+        matcher = Matcher(full("scaled_relu_table1"), read_paper("scaled_relu"), RunSet.of([run]))
         found = matcher.matches(row, row.values[0])
         if name in ("lr", "sam", "warmup_epochs"):
             assert not found, f"{name}: with others it belongs to another row"

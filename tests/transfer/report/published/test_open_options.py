@@ -8,6 +8,7 @@ import pytest
 from tests.transfer.report.published.runs import cell_of, full, line_of, run_of
 from transfer.experiments.published_rows import read_paper, table_of
 from transfer.experiments.step import step_options
+from transfer.records.run_set import RunSet
 from transfer.report.published.matching import Matcher
 
 VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"
@@ -26,7 +27,7 @@ def test_every_volo_row_expects_token_labels(tmp_path: Path, table: str) -> None
         cell = cell_of(table, row.label, "volo", paper)
         for labels, told in ((None, ["no token labels"]), ("/data/maps", [])):
             run = run_of(cell, tmp_path / f"{number}-{bool(labels)}", 800, changed={"token_labels": labels})
-            matcher = Matcher(full(found.sweep), read_paper(paper), {}, [run.record])
+            matcher = Matcher(full(found.sweep), read_paper(paper), RunSet.of([run]))
             found_reasons = [reason for match in matcher.matches(row, row.values[0]) for reason in match.reasons]
             assert list(map(str, found_reasons)) == told
 
