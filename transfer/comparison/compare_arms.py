@@ -3,25 +3,24 @@
 Imports neither torch nor pandas.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from transfer.comparison.paired_intervals import Estimates, Settings, Units, estimates, recorded_means
-from transfer.comparison.paired_scores import NotPaired
+from transfer.comparison.paired_intervals import Estimates, Settings, Units, estimates
 from transfer.comparison.pairing import Exclusion, MatchedRuns
 from transfer.comparison.selection import Axis, Selection
-from transfer.core.errors import UserError
 from transfer.records.evidence import Evidence, is_untrained
 from transfer.records.record import Record
 from transfer.statistics.intervals import Estimate, adjusted
-from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, broken_down, verdict_of
+from transfer.statistics.verdicts import Breakdowns, Kind, Verdict, verdict_of
 
 PERCENT = 100.0
 ARMS = ("a", "b")
 FAMILIES = ("primary", "other", "not counted")
 """Families of tests: primary scores that answer which variant transfers better, their other scores, and the rest."""
-DIFFERENCE = {"": (1, -1)}
-"""The contrast of two variants, a less b."""
+DIFFERENCE = (1, -1)
+"""Coefficients of the contrast of two variants, a less b."""
 
 
 @dataclass(frozen=True)
@@ -73,31 +72,44 @@ class ComparedScore:
         verdict: conclusion about the contrast.
         means: mean score of each variant in the contrast, in the score's own unit; empty if a variant has no score.
         effect: effect of a 2 x 2; None for a comparison of two variants.
-        percent: whether the score is a fraction that is shown in percent.
-        higher: whether a higher score is better.
-        primary: whether the score is the task's primary one.
         breakdowns: number of seeds that failed in each variant of the contrast.
         estimate: contrast with its interval; None without an interval.
         with_breakdowns: contrast in which training runs that failed count as chance; None if none failed.
-        p: p value, adjusted for the number of tests in the table; None without an estimate.
+        at_chance: whether no variant scores above chance.
+        family: family of tests over which its p value is adjusted, one of `FAMILIES`.
+        p: p value, adjusted for the number of tests in its family; None without an estimate.
     """
 
     matched: MatchedRuns
     score: str
-    verdict: Verdict
+    verdict: Verdict = field(default_factory=lambda: Verdict(Kind.NO_INTERVAL))
     means: tuple[float, ...] = ()
     effect: Effect | None = None
-    percent: bool = True
-    higher: bool = True
-    primary: bool = True
     breakdowns: tuple[Breakdowns, ...] = ()
     estimate: Estimate | None = None
     with_breakdowns: Estimate | None = None
-    p: float | None = None
     at_chance: bool = False
-    """Whether no variant scores above chance."""
     family: str = FAMILIES[0]
-    """The family of tests over which its p value is adjusted, one of `FAMILIES`."""
+    p: float | None = None
+
+    @property
+    def _metric(self) -> dict[str, Any]:
+        return next((record.metrics.get(self.score) for record in self.matched.records if record.scores), None) or {}
+
+    @property
+    def percent(self) -> bool:
+        """Whether the score is a fraction, which is shown in percent."""
+        return bool(self._metric.get("unit", "fraction") == "fraction")
+
+    @property
+    def higher(self) -> bool:
+        """Whether a higher score is better."""
+        return bool(self._metric.get("direction", "higher") == "higher")
+
+    @property
+    def primary(self) -> bool:
+        """Whether the score is the task's primary one."""
+        return self.score == self.matched.first.primary
 
     @property
     def scale(self) -> float:
@@ -106,94 +118,22 @@ class ComparedScore:
 
 
 @dataclass(frozen=True)
-class NoInterval:
-    """The reason why some scores have means but no interval.
-
-    Attributes:
-        scores: names of the scores; empty for all scores of a match.
-        reason: error in the per-sample outcomes; empty if samples do not add up to these scores.
-    """
-
-    scores: tuple[str, ...]
-    reason: str = ""
-
-
-@dataclass
 class ComparedMatch:
     """The rows of one match.
 
     Attributes:
         matched: runs that are compared.
         units: runs of each variant by what counts as one seed.
-        rows: a row for each score, or for each score and effect.
+        rows: a row for each score, or for each score and effect; one without numbers if a variant has no scores.
         results: estimates of all contrasts, by score.
-        without_interval: scores that have means but no interval, with the reasons.
+        without_interval: reason why there is no interval, by score; that of all scores has an empty name.
     """
 
     matched: MatchedRuns
-    units: list[Units]
-    rows: list[ComparedScore] = field(default_factory=list)
+    units: Sequence[Units]
+    rows: Sequence[ComparedScore]
     results: dict[str, Estimates] = field(default_factory=dict)
-    without_interval: list[NoInterval] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, matched: MatchedRuns, evidence: Evidence) -> "ComparedMatch":
-        """Return the match without rows."""
-        return cls(matched, [Units.of(runs, evidence) for runs in matched.variants])
-
-    def estimate(self, contrasts: Mapping[str, Sequence[int]], options: Settings) -> None:
-        """Compute means and contrasts of each score, or only the means if per-sample outcomes cannot be used."""
-        means_only = {name: Estimates(means) for name, means in recorded_means(self.units, options).items()}
-        self.results = means_only | self._contrasts(contrasts, options, list(means_only))
-
-    def _contrasts(
-        self, contrasts: Mapping[str, Sequence[int]], options: Settings, names: Sequence[str]
-    ) -> dict[str, Estimates]:
-        """Return the estimates of the scores that have an interval; note the reason for each of the others."""
-        try:
-            results = estimates(self.units, contrasts, options)
-        except NotPaired as error:
-            self.without_interval.append(NoInterval((error.score,), str(error)))
-            others = tuple(name for name in names if name != error.score)
-            return self._contrasts(contrasts, replace(options, scores=others), others) if others else {}
-        except UserError as error:
-            self.without_interval.append(NoInterval((), str(error)))
-            return {}
-        if missing := tuple(name for name in names if name not in results):
-            self.without_interval.append(NoInterval(missing))
-        return results
-
-    def row(
-        self, score: str, means: Sequence[float], contrast: str, breakdowns: tuple[Breakdowns, ...]
-    ) -> ComparedScore:
-        """Return the row of a contrast of a score; `judge` writes its verdict once p values are adjusted."""
-        first, result = self.matched.first, self.results[score]
-        percent = first.scale(score) == PERCENT
-        metric = next((record.metrics.get(score) for record in self.matched.records if record.scores), None) or {}
-        return ComparedScore(
-            self.matched,
-            score,
-            Verdict(Kind.NO_INTERVAL, percent),
-            means=tuple(means),
-            percent=percent,
-            higher=metric.get("direction", "higher") == "higher",
-            primary=score == first.primary,
-            family=FAMILIES[score != first.primary],
-            breakdowns=breakdowns,
-            estimate=result.contrasts.get(contrast),
-            with_breakdowns=result.with_breakdowns.get(contrast),
-            at_chance=not any(variant.variant.above_chance for variant in self.units),
-        )
-
-    def breakdowns(self, variants: Sequence[str]) -> tuple[Breakdowns, ...]:
-        """Return how many seeds of each variant failed.
-
-        Args:
-            variants: names of the variants.
-        """
-        return tuple(
-            Breakdowns(name, *variant.variant.breakdowns) for name, variant in zip(variants, self.units, strict=True)
-        )
+    without_interval: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -220,38 +160,45 @@ class Comparison:
         return [row for match in self.matches for row in match.rows]
 
 
-def compared_arms(matched: MatchedRuns, evidence: Evidence, options: Settings) -> ComparedMatch:
-    """Return a match with a row for each score of two variants; one row without numbers if a variant has no scores."""
-    match = ComparedMatch.of(matched, evidence)
-    breakdowns = match.breakdowns(ARMS)
-    if not all(variant.runs for variant in match.units):
-        failed = [not variant.runs and bool(variant.variant.absent) for variant in match.units]
-        verdict = broken_down(*failed) if any(failed) else Verdict(Kind.NO_INTERVAL)
-        match.rows = [ComparedScore(matched, matched.first.primary, verdict, breakdowns=breakdowns)]
-        return match
-    match.estimate(DIFFERENCE, options)
-    match.rows = [match.row(score, result.means, "", breakdowns) for score, result in match.results.items()]
-    return match
-
-
-def crossed_arms(
+def compared_arms(
     matched: MatchedRuns,
-    variants: Sequence[Selection],
-    effects: Sequence[Effect],
     evidence: Evidence,
     options: Settings,
+    names: Sequence[str] = ARMS,
+    effects: Sequence[Effect] = (),
 ) -> ComparedMatch:
-    """Return a match with a row for each score and effect of four corners, all of which have scores."""
-    match = ComparedMatch.of(matched, evidence)
-    breakdowns = match.breakdowns([variant.text for variant in variants])
-    match.estimate({effect.name: effect.coefficients for effect in effects}, options)
-    for score, result in match.results.items():
-        for effect in effects:
-            used = [index for index, coefficient in enumerate(effect.coefficients) if coefficient]
-            means = [result.means[index] for index in used]
-            row = match.row(score, means, effect.name, tuple(breakdowns[index] for index in used))
-            match.rows.append(replace(row, effect=effect))
-    return match
+    """Return a match with a row for each score of two variants, or for each score and effect of four corners.
+
+    Args:
+        matched: runs of each variant.
+        evidence: the records among which pretrainings are looked for.
+        options: settings of the intervals.
+        names: name of each variant.
+        effects: effects of a 2 x 2; empty for the difference of two variants.
+    """
+    units = [Units.of(runs, evidence) for runs in matched.variants]
+    breakdowns = [Breakdowns(name, *one.variant.breakdowns) for name, one in zip(names, units, strict=True)]
+    if not all(one.runs for one in units):
+        failed = [not one.runs and bool(one.variant.absent) for one in units]
+        kind = Kind.BOTH_FAILED if all(failed) else Kind.A_FAILED if failed[0] else Kind.B_FAILED
+        verdict = Verdict(kind if any(failed) else Kind.NO_INTERVAL)
+        row = ComparedScore(matched, matched.first.primary, verdict, breakdowns=tuple(breakdowns))
+        return ComparedMatch(matched, units, [row])
+    contrasts = {effect.name: effect.coefficients for effect in effects} or {"": DIFFERENCE}
+    results, without = estimates(units, contrasts, options)
+    at_chance = not any(one.variant.above_chance for one in units)
+    rows, shown = [], list[Effect | None](effects) or [None]
+    for score, result in results.items():
+        for effect in shown:
+            name = effect.name if effect else ""
+            used = [place for place, coefficient in enumerate(contrasts[name]) if coefficient]
+            row = ComparedScore(matched, score, effect=effect, at_chance=at_chance)
+            row.means = tuple(result.means[place] for place in used)
+            row.breakdowns = tuple(breakdowns[place] for place in used)
+            row.estimate, row.with_breakdowns = result.contrasts.get(name), result.with_breakdowns.get(name)
+            row.family = FAMILIES[not row.primary]
+            rows.append(row)
+    return ComparedMatch(matched, units, rows, results, without)
 
 
 def judge(rows: Sequence[ComparedScore], options: Settings) -> None:

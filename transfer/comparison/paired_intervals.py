@@ -1,19 +1,26 @@
-"""Contrasts of mean scores over seeds, with intervals over samples and seeds. Imports no torch.
+"""Contrasts of mean scores over seeds, with intervals over samples and seeds, from `outcomes.npz`. Imports no torch.
 
-Shapes: R runs, S seeds.
+Shapes: M samples, C clusters, R runs, S seeds.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from statistics import fmean
+from typing import Any
 
-from transfer.comparison.paired_scores import paired_scores
-from transfer.core.errors import UserError
+import numpy as np
+from numpy.typing import NDArray
+
+from transfer.core.errors import UserError, shortened
+from transfer.records import per_sample
 from transfer.records.evidence import Arm, Evidence, Unit, chance, informative
+from transfer.records.per_sample import OUTCOMES, RESAMPLED
 from transfer.records.store import Record, Run
 from transfer.statistics.contrasts import UNKNOWN, contrast, paired_seeds
 from transfer.statistics.intervals import Estimate, Scores
+from transfer.task import Outcomes
 
 
 @dataclass(frozen=True)
@@ -32,34 +39,12 @@ class Settings:
     margin: float | None = None
 
 
-def mean_score(runs: Sequence[Run], score: str, evidence: Evidence) -> Estimate | None:
-    """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
-
-    Returns None if no run has the score, or if samples do not add up to it.
-
-    Args:
-        runs: runs of one configuration.
-        score: name of the score.
-        evidence: the records among which pretrainings are looked for.
-
-    Raises:
-        UserError: per-sample outcomes are missing, damaged or of other samples.
-    """
-    scored = [run for run in runs if score in run.record.scores]
-    if not scored:
-        return None
-    by_score = estimates([Units.of(scored, evidence)], {"": (1,)}, Settings(scores=(score,)))
-    return by_score[score].contrasts[""] if score in by_score else None
-
-
 def _score_names(records: Sequence[Record], options: Settings) -> list[str]:
     """Return the scores to compare that all records have."""
-    names = options.scores or informative(records[0])
-    common = [name for name in names if all(name in record.scores for record in records)]
-    if options.scores:
-        return common
-    prefixes = ("box_", "mask_")
-    return [name for name in common if not name.startswith(prefixes) or name.endswith(("_AP", "_AP50", "_AP75"))]
+    coco, whole = ("box_", "mask_"), ("_AP", "_AP50", "_AP75")
+    usual = [name for name in informative(records[0]) if not name.startswith(coco) or name.endswith(whole)]
+    names = options.scores or usual
+    return [name for name in names if all(name in record.scores for record in records)]
 
 
 @dataclass(frozen=True)
@@ -119,46 +104,165 @@ class Estimates:
     with_breakdowns: dict[str, Estimate] = field(default_factory=dict)
 
 
+class PairedOutcomes:
+    """The per-sample outcomes of runs that were scored on the same samples, in any order of these.
+
+    Args:
+        runs: [R] finished runs.
+
+    Raises:
+        UserError: outcomes are missing or unreadable, or name other samples or clusters.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+        self._outcomes = [read_outcomes(run) for run in runs]
+        self._orders = [self._order(run, arrays) for run, arrays in zip(runs, self._outcomes, strict=True)]
+        self._cluster = self._clusters()
+
+    def scores(self, name: str) -> Scores | None:
+        """Return a score with the runs as seeds; None if neither samples nor resamples give it.
+
+        Raises:
+            UserError: the outcomes do not give the recorded score, or a sample counts in some of the runs only.
+        """
+        columns, resampled = [], []
+        for run, arrays, order in zip(self._runs, self._outcomes, self._orders, strict=True):
+            with _errors_name_file(run):
+                values = per_sample.values_of(run.record, name, arrays)
+            columns += [] if values is None else [values[order]]
+            resampled += [arrays[key]] if (key := f"{RESAMPLED}{name}") in arrays else []
+        if len(columns) == len(self._runs):
+            return self._of_samples(name, np.stack(columns))
+        if len(resampled) < len(self._runs):
+            return None
+        drawn = np.stack(resampled)
+        drawn = drawn[:, np.isfinite(drawn).all(axis=0)]  # without those in which nothing counted
+        recorded = np.array([run.record.scores[name] for run in self._runs])
+        return Scores.of_resamples(recorded, drawn, int(self._cluster.max()) + 1)
+
+    def _of_samples(self, name: str, columns: NDArray[Any]) -> Scores:
+        """Return a score that is a mean over samples.
+
+        Args:
+            columns: [R, M] value of each sample, nan where it does not count.
+        """
+        first, samples = self._runs[0].record.run_id, self._outcomes[0]["sample"]
+        counts = ~np.isnan(columns[0])
+        for run, column in zip(self._runs[1:], columns[1:], strict=True):
+            if len(unpaired := np.flatnonzero(np.isnan(column) == counts)):
+                examples = shortened([str(sample) for sample in samples[unpaired]], 3)
+                reason = f"{len(unpaired)} of {len(samples)} samples count in one of them alone ({examples})"
+                raise UserError(f"{first} and {run.record.run_id} are not paired in {name}: {reason}")
+        _, numbers, sizes = np.unique(self._cluster[counts], return_inverse=True, return_counts=True)
+        sums = np.stack([np.bincount(numbers, column[counts], len(sizes)) for column in columns])
+        return Scores.of_clusters(sums, sizes)
+
+    def _order(self, run: Run, outcomes: Outcomes) -> NDArray[Any]:
+        """Return the index [M] in a run's outcomes of each sample of the first run."""
+        first_names, names = self._outcomes[0]["sample"], outcomes["sample"]
+        first_set, name_set = set(first_names.tolist()), set(names.tolist())
+        if first_set != name_set:
+            missing = f"{len(first_set - name_set)} samples of {self._runs[0].record.run_id} are missing"
+            lacking = f"{missing} in {run.record.run_id}, {len(name_set - first_set)} the other way"
+            examples = shortened(sorted(map(str, first_set ^ name_set)), 3)
+            raise UserError(f"not scored on the same samples: {lacking} ({examples})")
+        order = np.argsort(names)
+        return order[np.searchsorted(names[order], first_names)]
+
+    def _clusters(self) -> NDArray[Any]:
+        """Return the cluster, int64 [M] from 0, of each sample of the first run; others may number them otherwise.
+
+        Raises UserError if a run groups the samples otherwise.
+        """
+        _, first = np.unique(self._outcomes[0]["cluster"], return_inverse=True)
+        for run, arrays, order in zip(self._runs[1:], self._outcomes[1:], self._orders[1:]):
+            _, other = np.unique(arrays["cluster"][order], return_inverse=True)
+            pairs = np.unique(first.astype(np.int64) * len(other) + other)
+            if not len(pairs) == len(np.unique(first)) == len(np.unique(other)):
+                ids = f"{self._runs[0].record.run_id} and {run.record.run_id}"
+                raise UserError(f"{ids}: their samples form other clusters")
+        clusters: NDArray[Any] = first.astype(np.int64).reshape(-1)
+        return clusters
+
+
+def read_outcomes(run: Run) -> Outcomes:
+    """Return the arrays of a run's `outcomes.npz`. Raises UserError if they cannot be read."""
+    with _errors_name_file(run):
+        outcomes = per_sample.read(run.folder / OUTCOMES)
+        per_sample.check_clusters(outcomes)
+        return outcomes
+
+
+@contextmanager
+def _errors_name_file(run: Run) -> Iterator[None]:
+    """Turn UnusableOutcomes into a UserError that names the run's file."""
+    try:
+        yield
+    except per_sample.UnusableOutcomes as error:
+        file, more = run.folder / OUTCOMES, f"`python -m transfer.verify {run.folder}` says more"
+        raise UserError(f"{file}: {error}; {more}") from None
+
+
 def estimates(
     units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], options: Settings
-) -> dict[str, Estimates]:
-    """Return the mean of each variant and the contrasts, by score.
+) -> tuple[dict[str, Estimates], dict[str, str]]:
+    """Return the mean of each variant and the contrasts, by score; and by score the reason why there is no interval.
+
+    Means without an interval are those of the recorded scores. A reason that holds for all scores has an empty name.
 
     Args:
         units: runs of each variant by seed.
         contrasts: a coefficient for each variant, by the name of the contrast.
         options: settings of the intervals.
-
-    Raises:
-        UserError, NotPaired: see `transfer.comparison.paired_scores.paired_scores`.
     """
     runs = [run for variant in units for run in variant.runs]
-    ends = [0]
-    for variant in units:
-        ends.append(ends[-1] + len(variant.runs))
-    results = {}
+    names, reasons = _score_names([run.record for run in runs], options), dict[str, str]()
+    results = {name: Estimates([_recorded_mean(variant, name) for variant in units]) for name in names}
     try:
-        for name, scores in paired_scores(runs, _score_names([run.record for run in runs], options)).items():
-            variants = [scores.merged([[row] for row in range(start, end)]) for start, end in pairwise(ends)]
-            results[name] = _estimates(units, variants, contrasts, runs[0].record, name)
-    except ValueError as error:
-        raise UserError(f"{runs[0].record.run_id}: {error}") from None
-    return results
+        outcomes = PairedOutcomes(runs)
+    except UserError as error:
+        return results, {"": str(error)}
+    for name in names:
+        try:
+            if result := _estimates(units, outcomes, contrasts, name):
+                results[name] = result
+            else:
+                reasons[name] = "not a mean over samples"
+        except UserError as error:
+            reasons[name] = str(error)
+    return results, reasons
+
+
+def mean_score(runs: Sequence[Run], score: str, evidence: Evidence) -> Estimate | None:
+    """Return the mean of a score over the runs of one configuration that have it, in its own unit, with its interval.
+
+    Returns None if no run has the score, or if samples do not add up to it.
+
+    Args:
+        runs: runs of one configuration.
+        score: name of the score.
+        evidence: the records among which pretrainings are looked for.
+
+    Raises:
+        UserError: per-sample outcomes are missing, damaged or of other samples.
+    """
+    units = Units.of([run for run in runs if score in run.record.scores], evidence)
+    found = _estimates([units], PairedOutcomes(units.runs), {"": (1,)}, score) if units.runs else None
+    return found.contrasts[""] if found else None
+
+
+def _recorded_mean(variant: Units, name: str) -> float:
+    """Return the mean over seeds of each seed's mean recorded score."""
+    by_seed = [[variant.runs[row].record.scores[name] for row in rows] for rows in _by_label(variant.labels)]
+    return fmean(map(fmean, by_seed))
 
 
 def _estimates(
-    units: Sequence[Units],
-    variants: Sequence[Scores],
-    contrasts: Mapping[str, Sequence[int]],
-    record: Record,
-    name: str,
-) -> Estimates:
-    """Return the estimates of a score.
-
-    Args:
-        variants: scores of the runs [R] of each variant.
-        record: a record with the score.
-    """
+    units: Sequence[Units], outcomes: PairedOutcomes, contrasts: Mapping[str, Sequence[int]], name: str
+) -> Estimates | None:
+    """Return the estimates of a score; None if neither samples nor resamples give it. Raises UserError."""
+    record = next(run.record for variant in units for run in variant.runs)
     bounds = record.metrics.get(name, {}).get("bounds") or UNKNOWN
 
     def of(scores: Sequence[Scores], labels: Sequence[Sequence[Unit]]) -> tuple[list[float], dict[str, Estimate]]:
@@ -176,26 +280,21 @@ def _estimates(
             )
         return [float(variant.values.mean()) for variant in kept], found
 
-    result = Estimates(*of(variants, [variant.labels for variant in units]))
-    level_of_chance = chance(record, name, record.metrics)
-    if level_of_chance is None or not any(variant.variant.absent for variant in units):
-        return result
-    with_lost = [
-        scores.with_constant(level_of_chance, len(variant.variant.absent))
-        for scores, variant in zip(variants, units, strict=True)
-    ]
-    return replace(
-        result, with_breakdowns=of(with_lost, [variant.labels + variant.variant.absent for variant in units])[1]
-    )
-
-
-def recorded_means(units: Sequence[Units], options: Settings) -> dict[str, list[float]]:
-    """Return the mean score of each variant from the recorded scores, by score, without need of per-sample outcomes."""
-    names = _score_names([run.record for variant in units for run in variant.runs], options)
-    return {name: [_recorded_mean(variant, name) for variant in units] for name in names}
-
-
-def _recorded_mean(variant: Units, name: str) -> float:
-    """Return the mean over seeds of each seed's mean recorded score."""
-    by_seed = [[variant.runs[row].record.scores[name] for row in rows] for rows in _by_label(variant.labels)]
-    return math.fsum(math.fsum(scores) / len(scores) for scores in by_seed) / len(by_seed)
+    try:
+        if (scores := outcomes.scores(name)) is None:
+            return None
+        ends = [0, *accumulate(len(variant.runs) for variant in units)]
+        variants = [scores.merged([[row] for row in range(start, end)]) for start, end in pairwise(ends)]
+        result = Estimates(*of(variants, [variant.labels for variant in units]))
+        level_of_chance = chance(record, name, record.metrics)
+        if level_of_chance is None or not any(variant.variant.absent for variant in units):
+            return result
+        with_lost = [
+            scores.with_constant(level_of_chance, len(variant.variant.absent))
+            for scores, variant in zip(variants, units, strict=True)
+        ]
+        return replace(
+            result, with_breakdowns=of(with_lost, [variant.labels + variant.variant.absent for variant in units])[1]
+        )
+    except ValueError as error:
+        raise UserError(f"{record.run_id}: {error}") from None

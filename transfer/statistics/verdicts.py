@@ -103,36 +103,26 @@ def verdict_of(
         percent: whether the score is a fraction, so that a point is a hundredth; there is advice on seeds only then.
         breakdowns, counted: see `Verdict`.
     """
-    verdict = _verdict(estimate, p, higher, effect, tests, margin, percent)
+    verdict = Verdict(
+        Kind.EQUIVALENT, percent=percent, margin=margin, within=margin is not None and estimate.within(margin)
+    )
     if any(variant.broken for variant in breakdowns):
-        return replace(verdict, percent=percent, breakdowns=breakdowns, counted=counted)
-    return replace(verdict, percent=percent)
-
-
-def _verdict(
-    estimate: Estimate, p: float | None, higher: bool, effect: bool, tests: int, margin: float | None, percent: bool
-) -> Verdict:
-    within = margin is not None and estimate.within(margin)
+        verdict = replace(verdict, breakdowns=breakdowns, counted=counted)
     if (estimate.p if p is None else p) < 1 - estimate.level:
         above = estimate.estimate > 0
-        kind = (Kind.BELOW, Kind.ABOVE) if effect else (Kind.B_BETTER, Kind.A_BETTER)
-        return Verdict(kind[above == higher if not effect else above], margin=margin, within=within)
-    if within:
-        return Verdict(Kind.EQUIVALENT, margin=margin, within=True)
-    return Verdict(
-        Kind.INCONCLUSIVE,
-        margin=margin,
+        kinds = (Kind.BELOW, Kind.ABOVE) if effect else (Kind.B_BETTER, Kind.A_BETTER)
+        return replace(verdict, kind=kinds[above if effect else above == higher])
+    if verdict.within:
+        return verdict
+    return replace(
+        verdict,
+        kind=Kind.INCONCLUSIVE,
         smallest=estimate.smallest_difference(tests=tests),
         seeds=seeds_to_add(estimate, POINT, tests=tests) if percent and not estimate.few else None,
         equal=estimate.method == "rule of three" and not estimate.estimate,
         alone=estimate.shown,
         few=estimate.few,
     )
-
-
-def broken_down(a: bool, b: bool) -> Verdict:
-    """Return the verdict where a variant has no score since its training runs failed."""
-    return Verdict(Kind.BOTH_FAILED if a and b else Kind.A_FAILED if a else Kind.B_FAILED)
 
 
 def seeds_to_add(estimate: Estimate, difference: float, *, tests: int = 1) -> int | None:
@@ -143,12 +133,9 @@ def seeds_to_add(estimate: Estimate, difference: float, *, tests: int = 1) -> in
     """
     if estimate.seed_error is None or not estimate.seeds or min(estimate.seeds) < 2:
         return None
-    if estimate.smallest_difference(tests=tests) <= difference:
-        return 0
-    for more in range(1, MOST_SEEDS + 1):
-        if _with_more_seeds(estimate, more).smallest_difference(tests=tests) <= difference:
-            return more
-    return -1
+    expected = (_with_more_seeds(estimate, more) if more else estimate for more in range(MOST_SEEDS + 1))
+    smallest = (one.smallest_difference(tests=tests) for one in expected)
+    return next((more for more, size in enumerate(smallest) if size <= difference), -1)
 
 
 def _with_more_seeds(estimate: Estimate, more: int) -> Estimate:

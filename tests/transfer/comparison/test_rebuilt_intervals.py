@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.documents import ROOT
-from tests.transfer.comparison.test_paired_scores import Outcomes, coco_run, images, ranked
+from tests.transfer.comparison.test_paired_outcomes import Outcomes, coco_run, images, ranked
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.records.store import RunKey, Store
 from transfer.report.__main__ import main

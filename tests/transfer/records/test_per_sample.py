@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.transfer.comparison.test_paired_scores import Outcomes, images, outcomes_of
+from tests.transfer.comparison.test_paired_outcomes import Outcomes, images, outcomes_of
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.comparison.paired_intervals import mean_score
-from transfer.comparison.paired_scores import paired_scores
+from transfer.comparison.paired_intervals import PairedOutcomes, mean_score
 from transfer.core.errors import UserError
 from transfer.records.evidence import Evidence
 from transfer.records.record import Record
@@ -37,7 +36,7 @@ def written(root: Path, task: str, outcomes: Outcomes, name: str = "a", **given:
 def test_what_verifies_can_be_compared(tmp_path: Path, task: str) -> None:
     run = written(tmp_path, task, outcomes_of(task))
     assert check_scores(run.folder, run.record) == ([], [])
-    assert {*paired_scores([run], [*run.record.scores])} == {*run.record.scores}
+    assert all(map(PairedOutcomes([run]).scores, run.record.scores))
 
 
 def without(name: str) -> Outcomes:
@@ -59,7 +58,7 @@ FAULTS: dict[str, tuple[Outcomes, str]] = {
 def refusal(run: Run) -> str:
     """What `--compare` says of a run's own file."""
     with pytest.raises(UserError) as error:
-        paired_scores([run, run], [*run.record.scores])
+        all(map(PairedOutcomes([run, run]).scores, run.record.scores))
     return str(error.value).removeprefix(f"{run.folder / 'outcomes.npz'}: ").partition("; `python -m")[0]
 
 
@@ -103,9 +102,11 @@ def test_a_sample_that_counts_in_one_arm_alone_is_named(tmp_path: Path) -> None:
     missing[[3, 7]] = np.nan
     a, b = measured(tmp_path, "a", values), measured(tmp_path, "b", missing)
     with pytest.raises(UserError) as error:
-        paired_scores([a, b], ["cosine_similarity"])
+        PairedOutcomes([a, b]).scores("cosine_similarity")
     says = "a and b are not paired in cosine_similarity: 2 of 50 samples count in one of them alone (3.jpg, 7.jpg)"
     assert str(error.value) == says
     also = measured(tmp_path, "c", missing / 2)
-    assert paired_scores([b, also], ["cosine_similarity"])["cosine_similarity"].shares.tolist() == [1 / 48] * 48
+    paired = PairedOutcomes([b, also]).scores("cosine_similarity")
+    assert paired is not None
+    assert paired.shares.tolist() == [1 / 48] * 48
     assert mean_score([b], "cosine_similarity", Evidence([b.record])) is not None

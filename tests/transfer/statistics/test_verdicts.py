@@ -5,7 +5,7 @@ import pytest
 
 from transfer.report.tables.comparison_text import verdict_text
 from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Kind, Verdict, _with_more_seeds, broken_down, seeds_to_add, verdict_of
+from transfer.statistics.verdicts import Kind, Verdict, _with_more_seeds, seeds_to_add, verdict_of
 
 UNSURE = Estimate(0.01, -0.02, 0.04, p=0.4, stderr=0.012, df=4, cluster_error=0.002, seed_error=0.0118,
                   seeds=(3, 3), clusters=355, inner=(-0.015, 0.035))  # fmt: skip
@@ -34,7 +34,7 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
         (Verdict(Kind.INCONCLUSIVE, smallest=math.inf, few=True), "inconclusive; too few clusters differ"),
         (Verdict(Kind.INCONCLUSIVE, equal=True), "inconclusive; no difference on any sample"),
         (Verdict(Kind.INCONCLUSIVE, percent=False, smallest=0.03), "inconclusive; minimum detectable difference 0.03"),
-        (broken_down(True, False), "not compared: a failed"),
+        (Verdict(Kind.A_FAILED), "not compared: a failed"),
     ],
 )  # fmt: skip
 def test_every_kind_has_its_sentence(verdict: Verdict, said: str) -> None:

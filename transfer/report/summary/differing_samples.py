@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from transfer.comparison.compare_arms import ComparedScore
-from transfer.comparison.paired_scores import read_outcomes
+from transfer.comparison.paired_intervals import read_outcomes
 from transfer.core.errors import UserError
 from transfer.records import per_sample
 from transfer.records.store import Run

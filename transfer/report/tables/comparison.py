@@ -14,7 +14,6 @@ from transfer.comparison.compare_arms import (
     ComparedScore,
     Comparison,
     compared_arms,
-    crossed_arms,
     effects,
     judge,
 )
@@ -147,13 +146,14 @@ def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Co
         raise UserError(f"no run with {'; none with '.join(empty)}")
     matching = match(variants, runs.exports)
     comparison = Comparison(variants, contrasts, [], matching.exclusions, options)
+    names = [variant.text for variant in variants]
     for matched in matching.matches:
-        if broken := _broken(matched, [variant.text for variant in variants]):
+        if broken := _broken(matched, names):
             comparison.exclusions.append(
                 Exclusion(matched.label, f"no interaction: all runs failed with {'; with '.join(broken)}")
             )
         else:
-            comparison.matches.append(crossed_arms(matched, variants, contrasts, runs.evidence, options))
+            comparison.matches.append(compared_arms(matched, runs.evidence, options, names, contrasts))
     judge(comparison.rows, options)
     return comparison
 

@@ -6,7 +6,7 @@ The cells of tables hold the verdicts as values.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from transfer.comparison.compare_arms import FAMILIES, ComparedMatch, ComparedScore, Comparison, NoInterval
+from transfer.comparison.compare_arms import FAMILIES, ComparedMatch, ComparedScore, Comparison
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
 from transfer.records.fields import content_label
@@ -84,7 +84,7 @@ def notes_of_match(match: ComparedMatch, rows: tuple[int, ...]) -> list[Note]:
     """
     about = match.matched.label
     notes = [Note(text, about, rows) for text in _unshared(match)]
-    notes += [Note(_no_interval(cause), about, rows) for cause in match.without_interval]
+    notes += [Note(text, about, rows) for text in _no_interval(match)]
     notes += [Note(text, about, rows) for text in _few_clusters(match)]
     told = (BORROWED, FEW, NO_MORE)
     return notes + [Note(text, about, rows, any(part in text for part in told)) for text in _seeds(match)]
@@ -118,11 +118,13 @@ def _unshared(match: ComparedMatch) -> Iterator[str]:
         yield "the images are normalized differently; set --mean and --std alike to compare the variants alone"
 
 
-def _no_interval(cause: NoInterval) -> str:
-    scores = ", ".join(cause.scores)
-    if not cause.reason:
-        return f"no interval: {scores} is not a mean over samples"
-    return f"no interval of {scores}: {cause.reason}" if scores else f"no interval: {cause.reason}"
+def _no_interval(match: ComparedMatch) -> Iterator[str]:
+    """Yield each reason why scores have no interval, with their names unless it holds for all."""
+    scores: dict[str, list[str]] = {}
+    for score, reason in match.without_interval.items():
+        scores.setdefault(reason, []).append(score)
+    for reason, names in scores.items():
+        yield f"no interval{' of ' * any(names)}{', '.join(names)}: {reason}"
 
 
 def _few_clusters(match: ComparedMatch) -> list[str]:

@@ -9,7 +9,7 @@ from tasks.detect.coco.matching import Matches
 from tasks.ranking.metrics import Ranking, rank_distances
 from tests.tasks.detect.coco.cases import drawn as drawn_coco
 from tests.transfer.records.test_store import CONTENT, record
-from transfer.comparison.paired_scores import paired_scores, read_outcomes
+from transfer.comparison.paired_intervals import PairedOutcomes, read_outcomes
 from transfer.core.errors import UserError
 from transfer.records.store import Run, RunKey
 from transfer.task import load_task
@@ -74,7 +74,9 @@ def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
     shuffled = {name: values[order] for name, values in outcomes.items()}
     recorded = load_task(task).rescore(outcomes)
     runs = [run_of(tmp_path / name, task, arrays, recorded) for name, arrays in (("a", outcomes), ("b", shuffled))]
-    for name, scores_of_runs in paired_scores(runs, list(recorded)).items():
+    for name in recorded:
+        scores_of_runs = PairedOutcomes(runs).scores(name)
+        assert scores_of_runs is not None
         np.testing.assert_allclose(*scores_of_runs.sums, rtol=1e-12)
         assert scores_of_runs.values == pytest.approx([recorded[name]] * 2)
 
@@ -111,7 +113,8 @@ def test_average_precision_is_computed_again_for_every_resample(tmp_path: Path) 
 
 def test_images_are_resampled_by_name(tmp_path: Path) -> None:
     runs = [coco_run(tmp_path / "a", 0), coco_run(tmp_path / "b", 0, reverse=True)]
-    found = paired_scores(runs, ["box_AP50"])["box_AP50"]
+    found = PairedOutcomes(runs).scores("box_AP50")
+    assert found is not None
     assert found.values[0] == runs[0].record.scores["box_AP50"]
     spread = np.sqrt((found.influence**2).sum(axis=1))
     assert spread[0] > 0.04
@@ -130,7 +133,7 @@ def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
         run_of(tmp_path / "b", "knn", outcomes | {"sample": names}, recorded),
     ]
     with pytest.raises(UserError, match=r"3 samples of a are missing in b, 3 the other way \(0.jpg"):
-        paired_scores(runs, ["top1"])
+        PairedOutcomes(runs)
 
 
 def test_other_clusters_are_an_error(tmp_path: Path) -> None:
@@ -141,9 +144,9 @@ def test_other_clusters_are_an_error(tmp_path: Path) -> None:
         run_of(tmp_path / name, "reid", outcomes | {"cluster": cluster}, recorded)
         for name, cluster in (("a", outcomes["cluster"]), ("b", renamed), ("c", other))
     ]
-    assert paired_scores(runs[:2], ["mAP"])  # 20 identities under other numbers
+    assert PairedOutcomes(runs[:2])  # 20 identities under other numbers
     with pytest.raises(UserError, match="a and c: their samples form other clusters"):
-        paired_scores(runs, ["mAP"])
+        PairedOutcomes(runs)
 
 
 def test_queries_without_a_match_do_not_count() -> None:
