@@ -3,7 +3,7 @@
 Imports neither torch nor pandas.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,47 +19,24 @@ PERCENT = 100.0
 ARMS = ("a", "b")
 FAMILIES = ("primary", "other", "not counted")
 """Families of tests: primary scores that answer which variant transfers better, their other scores, and the rest."""
-DIFFERENCE = (1, -1)
-"""Coefficients of the contrast of two variants, a less b."""
+DIFFERENCE = {"": (1, -1)}
+"""The contrast of two variants, a less b."""
 
 
-@dataclass(frozen=True)
-class Effect:
-    """A contrast of the four corners of a 2 x 2.
+def effects(f: Axis, g: Axis) -> dict[str, tuple[int, ...]]:
+    """Return coefficients of the corners' mean scores for the effects of two fields, by name, the interaction last.
 
-    Attributes:
-        field: name of the field whose effect it is, such as "stem".
-        values: two values of the field; the effect is the score with the first less that with the second.
-        other: name of the other field.
-        at: value of the other field; None for the interaction, which is the effect at its first value less that at its
-            second.
-        coefficients: coefficients of the corners' mean scores.
+    A simple effect is the score with the first value of a field less that with the second, at one value of the other
+    field. The interaction is the effect at the first value of the other field less that at the second.
     """
-
-    field: str
-    values: tuple[str, str]
-    other: str
-    at: str | None
-    coefficients: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the effect, unique in its 2 x 2."""
-        if self.at is None:
-            return f"interaction of {self.field} and {self.other}"
-        return f"{self.field}: {self.values[0]} less {self.values[1]}, {self.other} {self.at}"
-
-
-def effects(f: Axis, g: Axis) -> list[Effect]:
-    """Return the simple effects of two fields, each at each value of the other, and their interaction."""
-    (name_f, values_f), (name_g, values_g) = f, g
-    return [
-        Effect(name_f, values_f, name_g, values_g[0], (1, 0, -1, 0)),
-        Effect(name_f, values_f, name_g, values_g[1], (0, 1, 0, -1)),
-        Effect(name_g, values_g, name_f, values_f[0], (1, -1, 0, 0)),
-        Effect(name_g, values_g, name_f, values_f[1], (0, 0, 1, -1)),
-        Effect(name_f, values_f, name_g, None, (1, -1, -1, 1)),
-    ]
+    (name_f, (f1, f2)), (name_g, (g1, g2)) = f, g
+    return {
+        f"{name_f}: {f1} less {f2}, {name_g} {g1}": (1, 0, -1, 0),
+        f"{name_f}: {f1} less {f2}, {name_g} {g2}": (0, 1, 0, -1),
+        f"{name_g}: {g1} less {g2}, {name_f} {f1}": (1, -1, 0, 0),
+        f"{name_g}: {g1} less {g2}, {name_f} {f2}": (0, 0, 1, -1),
+        f"interaction of {name_f} and {name_g}": (1, -1, -1, 1),
+    }
 
 
 @dataclass
@@ -71,7 +48,7 @@ class ComparedScore:
         score: name of the score.
         verdict: conclusion about the contrast.
         means: mean score of each variant in the contrast, in the score's own unit; empty if a variant has no score.
-        effect: effect of a 2 x 2; None for a comparison of two variants.
+        effect: name of an effect of a 2 x 2; None for a comparison of two variants.
         breakdowns: number of seeds that failed in each variant of the contrast.
         estimate: contrast with its interval; None without an interval.
         with_breakdowns: contrast in which training runs that failed count as chance; None if none failed.
@@ -84,7 +61,7 @@ class ComparedScore:
     score: str
     verdict: Verdict = field(default_factory=lambda: Verdict(Kind.NO_INTERVAL))
     means: tuple[float, ...] = ()
-    effect: Effect | None = None
+    effect: str | None = None
     breakdowns: tuple[Breakdowns, ...] = ()
     estimate: Estimate | None = None
     with_breakdowns: Estimate | None = None
@@ -142,14 +119,14 @@ class Comparison:
 
     Attributes:
         variants: chosen runs of each variant.
-        effects: effects of a 2 x 2; empty for two variants.
+        effects: coefficients of each effect of a 2 x 2, by its name; empty for two variants.
         matches: matches with their rows.
         exclusions: reasons why chosen runs are in no row.
         options: settings of the intervals and p values.
     """
 
     variants: list[Selection]
-    effects: list[Effect]
+    effects: Mapping[str, Sequence[int]]
     matches: list[ComparedMatch]
     exclusions: list[Exclusion]
     options: Settings
@@ -165,7 +142,7 @@ def compared_arms(
     evidence: Evidence,
     options: Settings,
     names: Sequence[str] = ARMS,
-    effects: Sequence[Effect] = (),
+    contrasts: Mapping[str, Sequence[int]] = DIFFERENCE,
 ) -> ComparedMatch:
     """Return a match with a row for each score of two variants, or for each score and effect of four corners.
 
@@ -174,7 +151,7 @@ def compared_arms(
         evidence: the records among which pretrainings are looked for.
         options: settings of the intervals.
         names: name of each variant.
-        effects: effects of a 2 x 2; empty for the difference of two variants.
+        contrasts: a coefficient for each variant, by the name of the effect.
     """
     units = [Units.of(runs, evidence) for runs in matched.variants]
     breakdowns = [Breakdowns(name, *one.variant.breakdowns) for name, one in zip(names, units, strict=True)]
@@ -184,15 +161,13 @@ def compared_arms(
         verdict = Verdict(kind if any(failed) else Kind.NO_INTERVAL)
         row = ComparedScore(matched, matched.first.primary, verdict, breakdowns=tuple(breakdowns))
         return ComparedMatch(matched, units, [row])
-    contrasts = {effect.name: effect.coefficients for effect in effects} or {"": DIFFERENCE}
     results, without = estimates(units, contrasts, options)
     at_chance = not any(one.variant.above_chance for one in units)
-    rows, shown = [], list[Effect | None](effects) or [None]
+    rows = []
     for score, result in results.items():
-        for effect in shown:
-            name = effect.name if effect else ""
-            used = [place for place, coefficient in enumerate(contrasts[name]) if coefficient]
-            row = ComparedScore(matched, score, effect=effect, at_chance=at_chance)
+        for name, coefficients in contrasts.items():
+            used = [place for place, coefficient in enumerate(coefficients) if coefficient]
+            row = ComparedScore(matched, score, effect=name or None, at_chance=at_chance)
             row.means = tuple(result.means[place] for place in used)
             row.breakdowns = tuple(breakdowns[place] for place in used)
             row.estimate, row.with_breakdowns = result.contrasts.get(name), result.with_breakdowns.get(name)

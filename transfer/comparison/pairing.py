@@ -10,7 +10,7 @@ from typing import Any
 
 from transfer.comparison.selection import Exports, Selection
 from transfer.records.comparability import setting_fields, short_value
-from transfer.records.fields import PARTS, content_label, order, parts_of, value_label, value_of
+from transfer.records.fields import content_label, order, parts_of, value_label, value_of
 from transfer.records.protocol import NO_EFFECT, PRETRAINING, differences, digest_of, displayed_fields, pretraining
 from transfer.records.store import Record, Run
 
@@ -22,12 +22,10 @@ class Exclusion:
     Attributes:
         label: task and dataset of the runs, such as "reid on market1501"; with a setting where one is meant.
         text: the reason, one sentence without a full stop.
-        fields: fields in which the nearest runs of two variants differ, with both values, if that is the reason.
     """
 
     label: str
     text: str
-    fields: Mapping[str, tuple[object, ...]] | None = None
 
 
 def _with_values(fields: Mapping[str, tuple[object, ...]], between: str, after: str) -> str:
@@ -129,12 +127,13 @@ def match(variants: Sequence[Selection], exports: Exports) -> Matching:
             one = _Candidate.of(run, chosen, exports)
             label = f"{one.content.get('task')} on {one.content.get('dataset')}"
             by_label.setdefault(label, [[] for _ in variants])[index].append(one)
-    matching = Matching([], [])
+    matching, refused = Matching([], []), set[str]()
     for label in sorted(by_label):
         names, unshared = _names(by_label[label])
         parts = _agreeing(by_label[label], names)
         if not parts and sum(map(bool, by_label[label])) > 1:
-            matching.exclusions.append(_nearest(by_label[label], names))
+            matching.exclusions.append(nearest := _nearest(by_label[label], names))
+            refused.add(nearest.label)
         shown = setting_fields([content for content, _ in parts])
         for content, part in sorted(parts, key=lambda found: [order(found[0].get(name)) for name in shown]):
             matched = MatchedRuns([[one.run for one in of_arm] for of_arm in part])
@@ -143,7 +142,6 @@ def match(variants: Sequence[Selection], exports: Exports) -> Matching:
                 matching.exclusions.append(mixed)
             else:
                 matching.matches.append(matched)
-    refused = {reason.label for reason in matching.exclusions if reason.fields is not None}
     matching.exclusions.extend(one for one in _unused(variants, matching.matches, exports) if one.label not in refused)
     return matching
 
@@ -157,11 +155,8 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
             if run.folder not in used:
                 unused.setdefault(task_label(run.record), []).append(run)
         for label, runs in unused.items():
-            compared = [run for run in variant.runs if run.folder in used and task_label(run.record) == label]
             failed = sum(run.record.training_failed for run in runs)
             rest = f", {failed} of which failed" if failed else ""
-            if selector := _distinctive(compared, runs, exports):
-                rest += f": add {selector} to '{variant.text}' to select the compared runs alone"
             many = f"{len(runs)} run{'s' * (len(runs) != 1)}"
             yield Exclusion(label, f"{many} of '{variant.text}' not in the table{rest}")
             for other in variants:
@@ -169,15 +164,6 @@ def _unused(variants: Sequence[Selection], matches: Sequence[MatchedRuns], expor
                 if trainings:
                     why = f"{trainings} of {trainings} pretraining runs failed"
                     yield Exclusion(label, f"'{other.text}' has no run to compare: {why}")
-
-
-def _distinctive(compared: Sequence[Run], others: Sequence[Run], exports: Exports) -> str:
-    """Return the selector of a part of the backbone that all compared runs share and no other has; may be empty."""
-    names = parts_of(compared[0].record, (), exports) if compared else {}
-    runs, size = [*compared, *others], len(compared)
-    values = {name: [value_of(run.record, name, exports) for run in runs] for name in names if name in PARTS}
-    shared = (name for name, of in values.items() if {*of[:size]} == {of[0]} and of[0] not in of[size:])
-    return next((f"{name}={value_label(values[name][0])}" for name in shared), "")
 
 
 def _failed_trainings(variant: Selection, runs: Sequence[Run], exports: Exports) -> int:
@@ -234,7 +220,7 @@ def _nearest(candidates: _Candidates, names: Sequence[str]) -> Exclusion:
     differing = _with_values(fields, " vs. ", ", ") or "no field"
     how = "rerun one with the other's value, or add it to both variants (FIELD=VALUE,FIELD=VALUE)"
     text = f"not compared: the nearest runs, {one.run_id} and {other.run_id}, differ in {differing}; {how}"
-    return Exclusion(task_label(one), text, fields)
+    return Exclusion(task_label(one), text)
 
 
 def _clash(a: _Candidate, b: _Candidate, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.statistics.intervals import LEVEL, Estimate, Scores
+from transfer.statistics.intervals import Estimate, Scores
 
 
 def clopper_pearson(successes: int, of: int, level: float) -> tuple[float, float]:
@@ -70,7 +70,6 @@ def contrast(
     *,
     bounds: tuple[float, float] = UNKNOWN,
     paired: bool = False,
-    level: float = LEVEL,
 ) -> Estimate:
     """Return sum_k c_k m_k with its interval, m_k the mean score of variant k over its seeds.
 
@@ -85,7 +84,7 @@ def contrast(
         ValueError: nothing varies and the score has no bounds, so that an interval cannot be computed.
     """
     scale = np.asarray(coefficients, dtype=np.float64)
-    known = _varying(variants, scale, paired=paired, level=level)
+    known = _varying(variants, scale, paired=paired)
     known = replace(known, discordant=_discordant(variants, scale, bounds))
     reach = float(np.abs(scale).sum() / 2 * (bounds[1] - bounds[0]))
     span, limits = (2 * reach, bounds) if len(variants) == 1 else (reach, (-reach, reach))
@@ -122,7 +121,7 @@ def common_seeds(seeds: Sequence[Sequence[object]]) -> list[list[int]] | None:
     return [[list(labels).index(label) for label in common] for labels in seeds]
 
 
-def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool, level: float) -> Estimate:
+def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool) -> Estimate:
     """Return the contrast with its errors, without an interval."""
     values, influences = [variant.values for variant in variants], [variant.influence for variant in variants]
     sizes = tuple(map(len, values))
@@ -149,7 +148,6 @@ def _varying(variants: Sequence[Scores], scale: NDArray[Any], *, paired: bool, l
         estimate,
         estimate,
         estimate,
-        level,
         stderr=math.sqrt(total),
         df=total**2 / parts if parts else df,
         cluster_error=math.sqrt(by_clusters),

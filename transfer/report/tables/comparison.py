@@ -100,7 +100,7 @@ def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> C
     variants = select_arms((a, b), runs)
     matching = match(variants, runs.exports)
     matches = [compared_arms(matched, runs.evidence, options) for matched in matching.matches]
-    comparison = Comparison(variants, [], matches, matching.exclusions, options)
+    comparison = Comparison(variants, {}, matches, matching.exclusions, options)
     nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
     for row, near in zip(comparison.rows, nearness, strict=True):
         row.family = row.family if near == min(nearness) else FAMILIES[2]
@@ -118,9 +118,8 @@ def interaction_table(comparison: Comparison, runs: RunSet) -> Table:
     """
     excluded = [Note(exclusion.text, exclusion.label) for exclusion in comparison.exclusions]
     if not comparison.rows:
-        effect = comparison.effects[-1]
         missing = _joined(excluded) or "no task has all four corners under one protocol"
-        raise UserError(f"no interaction of {effect.field} and {effect.other}: {missing}")
+        raise UserError(f"no {[*comparison.effects][-1]}: {missing}")
     notes = list(excluded)
     for matched, rows in zip(comparison.matches, _places(comparison), strict=True):
         notes += [*differing_note(matched, "corners", rows), *notes_of_match(matched, rows)]
@@ -243,7 +242,7 @@ def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = ", ".join(f"{row.scale * mean:.2f}" for mean in row.means)
     rate = BreakdownRate.from_counts(*map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
-    cells: Row = {"score": row.score, "effect": row.effect and row.effect.name, "means": means}
+    cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), FAILED: rate}
 
 
