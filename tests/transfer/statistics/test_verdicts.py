@@ -25,6 +25,11 @@ def test_seeds_to_add_are_the_fewest_that_show_a_point() -> None:
     assert seeds_to_add(Estimate(0.0, -0.1, 0.1, stderr=0.05, seeds=(1, 1)), 0.01) is None
 
 
+def test_the_smallest_detectable_difference_is_that_of_the_corrected_level() -> None:
+    assert UNSURE.smallest_difference(tests=5) == pytest.approx(replace(UNSURE, level=0.99).smallest_difference())
+    assert verdict_of(UNSURE, tests=5).smallest == UNSURE.smallest_difference(tests=5)
+
+
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [

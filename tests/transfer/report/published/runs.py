@@ -12,7 +12,6 @@ from backbones.spec import resolve
 from tests.runs import ended
 from tests.transfer.records.test_store import record
 from transfer.cli.options import EXECUTION, BackboneOptions
-from transfer.cli.recipe import pretraining_recipe, task_recipe
 from transfer.core.settings import read_yaml
 from transfer.data.spec import resolve_dataset
 from transfer.experiments.grid import SweepJob, expand
@@ -25,6 +24,9 @@ from transfer.report.published.differences import process_count
 from transfer.report.published.table import paper_table
 from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.text import note_text
+
+FACTS = ("task", "task_version", "weights_id", "seed", "smoke", "subset", "dataset")
+"""What of a record is part of its identity as it stands."""
 
 
 @lru_cache
@@ -51,8 +53,7 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
     What is given replaces entries of the record; those of `dataset` and `environment` are laid over the usual ones, and
     those of `changed` over its options.
     """
-    find = pretraining_recipe if cell.step.kind == "pretrain" else task_recipe
-    options = dict.fromkeys(asdict(BackboneOptions())) | read_yaml(find(cell.step.recipe).path) | cell.options
+    options = dict.fromkeys(asdict(BackboneOptions())) | read_yaml(cell.step.source.path) | cell.options
     parts = {name: options.pop(name) for name in asdict(BackboneOptions()) if name in options}
     weights = parts.get("weights") or "random"
     spec = resolve(cell.backbone, **{**parts, "weights": weights})
@@ -67,20 +68,31 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
         "task": cell.step.task,
         "task_version": 1,
         "dataset": data,
-        "backbone": spec.as_dict(),
         "weights_id": weights,
-        "options": parts | options | {"backbone": cell.backbone, "dataset": [cell.dataset]},
         "seed": cell.seed,
+        "smoke": False,
+        "subset": None,
+        "environment": environment | given.pop("environment", {}),
+        **given,
+    }
+    names = [*options.keys() - {*EXECUTION, "method", "precision", "eval_precision"}]
+    content = {name: value for name, value in values.items() if name in FACTS} | {"backbone": spec.identity()}
+    # a folder counts by its content
+    content["options"] = {name: "a" if name == "token_labels" and options[name] else options[name] for name in names}
+    content["precision"] = [values["environment"].get(name) for name in ("precision", "eval_precision")]
+    run_key = RunKey(content)
+    usual: dict[str, Any] = {
+        "run_id": run_key.run_id(cell.step.task, cell.dataset, cell.backbone),
+        "run_key_content": content,
+        "backbone": spec.as_dict(),
+        "options": parts | options | {"backbone": cell.backbone, "dataset": [cell.dataset]},
         "scores": {} if right is None else {"top1": right / of},
         "metrics": {"top1": {"unit": "fraction", "direction": "higher", "bounds": [0.0, 1.0]}},
         "outcome": ended("nonfinite" if right is None else "completed", 9),
         "cost": {"device_hours": 2.0},
-        "environment": environment | given.pop("environment", {}),
-        **given,
     }
-    run_key = RunKey(_content(values, spec.identity()))
-    run_id = run_key.run_id(cell.step.task, cell.dataset, cell.backbone)
-    made = record(run_key, **values, run_id=run_id, run_key_content=run_key.content)
+    made = record(run_key, **usual | values)
+    run_id = made.run_id
     (folder / run_id / "export").mkdir(parents=True)
     outcomes = {}
     if right is not None:
@@ -88,24 +100,6 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
         rank = np.array([0] * right + [7] * (of - right))
         outcomes = {"sample": names, "cluster": names, "rank": rank, "ties": np.zeros(of, dtype=int)}
     return Run(folder / run_id, Store(folder).write(made, "", outcomes))
-
-
-def _content(values: dict[str, Any], backbone: dict[str, Any]) -> dict[str, Any]:
-    """What the identity of a run is made of."""
-    left_out = {*EXECUTION, *asdict(BackboneOptions()), "backbone", "dataset", "method", "precision", "eval_precision"}
-    names = ("task", "task_version", "weights_id", "seed")
-    return {name: values[name] for name in names} | {
-        "backbone": backbone,
-        "dataset": {name: values["dataset"].get(name) for name in ("name", "version", "digest")},
-        "options": {
-            name: f"sha256:{'5' * 64}" if name == "token_labels" and value else value  # a folder counts by its content
-            for name, value in values["options"].items()
-            if name not in left_out
-        },
-        "precision": [values["environment"].get(name) for name in ("precision", "eval_precision")],
-        "smoke": values.get("smoke", False),
-        "subset": values.get("subset"),
-    }
 
 
 def shown_table(runs: Sequence[Run], paper: str, table: str) -> tuple[list[dict[str, Any]], list[str]]:

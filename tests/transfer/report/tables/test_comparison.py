@@ -20,8 +20,7 @@ from transfer.report.tables.comparison_text import verdict_text
 from transfer.report.tables.table import Table, is_number
 from transfer.report.tables.terminal import terminal
 from transfer.report.tables.text import note_texts
-from transfer.statistics.intervals import Estimate
-from transfer.statistics.verdicts import Kind, verdict_of
+from transfer.statistics.verdicts import Kind
 
 IMAGES = 300
 TOY = {"name": "toy", "digest": "1", "version": "1"}
@@ -154,12 +153,8 @@ def test_one_broken_seed_of_three_leaves_two_pairs(tmp_path: Path) -> None:
     pairs = [100 * (scores["conv", seed] - scores["patchify", seed]) for seed in (0, 1)]
     assert found["difference"] == pytest.approx(np.mean(pairs))
     assert found["difference"] == pytest.approx(found["a"] - found["b"])
-    assert found["high"] - found["low"] < 42.5 - 19.1
     assert "excluded: seed 2 of a, which failed in b" in notes(table)
     assert found["failed b"] == "1 of 3 (6 to 79 %)"
-    lone = made(tmp_path / "lone", "patchify", weights_id="sha256:" + "1" * 64)
-    said = notes(compare([*runs[:3], lone], "stem=conv", "stem=patchify"))
-    assert ("b has one completed seed" in said, "one set of weights" in said) == (True, False)
 
 
 def test_other_protocols_are_not_paired(tmp_path: Path) -> None:
@@ -288,26 +283,6 @@ def test_a_few_images_all_one_way_are_no_verdict(tmp_path: Path, wrong: list[int
     alone = mean_score(runs[:1], "top1", Evidence([runs[0].record]))
     assert alone is not None
     assert (alone.high, alone.low) == (1.0, pytest.approx(0.025 ** (1 / IMAGES), abs=1e-3))
-
-
-def test_the_smallest_detectable_difference_is_that_of_the_corrected_level(tmp_path: Path) -> None:
-    """A difference that the correction alone hides is below what the verdict calls detectable."""
-    runs = [made(tmp_path, stem, level=level) for stem, level in (("conv", 0.56), ("patchify", 0.52))]
-    runs += [
-        made(tmp_path, stem, dataset={"name": f"set{number}"}, level=0.5)
-        for number in range(60)
-        for stem in ("conv", "patchify")
-    ]
-    table = compare(runs, "stem=conv", "stem=patchify", scores=["top1"])
-    line = row(table, dataset="toy_market")
-    assert line["p"] < 0.05 / 10
-    assert line["adjusted p"] >= 0.05
-    (verdict,) = [one["verdict"] for one in table.rows if one["dataset"] == "toy_market"]
-    assert verdict.smallest is not None
-    assert line["difference"] < 100 * verdict.smallest
-    one = Estimate(0.0, -1.0, 1.0, stderr=0.5, df=9, clusters=40)
-    assert one.smallest_difference(tests=5) == pytest.approx(replace(one, level=0.99).smallest_difference())
-    assert verdict_of(one, tests=5) != verdict_of(one)
 
 
 def test_damaged_outcomes_leave_means_and_the_other_rows(tmp_path: Path) -> None:
