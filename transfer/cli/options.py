@@ -59,12 +59,10 @@ class RunOptions(Checked):
     allow_dropped: bool = False
     """Accept weights of which more tensors are dropped or missing than --load partial allows; the record lists them."""
     drop_corrupt: bool = False
-    """Exclude corrupt images and record their number; without it a corrupt image stops the run."""
+    """Exclude corrupt images and record their number, decoding every image once; without it a corrupt image stops the
+    run."""
     max_pixels: Annotated[int | None, Range(1)] = None
     """Largest number of pixels of an image, beyond which it counts as corrupt; by default PIL's limit, 178,956,970."""
-    max_replaced: Annotated[int, Range(0)] = 0
-    """Largest number of corrupt images per rank that training replaces by the next readable one and records; for
-    pretraining, finetune, linear and reid. Sets of up to 200,000 images are checked before they are trained on."""
     tracker: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
     """Tracker that gets the statistics and the record, on this machine, besides history.jsonl."""
     result_file: Path | None = None
@@ -84,7 +82,7 @@ class RunOptions(Checked):
 EXECUTION = (
     *("compile", "grad_checkpointing", "eval_batch_size", "validate_at"),
     *("data", "out", "feature_cache", "device", "workers", "threads", "checkpoint_seconds", "drop_corrupt", "tracker"),
-    *("sequence_parallel", "max_replaced", "save_weights", "name", "export_dir", "replace", "save_pictures"),
+    *("sequence_parallel", "save_weights", "name", "export_dir", "replace", "save_pictures"),
     *("test_dataset", "result_file", "tokens_at", "allow_modified", "allow_dropped", "max_pixels"),
 )
 

@@ -16,11 +16,9 @@ import torch
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from transfer.core.errors import Stopped, UsageError, UserError, shortened, visible_lines
+from transfer.core.errors import Stopped, UsageError, UserError, visible_lines
 from transfer.core.process import ALONE, Ranks, Threads, choose_threads, core_limit, usable_cores
 from transfer.data.loading.loader import RunLoader
-from transfer.data.splits.dataset import SplitDataset
-from transfer.engine import dist
 from transfer.engine.cost import Cost
 from transfer.engine.device import autocast, scoring_precision
 from transfer.engine.options import Precision
@@ -45,10 +43,6 @@ class Context:
     threads: Threads = field(default_factory=lambda: Threads(torch.get_num_threads(), "as set", requested=True))
     threads_why: str | None = None  # of the number that this model got
     checkpoint_seconds: float = 300.0
-    max_replaced: int = 0
-    """Corrupt images that training may replace with the next readable one, on each rank."""
-    replacing: SplitDataset | None = None
-    """The dataset in which it does."""
     ranks: Ranks = ALONE
     progress: bool = False
     quiet: bool = False  # nothing is printed; notes still go to the record
@@ -100,9 +94,6 @@ class Context:
             epochs: of the training, where their numbers of batches differ; 1: every epoch is as long as the first.
             repeats: of an image in an epoch, by repeated augmentation.
         """
-        if self.max_replaced and isinstance(dataset, SplitDataset):
-            dataset.replace_damaged(self.max_replaced)
-            self.replacing = dataset
         images, lengths, unused = len(dataset), list[int](), list[int]()  # type: ignore[arg-type]
         for batches in map(epoch_batches, range(epochs)):
             lengths.append(len(batches))
@@ -199,27 +190,6 @@ class Context:
         """Add a note to the record, and print it on stderr."""
         self.notes.append(text)
         self.say(text)
-
-    def note_replaced_images(self) -> None:
-        """Note the damaged images that the training of all ranks replaced, if it may."""
-        if self.replacing is None:
-            return
-        found = sorted({index for part in dist.gather_objects(self.replaced_images()) for index in part})
-        if not found:
-            return
-        self.restore_replaced(found)  # so that the state that is saved has those of all ranks
-        names = sorted(self.replacing.split.names[index] for index in found)
-        self.details["replaced_images"] = names
-        self.note(f"{len(names)} damaged training image(s) were replaced by the next readable one: {shortened(names)}")
-
-    def replaced_images(self) -> list[int]:
-        """Return the indices of the damaged images that the training of this rank replaced so far."""
-        return [] if self.replacing is None else self.replacing.replaced_images()
-
-    def restore_replaced(self, indices: list[int]) -> None:
-        """Take up the images that were replaced before an interruption."""
-        if self.replacing is not None:
-            self.replacing.replace_damaged(self.max_replaced, indices)
 
     def say(self, text: str) -> None:
         """Print a line for the user on stderr, from the first rank."""

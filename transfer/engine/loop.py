@@ -49,9 +49,7 @@ def fit(
     """
     run = _Run(learner, options, context)
     run.restore()
-    if run.done:
-        context.note_replaced_images()
-    else:
+    if not run.done:
         run.train(loader, validate)
     learner.eval()
     context.outcome = run.outcome
@@ -106,7 +104,6 @@ class _Run:
         self.progress, self.done = _Progress(**state["progress"]), state["done"]
         self.outcome = Outcome(**state["outcome"])
         vars(context.cost).update(state["cost"])
-        context.restore_replaced(state["replaced"])
         self.resumed = list(state["resumed"])
         context.notes += self.resumed
         context.details |= {"resumed": list(self.resumed)} if self.resumed else {}
@@ -143,7 +140,6 @@ class _Run:
             "done": self.done,
             "outcome": asdict(self.outcome),
             "cost": asdict(self.context.cost),
-            "replaced": self.context.replaced_images(),
             "circumstances": _circumstances(self.context),
             "resumed": self.resumed,
         }
@@ -171,7 +167,6 @@ class _Run:
                     self.save()
         self.done, self.context.training = True, False
         self.stepper.share_buffers()
-        self.context.note_replaced_images()
         if verdict is None and not self.stepper.finite():
             reason = "a parameter or a batch-norm statistic was not finite after the last step"
             verdict = replace(self.monitor.final(self.progress.step), status="nonfinite", reason=reason)

@@ -129,7 +129,6 @@ def make_context(command: Command) -> Context:
         workers=workers,
         threads=threads,
         checkpoint_seconds=run.checkpoint_seconds,
-        max_replaced=run.max_replaced,
         ranks=ranks,
         progress=True,
         features=run.feature_cache,

@@ -1,50 +1,15 @@
-"""A split as a dataset of transformed images, whose augmentation is a function of (seed, epoch, sample).
+"""A split as a dataset of transformed images, whose augmentation is a function of (seed, epoch, sample)."""
 
-Corrupt images that a training run met and replaced are shared by the loader's processes.
-"""
-
-import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from transfer.core.errors import UserError
 from transfer.core.seeding import seeded
 from transfer.data.loading.images import Key
 from transfer.data.splits.split import LIMIT, Split
-
-
-class DamagedImages:
-    """The indices of at most `limit` corrupt images; loader processes that are started later share it.
-
-    Args:
-        limit: images that may be replaced.
-        known: indices that were found before an interruption; they count.
-    """
-
-    def __init__(self, limit: int, known: Sequence[int] = ()) -> None:
-        free = max(limit - len(known), 0)
-        self._limit = limit
-        self._found = torch.tensor([*known, *[-1] * free], dtype=torch.int64).share_memory_()
-        self._lock = multiprocessing.Lock()
-
-    def add(self, index: int, error: UserError) -> None:
-        """Note a corrupt image. Raises UserError when there are more than the limit."""
-        with self._lock:
-            if index in self.indices():
-                return
-            free = (self._found < 0).nonzero()
-            if not len(free):
-                raise UserError(f"{error}; {len(self._found)} corrupt images were replaced, as --max-replaced allows")
-            self._found[free[0]] = index
-
-    def indices(self) -> list[int]:
-        """Return the indices, in the order in which they were met."""
-        return [index for index in self._found.tolist() if index >= 0]
-
 
 Views = Tensor | list[Tensor]
 
@@ -82,7 +47,6 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         self.split, self.transform, self.seed, self.extra = split, transform, seed, extra
         self.read = split.reader(takes_pixels(transform))
         self.labels = torch.from_numpy(split.labels)
-        self.damaged: DamagedImages | None = None
         if preload is not False:
             split.preload(None if preload else LIMIT)
 
@@ -93,7 +57,8 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
         """Return (transform(image), label as a scalar tensor[, extra(index)]). Raises UserError for an unreadable
         image.
         """
-        image, index = self._readable(key[1] if isinstance(key, tuple) else key)
+        index = key[1] if isinstance(key, tuple) else key
+        image = self.read(index)
         if isinstance(key, tuple):
             with seeded(self.seed, *key):
                 views = self.transform(image)
@@ -101,25 +66,3 @@ class SplitDataset(Dataset[tuple[Any, ...]]):
             views = self.transform(image)
         item = (views, self.labels[index])
         return (*item, self.extra(index)) if self.extra else item
-
-    def replace_damaged(self, limit: int, known: Sequence[int] = ()) -> None:
-        """Give the next readable image in place of a corrupt one, for at most `limit` different ones, with those that
-        are known already.
-        """
-        self.damaged = DamagedImages(limit, known)
-
-    def replaced_images(self) -> list[int]:
-        """Return the indices of the images that were replaced so far."""
-        return [] if self.damaged is None else self.damaged.indices()
-
-    def _readable(self, index: int) -> tuple[Any, int]:
-        """Return an image and its index: the wanted one's or, where corrupt images are replaced, the next readable."""
-        for neighbour in range(index, index + len(self)):
-            place = neighbour % len(self)
-            try:
-                return self.read(place), place
-            except UserError as error:
-                if self.damaged is None:
-                    raise
-                self.damaged.add(place, error)
-        raise UserError(f"split {self.split.name}: none of its {len(self):,} images can be read")
