@@ -11,7 +11,7 @@ from tasks.detect.pipelines import DetectionImages, train_transforms
 from tests.tasks.detect.scenes import an_object, described_split, extent, polygon, scene, split_of
 from transfer.core.errors import UserError
 from transfer.core.seeding import seeded
-from transfer.data.coco.checks import read_headers
+from transfer.data.coco.split import read_headers
 
 LAND, TALL = (120, 80), (80, 120)  # width, height
 SIZE = (64, 96)  # H, W, or short, long

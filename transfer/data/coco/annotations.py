@@ -1,12 +1,17 @@
-"""A file of annotations in COCO's format -> the columns of a split, kept in an index for the next process.
+"""A file of annotations in COCO's format, checked -> the columns of a split, kept in an index for the next process.
+
+Errors name the file, the entry and how to fix it.
 
 Shapes: I images, M objects, of which some are crowds.
 """
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +22,6 @@ from numpy.typing import NDArray
 from transfer.core.cache import Index, file_stamp, is_settled, keep_index, load_index
 from transfer.core.errors import UserError, shortened
 from transfer.core.files import listed_path, with_home
-from transfer.data.coco.checks import FIELDS, HINT, OPTIONAL, check_entries, check_unique, rle_fault
 from transfer.data.coco.split import CocoImage, CocoSplit, Segmentations, encoded_mask, mask_library
 from transfer.data.splits.manifest import PackedNames
 
@@ -106,13 +110,17 @@ def _parse(file: Path, content: bytes) -> Index:
     segmentations = Segmentations.collect(columns["segmentation"])
     ids = np.array(columns["id"], dtype=np.int64)
     for row in np.flatnonzero(segmentations.encoding >= 0):
-        described = images[image[row]]
-        if fault := rle_fault(segmentations[int(row)], described.height, described.width):
-            raise UserError(f"{file}: the run-length encoding of annotation {ids[row]}: {fault}; encode the mask again")
+        rle, size = segmentations[int(row)], [images[image[row]].height, images[image[row]].width]
+        total = sum(rle["counts"]) if isinstance(rle["counts"], list) else math.prod(size)
+        if rle["size"] != size or total != math.prod(size):
+            raise UserError(
+                f"{file}: the run-length encoding of annotation {ids[row]} is of {total} pixels and of `size` "
+                f"{rle['size']!r:.80}, but the image's is {size}; encode the mask again"
+            )
     boxes = np.array(columns["bbox"], dtype=np.float64).reshape(-1, 4)
     areas = np.array(columns["area"], dtype=np.float64)
     sizes = np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2)
-    _check_boxes(file, boxes, areas, sizes[image])
+    _check_boxes(file, boxes, sizes[image])
     computed = np.flatnonzero(np.isnan(areas)).tolist()
     for row in computed:
         width, height = sizes[image[row]].tolist()
@@ -142,10 +150,97 @@ def _read_tables(file: Path, content: bytes) -> dict[str, list[dict[str, Any]]]:
             f"image_info_*.json, cannot be used for training or evaluation); {HINT}"
         )
     for key in FIELDS:
-        check_entries(file, key, tables[key])
+        _check_entries(file, key, tables[key])
     for key, name in (("images", "id"), ("images", "file_name"), ("categories", "id"), ("annotations", "id")):
-        check_unique(file, key, [entry[name] for entry in tables[key]], name)
+        twice = [value for value, count in Counter(entry[name] for entry in tables[key]).items() if count > 1]
+        if twice:
+            raise UserError(f"{file}: `{key}` has {len(twice)} duplicate values of `{name}`: {shortened(twice)}")
     return tables
+
+
+HINT = "extract the archive again, or fix the program that wrote the file"
+Field = tuple[Callable[[Any], bool], str]
+"""What fits, and in words."""
+
+
+def is_whole(value: Any) -> bool:
+    return type(value) is int
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # JSON as Python writes it has NaN
+
+
+def is_box(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and all(map(is_number, value))
+
+
+def is_segmentation(value: Any) -> bool:
+    """Return whether a value is polygons of any length, a run-length encoding, None or []."""
+    if isinstance(value, dict):
+        return isinstance(value.get("counts"), list | str) and isinstance(value.get("size"), list)
+    return value is None or (isinstance(value, list) and all(map(_is_polygon, value)))
+
+
+def _is_polygon(value: Any) -> bool:
+    return isinstance(value, list) and (len(value) < 6 or len(value) % 2 == 0) and all(map(is_number, value))
+
+
+TEXT: Field = (lambda value: isinstance(value, str) and bool(value), "text")
+WHOLE: Field = (is_whole, "a whole number")
+SIZE: Field = (lambda value: is_whole(value) and value > 0, "a whole number above 0")
+FLAG: Field = (lambda value: type(value) in (int, bool) and value in (0, 1), "0 or 1")
+FIELDS: dict[str, dict[str, Field]] = {
+    "images": {"id": WHOLE, "file_name": TEXT, "width": SIZE, "height": SIZE},
+    "categories": {"id": WHOLE, "name": TEXT},
+    "annotations": {
+        **dict.fromkeys(("id", "image_id", "category_id"), WHOLE),
+        "bbox": (is_box, "a list of four numbers: x, y, width, height"),
+        "area": (lambda value: is_number(value) or value != value, "a number"),
+        "iscrowd": FLAG,
+        "ignore": FLAG,
+        "segmentation": (is_segmentation, "a list of polygons [x, y, x, y, ...] or a run-length encoding"),
+    },
+}
+OPTIONAL = {"iscrowd": 0, "ignore": 0, "segmentation": None, "area": math.nan}
+"""Fields that datasets other than COCO leave out, or set to null, with their defaults."""
+TEXTS = ("file_name", "name", "segmentation")
+
+
+def as_number(value: Any) -> Any:
+    """Return the number that a text says, 96 for 96.0, and those in a list; anything else as it is."""
+    if isinstance(value, list):
+        return list(map(as_number, value))
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = int(value) if value.isdecimal() else float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _check_entries(file: Path, key: str, entries: list[Any]) -> None:
+    """Check the entries of the list `key`; numbers written as text, and whole numbers with a point, are converted.
+
+    Args:
+        file: its name, for messages.
+        key: the list.
+        entries: its entries.
+
+    Raises:
+        UserError: one is not in COCO's format.
+    """
+    for number, entry in enumerate(entries):
+        given = entry if isinstance(entry, dict) else {}
+        for name, (fits, requirement) in FIELDS[key].items():
+            value = OPTIONAL.get(name) if given.get(name) is None else given[name]
+            if value is not None:
+                polygons = name == "segmentation" and isinstance(value, list) and not fits(value)
+                value = given[name] = as_number(value) if polygons or name not in TEXTS else value
+            if not fits(value):
+                fault = f"is {given[name]!r:.80}" if name in given else "is missing"
+                raise UserError(
+                    f"{file}: entry {number} of `{key}` (id {given.get('id')!r:.20}): `{name}` {fault}; it must be "
+                    f"{requirement}; {HINT}"
+                )
 
 
 def _remove_short(segmentations: list[Any]) -> tuple[int, int]:
@@ -172,27 +267,17 @@ def _places(file: Path, references: Sequence[int], known: list[int], name: str, 
     return np.searchsorted(ids, values)
 
 
-def _check_boxes(file: Path, boxes: NDArray[Any], areas: NDArray[Any], limits: NDArray[Any]) -> None:
-    """Raise UserError if most boxes [M, 4] are corners.
-
-    Evidence are areas [M] that only the corners span, or many boxes that fit their images, of sizes [M, 2], only as
-    corners.
-    """
-    start, sides = boxes[:, :2], boxes[:, 2:]
-    across, slack = sides - start, limits / 20 + 1
-    told = _spans(across, areas) & ~_spans(sides, areas) & (across > 0).all(axis=1)
-    fit = ((across > 0) & (start > -slack) & (sides < limits + slack)).all(axis=1)
-    beyond = fit & (start + sides > limits + 1).any(axis=1)
-    if told.sum() > len(boxes) / 2 or beyond.sum() > max(2, len(boxes) / 4):
+def _check_boxes(file: Path, boxes: NDArray[Any], limits: NDArray[Any]) -> None:
+    """Raise UserError if many boxes [M, 4] fit their images, of sizes [M, 2], only as corners."""
+    start, end = boxes[:, :2], boxes[:, 2:]
+    slack = limits / 20 + 1
+    corners = ((end > start) & (start > -slack) & (end < limits + slack)).all(axis=1)
+    beyond = corners & (start + end > limits + 1).any(axis=1)
+    if beyond.sum() > max(2, len(boxes) / 4):
         raise UserError(
-            f"{file}: {max(told.sum(), fit.sum())} of {len(boxes)} boxes are corners (x1, y1, x2, y2), as their `area` "
-            "or the sizes of images show; COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
+            f"{file}: {corners.sum()} of {len(boxes)} boxes are corners (x1, y1, x2, y2), as the sizes of images show; "
+            "COCO's are x, y, width, height: write width x2 - x1 and height y2 - y1"
         )
-
-
-def _spans(sides: NDArray[Any], areas: NDArray[Any]) -> NDArray[Any]:
-    """Return whether each area is that of these sides, bool [M]; some count the pixel at the end."""
-    return np.any([np.isclose(areas, (sides + end).prod(axis=1), rtol=0.01) for end in (0, 1)], axis=0)
 
 
 def _fit_boxes(split: CocoSplit) -> tuple[NDArray[Any], dict[str, int]]:

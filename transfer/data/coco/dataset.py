@@ -15,17 +15,17 @@ import numpy as np
 from transfer.core.errors import UsageError, UserError, shortened
 from transfer.data import spec as dataset_spec
 from transfer.data.coco.annotations import Classes, read_split
-from transfer.data.coco.checks import Splits, check_images, choose_images, unlisted
-from transfer.data.coco.split import WORDS, CocoSplit
+from transfer.data.coco.split import CocoSplit, Splits, check_images
 from transfer.data.formats.folders import choose_splits
 from transfer.data.formats.users_reader import read_by_user, rows_by_split
 from transfer.data.layouts import BESIDE, EXPORTED
 from transfer.data.spec import DatasetSpec
-from transfer.data.splits.integrity import Images, check_present, overlap_notes
+from transfer.data.splits.integrity import Images, check_present, content_digests, overlap_notes
 from transfer.data.splits.manifest import Manifest
 from transfer.data.toy.coco import GENERATORS
 
 SPLITS = ("train", "val")
+WORDS = {"train": "training", "val": "validation"}
 Read = tuple[CocoSplit, Classes, dict[str, int]]
 """What `read_split` returns."""
 NOTED = {
@@ -140,10 +140,9 @@ def open_coco(
         read = {
             name: read_split(name, _annotations(root, file), root / folder) for name, (file, folder) in layout.items()
         }
-    splits, classes, lone = _shared_classes(read)
+    splits, classes, notes = _shared_classes(read)
     splits = {name: replace(split, upright=exif == "apply") for name, split in splits.items()}
-    splits, classes, merged = _one_class_a_name(splits, classes)
-    said += lone + merged
+    said += notes
     for name, (split, _, dropped) in read.items():
         counts = [(dropped[key], share * len(split.ids), text) for key, (share, text) in NOTED.items()]
         said += [f"{count} {WORDS[name]} objects {text}" for count, least, text in counts if count > least]
@@ -151,9 +150,8 @@ def open_coco(
     _check_usable(splits)
     for split in splits.values():
         check_present(split.paths(), name=spec.name, listed_in=split.file)
-    said += unlisted(root, splits)
     if subset is not None:
-        splits = choose_images(splits, subset, skip=drop_corrupt)
+        splits = _choose_images(splits, subset, skip=drop_corrupt)
     splits, skipped, notes = check_images(spec, splits, skip=drop_corrupt)
     _check_usable(splits)
     manifests = {name: Manifest.of(split.folder, split.files().names, what=spec.name) for name, split in splits.items()}
@@ -193,10 +191,7 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, Read
 
 
 def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple[str, str]], list[str]]:
-    """Return the folder of the dataset, and of each split the annotation file and image folder in it, and notes.
-
-    A split set to null has none; a toy set is drawn on first use.
-    """
+    """Return the folder of the dataset, and of each split (null: none) annotation file and image folder, and notes."""
     layout, keys = {}, spec.options.keys() - {"exif"}
     for name in SPLITS:
         file = dataset_spec.text_option(spec, f"{name}_annotations")
@@ -226,39 +221,48 @@ def _annotations(root: Path, file: str) -> Path:
 
 
 def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
-    """Return the splits with labels by the classes of all their files, these, and a note on those of one file alone."""
-    (one, first, _), (other, last, _) = (*read.values(),)[0], (*read.values(),)[-1]
-    lone, same = sorted(first.items() ^ last.items()), {name for _, name in first.items() & last.items()}
-    names = {*first.values()} & {*last.values()} - same
-    if odd := [(number, name) for number, name in lone if {number} & first.keys() & last.keys() or name in names]:
+    """Return the splits with labels by the classes of all their files, these, and notes.
+
+    Categories of one name are one class, with the lowest id that has objects.
+    """
+    owns = [own for _, own, _ in read.values()]
+    names = dict(sorted((owns[0] | owns[-1]).items()))
+    lone = sorted(owns[0].items() ^ owns[-1].items())
+    if odd := [(number, name) for number, name in lone if number in owns[0].keys() & owns[-1].keys()]:
         raise UserError(
-            f"{one.file} and {other.file} have different categories (id, name): {shortened(odd)}; write both files "
-            "with the same"
+            f"{' and '.join(str(split.file) for split, *_ in read.values())} have different categories (id, name): "
+            f"{shortened(odd)}; write both files with the same"
         )
-    classes = dict(sorted((first | last).items()))
-    labels = {name: np.searchsorted([*classes], [*own]) for name, (_, own, _) in read.items()}
-    splits = {name: replace(split, label=labels[name][split.label]) for name, (split, _, _) in read.items()}
-    return splits, classes, [f"categories in only one split (id, name): {shortened(lone)}"] * bool(lone)
-
-
-def _one_class_a_name(splits: Splits, classes: Classes) -> tuple[Splits, Classes, list[str]]:
-    """Make categories of one name one class, with the lowest id that has objects; return a line that says so."""
-    numbers = list(classes)
-    used = {numbers[label] for split in splits.values() for label in np.unique(split.label)}
+    used = {[*own][label] for split, own, _ in read.values() for label in np.unique(split.label)}
     kept: dict[str, int] = {}
-    for number in sorted(numbers, key=lambda number: (number not in used, number)):
-        kept.setdefault(classes[number], number)
-    if len(kept) == len(classes):
-        return splits, classes, []
-    rest = sorted(kept.values())
-    labels = np.array([rest.index(kept[name]) for name in classes.values()])
-    splits = {name: replace(split, label=labels[split.label]) for name, split in splits.items()}
-    merged = [f"{number} is {kept[name]} ({name})" for number, name in classes.items() if number != kept[name]]
-    return (
-        splits,
-        {number: classes[number] for number in rest},
-        [f"categories with the same name were merged: {shortened(merged)}"],
-    )
+    for number in sorted(names, key=lambda number: (number not in used, number)):
+        kept.setdefault(names[number], number)
+    classes = {number: names[number] for number in sorted(kept.values())}
+    label_of = {name: label for label, name in enumerate(classes.values())}
+    splits = {
+        split: replace(part, label=np.array([label_of[name] for name in own.values()], np.int64)[part.label])
+        for split, (part, own, _) in read.items()
+    }
+    merged = [f"{number} is {kept[name]} ({name})" for number, name in names.items() if number != kept[name]]
+    notes = [f"categories in only one split (id, name): {shortened(lone)}"] * bool(lone)
+    return splits, classes, notes + [f"categories with the same name were merged: {shortened(merged)}"] * bool(merged)
+
+
+def _choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
+    """Return N images of each split: first those with objects, ranked by content, then the others."""
+    have = {name: len(split.images) for name, split in splits.items()}
+    if n < 1 or n > min(have.values()):
+        listed = " and ".join(f"{count} {WORDS[name]}" for name, count in have.items())
+        raise UserError(f"subset {n}: the dataset has {listed} images")
+    chosen = {}
+    for name, split in splits.items():
+        full, ranked = split.with_objects(), list[int]()
+        for group in (np.flatnonzero(full), np.flatnonzero(~full)):
+            if len(ranked) < n and len(group):
+                digests = dict(zip(group.tolist(), content_digests(split.files(), group, skip=skip)))
+                ranked += sorted(digests, key=lambda index: (digests[index], split.images[index].file_name))
+        chosen[name] = split.select(np.isin(np.arange(len(full)), ranked[:n]))
+    return chosen
 
 
 def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
@@ -271,14 +275,17 @@ def _counts(splits: Splits, classes: Classes) -> dict[str, Any]:
 
 def _check_usable(splits: Splits) -> None:
     for name, split in splits.items():
-        used, fault = (split.trained, "train on") if name == "train" else (~split.crowd, "score")
-        fault = f"no object to {fault}: all are crowd annotations"
+        used, aim, others = ~split.crowd, "scored", "crowds"
         if name == "train":
-            fault += ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
-        if not len(split.ids):
-            fault = f"no {'annotations of the ' if split.images else ''}{WORDS[name]} images"
+            used, aim = split.trained, "trained on"
+            others += (
+                ", ignored, without area, below a pixel (as shares of the image's size are) or outside their image"
+            )
         if not used.any():
-            raise UserError(f"{split.file}: {fault}; set another file in the dataset's YAML file")
+            raise UserError(
+                f"{split.file}: of {len(split.images)} {WORDS[name]} images no object can be {aim}: {len(split.ids)} "
+                f"are {others}; set another file in the dataset's YAML file"
+            )
 
 
 def _digest(splits: Splits, manifests: dict[str, Manifest]) -> str:

@@ -1,10 +1,11 @@
-"""One split of a dataset in COCO's format, and the segmentations of its objects in a few blocks of memory.
+"""One split of a dataset in COCO's format, its images checked, and its segmentations in a few blocks of memory.
 
 Shapes: I images, M objects, of which some are crowds, P polygons, N coordinates.
 """
 
 import importlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transfer.core.errors import UserError
-from transfer.data.loading.read_image import read_image
+from transfer.data.loading.read_image import LEAVE_OUT, open_image, orientation, read_image
+from transfer.data.spec import DatasetSpec
+from transfer.data.splits.integrity import orientation_notes, raise_if_damaged, read_once
 from transfer.data.splits.manifest import PackedNames
 from transfer.data.splits.split import FileSplit
 
@@ -118,7 +121,6 @@ def mask_library() -> Any:
 
 
 COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored", "masked", "trained")
-WORDS = {"train": "training", "val": "validation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +216,82 @@ class CocoSplit:
         rest = self.select_objects(keep[self.image])
         images = [image for image, kept in zip(self.images, keep) if kept]
         return replace(rest, images=images, image=(np.cumsum(keep) - 1)[rest.image])
+
+
+Splits = dict[str, CocoSplit]
+Header = list[int]
+"""Width, height and orientation."""
+JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+
+
+def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Splits, int, list[str]]:
+    """Check the images; return the splits without unreadable ones, the number of these, and notes.
+
+    Raises:
+        UserError: an image cannot be read, unless `skip`, or its size is not the stated one.
+    """
+    headers = {name: read_headers(split, name=spec.name) for name, split in splits.items()}
+    found = [header for split_headers in headers.values() for header in split_headers]
+    bad = [header for header in found if isinstance(header, str)]
+    raise_if_damaged(bad, len(found), spec.name, skip=skip)
+    splits = {
+        name: split.select(np.array([not isinstance(header, str) for header in headers[name]])) if bad else split
+        for name, split in splits.items()
+    }
+    for name, split in splits.items():
+        _check_sizes(split, [header for header in headers[name] if not isinstance(header, str)])
+    read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
+    return splits, len(bad), orientation_notes([header[2] for header in found if not isinstance(header, str)], read)
+
+
+def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
+    """Raise UserError for images of another size than their annotations state."""
+
+    def sizes(upright: bool) -> list[tuple[int, int]]:
+        return [(y, x) if upright and orientation > 4 else (x, y) for x, y, orientation in headers]
+
+    stated = [(image.width, image.height) for image in split.images]
+    wrong = [
+        f"\n  {path}: {size[0]} x {size[1]}, stated {want[0]} x {want[1]}"
+        for path, size, want in zip(split.paths(), sizes(split.upright), stated, strict=True)
+        if size != want
+    ]
+    if not wrong:
+        return
+    cure = "restore the original images: the boxes refer to their pixels"
+    if sizes(not split.upright) == stated:
+        rule = "as stored: `exif: ignore`" if split.upright else "turned by their EXIF orientation: `exif: apply`"
+        cure = f"it describes the images {rule} in the dataset's YAML file reads them so"
+    raise UserError(
+        f"{split.file}: {len(wrong)} images do not have the size (width x height) that it states:"
+        f"{''.join(wrong[:5])}\n{cure}"
+    )
+
+
+def read_headers(split: CocoSplit, *, name: str) -> list[Header | str]:
+    """Return width and height in pixels (of TIFF: as turned) and `orientation` of every image, or why there are none.
+
+    A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found. Each state of a
+    dataset, of which messages have the name, is read once, see `read_once`.
+    """
+    listing = ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
+    return read_once(lambda index: _header(split.path(index)), listing, f"checking {name}")
+
+
+def _header(path: str) -> Header | str:
+    try:
+        with open_image(path) as file:
+            if _ends_as_jpeg(path):
+                return [*file.size, orientation(file)]
+        image = read_image(path)
+    except UserError as error:
+        return str(error).removesuffix(LEAVE_OUT)
+    return [*image.size, orientation(image)]
+
+
+def _ends_as_jpeg(path: str) -> bool:
+    """Return whether a file is a JPEG with its end marker, absent from coded data and from truncated files."""
+    with Path(path).open("rb") as file:
+        start = file.read(len(JPEG))
+        file.seek(-len(JPEG_END), os.SEEK_END)
+        return start == JPEG and file.read() == JPEG_END

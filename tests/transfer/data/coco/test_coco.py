@@ -1,5 +1,4 @@
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -73,13 +72,10 @@ def test_an_export_of_roboflow(tmp_path):
         shutil.rmtree(root / "valid", ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    ("change", "odd"), [({"name": "crow"}, "(9, 'cow'), (9, 'crow')"), ({"id": 8}, "(8, 'cow'), (9")]
-)
-def test_categories_that_contradict(tmp_path, change, odd):
+def test_categories_that_contradict(tmp_path):
     other = content("val") | {"annotations": content("val")["annotations"][1:]}
-    other["categories"][0] |= change
-    with pytest.raises(UserError, match=rf"train2017\.json and .*val2017\.json.*{re.escape(odd)}"):
+    other["categories"][0]["name"] = "crow"
+    with pytest.raises(UserError, match=r"train2017\.json and .*val2017\.json.*\(9, 'cow'\), \(9, 'crow'\)"):
         opened(written(tmp_path, val=other))
 
 
@@ -96,10 +92,13 @@ def test_categories_of_one_split_alone_are_classes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("val", lambda given: {"annotations": []}, "no annotations of the validation"),
-        ("train", lambda given: {"annotations": crowds(given)}, "no object to train on"),
-        ("val", lambda given: {"annotations": crowds(given)}, "no object to score: all are crowd annotations"),
-        ("val", lambda given: {"annotations": [], "images": []}, "no validation images"),
+        (
+            "train",
+            lambda given: {"annotations": crowds(given)},
+            "of 4 training images no object can be trained on",
+        ),
+        ("val", lambda given: {"annotations": crowds(given)}, "of 4 validation images no object can be scored: 4 are"),
+        ("val", lambda given: {"annotations": [], "images": []}, "of 0 validation images no object"),
     ],
 )
 def test_nothing_to_score_by_and_nothing_to_train_on(tmp_path, name, change, said):

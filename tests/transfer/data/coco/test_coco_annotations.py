@@ -11,7 +11,6 @@ from transfer.core.cache import cache_folder
 from transfer.core.errors import UserError
 from transfer.data.coco import annotations
 from transfer.data.coco.annotations import read_split
-from transfer.data.coco.checks import rle_fault
 from transfer.data.coco.split import Segmentations
 
 
@@ -89,25 +88,13 @@ def test_an_incomplete_index_is_ignored(file: Path, monkeypatch: pytest.MonkeyPa
         (changed("annotations", 0, id=4), "`annotations` has 1 duplicate values of `id`: 4"),
         (changed("annotations", 0, image_id=999), "1 annotations have an `image_id` that `images` does not list: 999"),
         (changed("annotations", 0, category_id=3), "`category_id` that `categories` does not list: 3"),
-        (changed("annotations", 2, segmentation=CROWD | {"size": [40, 30]}), "annotation 3: its `size` is [40, 30]"),
-        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3: its `counts` add up to 5"),
+        (changed("annotations", 2, segmentation=CROWD | {"size": [40, 30]}), "of 1200 pixels and of `size` [40"),
+        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3 is of 5 pixels"),
     ],
 )  # fmt: skip
 def test_files_that_are_not_cocos(tmp_path, given, message):
     with pytest.raises(UserError, match=rf"instances_train2017\.json: .*{re.escape(message)}"):
         opened(written(tmp_path, train=given))
-
-
-def test_compressed_encodings():
-    from pycocotools import mask
-
-    rng = np.random.default_rng(0)
-    for fill in (0.0, 0.02, 0.5, 1.0):
-        rle = mask.encode(np.asfortranarray(rng.random((30, 40)) < fill).astype(np.uint8))
-        text = rle["counts"].decode()
-        assert rle_fault({"size": [30, 40], "counts": text}, 30, 40) is None
-        assert rle_fault({"size": [30, 40], "counts": text + "1"}, 30, 40) is not None
-        assert rle_fault({"size": [30, 40], "counts": text[:-1]}, 30, 40) is not None
 
 
 VALUES = [

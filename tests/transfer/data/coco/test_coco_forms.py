@@ -13,7 +13,7 @@ import pytest
 from tasks.detect.coco.averages import evaluate, scores
 from tasks.detect.predict import with_classes
 from tests.tasks.detect.coco.cases import official, same
-from tests.transfer.data.coco.coco_tree import CROWD, SQUARE, content, objects, opened, written
+from tests.transfer.data.coco.coco_tree import CROWD, content, objects, opened, written
 from transfer.core.errors import UserError
 from transfer.data.coco import annotations
 from transfer.data.coco.dataset import CocoData
@@ -136,18 +136,13 @@ def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
     assert few.label.tolist() == [0, 1, 1]
 
 
-def test_objects_that_nobody_trains_on_and_images_that_nobody_lists_are_noted(tmp_path: Path) -> None:
+def test_objects_that_nobody_trains_on_are_noted(tmp_path: Path) -> None:
     shares = objects((201, 2, [0.1, 0.2, 0.5, 0.4]), (202, 2, [0.5, 0.5, 0.1, 0.2]), (202, 2, [1, 1, 9, 9]))
     flat = objects(*((101, 2, [1, 1, 9, 9], {"area": area}) for area in (0, 81, 0)))
     given = {"train": content("train") | {"annotations": flat}, "val": content("val") | {"annotations": shares}}
-    root = written(tmp_path, **given)
-    for name in ("b.PNG", "a.webp", ".c.jpg", "d.txt", "more/e.tif", "more/f.jpg"):
-        (root / "val2017" / name).parent.mkdir(exist_ok=True)
-        (root / "val2017" / name).touch()
-    assert opened(root).notes == (
+    assert opened(written(tmp_path, **given)).notes == (
         "2 training objects have area 0 or a side of 0: not trained on, scored as small; without `area` it is computed",
         "2 validation objects have a side below a pixel, as if divided by the image's size; COCO's boxes are in pixels",
-        "4 images are not listed in any annotation file: val2017/a.webp, val2017/b.PNG, val2017/more/e.tif and 1 more",
     )
 
 
@@ -156,17 +151,7 @@ def one_beyond(given: dict[str, Any]) -> None:
     each("annotations", area=...)(given)
 
 
-SHARES = np.random.default_rng(1)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        each("annotations", segmentation=SQUARE),
-        each("annotations", segmentation=[], area=lambda area: area * SHARES.random()),
-        one_beyond,
-    ],
-)
+@pytest.mark.parametrize("change", [lambda given: None, one_beyond])
 def test_boxes_given_by_their_corners_are_an_error(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     sides = rng.integers(10, 20, (12, 2))
