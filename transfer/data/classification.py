@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, shortened
+from transfer.data.formats import published
 from transfer.data.formats.folders import FoundLayout, StorageVariant, image_folder, unlabelled_images
 from transfer.data.formats.imagenet import imagenet, imagenet21k
-from transfer.data.formats.official_split import cifar, cub200, dtd, oxford_pets, stanford_cars
-from transfer.data.formats.parquet import hf, parquet
-from transfer.data.formats.storage_variants import with_storage_variants
-from transfer.data.formats.unofficial_split import caltech101, colorectal_histology, file_key, tissue_key, uc_merced
+from transfer.data.formats.parquet import hf, parquet, with_storage_variants
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
 from transfer.data.splits.integrity import check_split, overlap_notes, take_fraction, take_per_class
@@ -34,14 +32,14 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "imagenet21k": imagenet21k,
     "parquet": parquet,
     "hf": hf,
-    "cub200": with_storage_variants(cub200),
-    "caltech101": with_storage_variants(caltech101),
-    "stanford_cars": with_storage_variants(stanford_cars),
-    "cifar": with_storage_variants(cifar),
-    "dtd": with_storage_variants(dtd),
-    "colorectal_histology": with_storage_variants(colorectal_histology, tissue_key),
-    "oxford_pets": with_storage_variants(oxford_pets),
-    "uc_merced": with_storage_variants(uc_merced, file_key),
+    "cub200": with_storage_variants(published.cub200),
+    "caltech101": with_storage_variants(published.caltech101),
+    "stanford_cars": with_storage_variants(published.stanford_cars),
+    "cifar": with_storage_variants(published.cifar),
+    "dtd": with_storage_variants(published.dtd),
+    "colorectal_histology": with_storage_variants(published.colorectal_histology, published.tissue_key),
+    "oxford_pets": with_storage_variants(published.oxford_pets),
+    "uc_merced": with_storage_variants(published.uc_merced, published.file_key),
 }
 CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""

@@ -18,8 +18,10 @@ from transfer.core.errors import UsageError
 
 SPLITS = {"train": ("train",), "val": ("val", "validation", "valid", "dev", "test")}
 """The usual names of the split to train on and of the one to score, the first one first."""
-OF_HUB = ("default/{}/*.parquet", "partial-{}/*.parquet", "default/partial-{}/*.parquet")
-PARQUET = ("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json", *OF_HUB)
+PARQUET = (
+    *("{}.parquet", "{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}/state.json"),
+    "default/{}/*.parquet",
+)
 """Patterns of the files of a split in Parquet, as `datasets` saves it to a folder, or as the hub converts it."""
 
 BESIDE = "_annotations.coco.json"
@@ -49,7 +51,7 @@ CARS = ("cars_train/", "cars_test/", "devkit/cars_train_annos.mat", "devkit/cars
 CIFAR10 = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
 TISSUES = ("01_TUMOR", "02_STROMA", "03_COMPLEX", "04_LYMPHO", "05_DEBRIS", "06_MUCOSA", "07_ADIPOSE", "08_EMPTY")
 STORAGE_KEYS = ("hub", "generator")
-"""Keys of the published layouts: `hub` names the same set on the Hugging Face hub (`formats/storage_variants.py`)."""
+"""Keys of the published layouts: `hub` names the same set on the Hugging Face hub (`formats/parquet.py`)."""
 
 FORMATS = {
     "market1501": Format(

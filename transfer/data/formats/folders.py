@@ -69,10 +69,7 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         spec, root, lambda name: root / name if (root / name).is_dir() else None, _without_labels, form="{}/"
     )
     if "train" in folders and not folder_names(folders["train"]):
-        found = unlabelled_images(spec, folders["train"])
-        return replace(found, notes=(*found.notes, *_beside(root, [folders["train"]])))
-    val = text_option(spec, "val")
-    notes += _beside(root, [*folders.values(), *(root / name for name in ([val] if val else SPLITS["val"]))])
+        return unlabelled_images(spec, folders["train"])
     classes: tuple[str, ...] = ()
     splits, ignored = {}, 0
     for split, folder in folders.items():
@@ -83,8 +80,6 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
             raise UserError(f"{spec.name}: {class_difference(classes, names)}")
         splits[split], others, more = read_split(split, folder, classes, present=present)
         ignored, notes = ignored + others, notes + more
-    if classes != tuple(sorted(classes)):
-        notes.append(f"classes in the order of their numbers: {in_short(classes)}")
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
 
 
@@ -106,16 +101,6 @@ def _without_labels(folder: Path, train: Path | None) -> str:
         cure = "; sort its images by val_annotations.txt" * (folder / "val_annotations.txt").is_file()
         return f"no class folder of those in {train.name}/{cure}"
     return "" if holds_images(folder) else "no images"
-
-
-def _beside(root: Path, known: Sequence[Path]) -> list[str]:
-    """Return a note on images beside known folders, loose or in folders of their own; if it is known, all are."""
-    taken = {place for folder in known for place in (folder.resolve(), *folder.resolve().parents)}
-    shown = sorted(place for place in root.iterdir() if place.name[0] != "." and place.resolve() not in taken)
-    folders = [f"{place.name}/" for place in shown if holds_images(place)]
-    loose = [place.name for place in shown if is_image(place.name) and place.is_file()]
-    said = f"skipped: {len(folders)} folders with images, {len(loose)} loose ones: {shortened(folders + loose, 3)}"
-    return [said] * (bool(folders + loose) and root not in known)
 
 
 def folder_names(folder: Path) -> set[str]:
@@ -177,11 +162,8 @@ def read_split(
     folders = list(zip(listed, scanned, strict=True))
     names = [f"{entry}/{image}" for entry, images in folders for image in images.names]
     others = [f"{entry}/{other}" for entry, images in folders for other in images.others]
-    nested, notes = [image for image in names if image.count("/") > 1], passed_over(others)
-    if nested:
-        notes.append(f"{name}: {len(nested)} images lie in subfolders of their class folders, e.g. {nested[0]}")
     split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
-    return split, len(others), notes
+    return split, len(others), passed_over(others)
 
 
 def passed_over(others: Sequence[str]) -> list[str]:

@@ -1,5 +1,8 @@
 """Classification sets as Parquet files, as `datasets` saves them, or in the cache of the Hugging Face hub.
 
+The published sets may be such, too (`with_storage_variants`): their YAML maps `hub` to where the hub has them:
+`id`, `revision` (null: none is pinned), `config`, `train`, `val`, `image`, `label`, as format `hf` means them.
+
 Rows are converted once to Arrow files, which give random access and are shared by all processes. They are as large as
 the data, so they lie where the user's other ones do (`HF_DATASETS_CACHE`, `HF_HOME`), not in this suite's cache folder.
 Images stay encoded until they are read. Nothing is downloaded: a run never touches the network.
@@ -10,20 +13,20 @@ import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from transfer.core.cache import file_stamp
 from transfer.core.errors import MissingInput, UsageError, UserError, first_line, shortened
-from transfer.data.formats.folders import FoundLayout, StorageVariant, choose_splits
-from transfer.data.formats.rows import Rows, read_images, read_labels, shared_classes
+from transfer.core.options import check_keys
+from transfer.data.formats.folders import FoundLayout
+from transfer.data.formats.published import KeyRule, divide_by_tfds_order
+from transfer.data.formats.rows import Rows, layout_from_rows
 from transfer.data.layouts import PARQUET, SPLITS
-from transfer.data.spec import DatasetSpec, find_root, text_option
-from transfer.data.splits.in_memory import Source
-
-Part = TypeVar("Part", bound=Hashable)
+from transfer.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder, find_root, text_option
+from transfer.data.splits.in_memory import RowSplit, Source
 
 
 def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -114,42 +117,6 @@ def quiet_datasets(what: str) -> Iterator[None]:
             datasets.utils.enable_progress_bars()
 
 
-def layout_from_rows(
-    spec: DatasetSpec,
-    place: object,
-    find: Callable[[str], Part | None],
-    read: Callable[[Part], Rows],
-    *,
-    storage: StorageVariant,
-    origin: str = "",
-) -> FoundLayout:
-    """Return the splits that `choose_splits` finds.
-
-    Args:
-        spec: with the keys `train`, `val`, `image`, `label`.
-        place, find: see `choose_splits`.
-        read: gives the rows of a part.
-        storage, origin: see `FoundLayout`.
-
-    Raises:
-        UserError: columns or labels do not serve, or the classes of the splits differ.
-    """
-    read = cache(read)
-    labels_of = cache(lambda part: read_labels(read(part), text_option(spec, "label")))
-    parts, notes = choose_splits(spec, place, find, lambda part, _: labels_of(part).absent)
-    labels = {name: labels_of(part) for name, part in parts.items()}
-    if "train" in labels and labels["train"].absent:
-        raise UserError(f"{spec.name}: train has {labels['train'].absent}")
-    classes, numbers, more = shared_classes(spec.name, labels)
-    folders = {name: Path(read(part).source.files[0]).parent.name for name, part in parts.items()}
-    more += [f"{name}: {folder}/ is not all of it" for name, folder in folders.items() if folder.startswith("partial-")]
-    splits = {
-        name: read_images(name, read(part), numbers[name], text_option(spec, "image")) for name, part in parts.items()
-    }
-    train, val = (splits.get(name) for name in SPLITS)
-    return FoundLayout(classes=classes, train=train, val=val, storage=storage, origin=origin, notes=notes + more)
-
-
 def hf(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read the snapshot of one revision in the hub's cache (`HF_HUB_CACHE`, `HF_HOME`).
 
@@ -208,3 +175,78 @@ def cache_of(hub: str) -> Path:
 def cached_revisions(hub: str) -> list[str]:
     """Return the commits of a dataset whose Parquet files are in the hub's cache, sorted."""
     return sorted(path.name for path in cache_of(hub).glob("snapshots/*") if any(path.rglob("*.parquet")))
+
+
+Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
+KEYS = ("id", "revision", "config", "train", "val", "image", "label")
+
+
+def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
+    """Return a reader that looks for the published layout, then for Parquet files, then into the hub's cache.
+
+    The first form that is found is used, and no other when it turns out to be damaged; a folder that lacks a part of
+    the published layout does not count as found. Without `hub` in the YAML file there is only the published layout.
+
+    Args:
+        read: reads the published layout.
+        key: for a set with one split on the hub, which is divided by the file names of its rows (see
+            `divide_by_tfds_order`).
+    """
+
+    def reader(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+        try:
+            return read(spec, data)
+        except DatasetNotFound as error:
+            if spec.options.get("hub") is None:
+                raise
+            absent = str(error)
+        check_keys(spec.options["hub"], KEYS, f"{spec.name}: `hub`")
+        hub = dict.fromkeys(KEYS) | spec.options["hub"]
+        layout = _published_parquet(spec, hub, data, key) or _published_on_hub(spec, hub)
+        if layout is None:
+            pin = f" --revision {hub['revision']}" if hub["revision"] else ""
+            raise DatasetNotFound(
+                f"{absent}\nor as Parquet files ({', '.join(form.format('train') for form in PARQUET)}) in one of "
+                f"these folders\nor in the cache of the Hugging Face hub ({cache_of(hub['id'])}): where there is a "
+                f"network, fetch it with\n  `hf download --repo-type dataset {hub['id']}{pin}`"
+            )
+        if key is None or layout.train is None:
+            return layout
+        names = layout.train.file_names() if isinstance(layout.train, RowSplit) else list(layout.train.names)
+        return divide_by_tfds_order(spec, layout, names, key)
+
+    return reader
+
+
+def _published_parquet(
+    spec: DatasetSpec, hub: dict[str, Any], data: Path | None, key: KeyRule | None
+) -> FoundLayout | None:
+    parts = ("train",) if key else ("train", "val")
+    names = [name for part in parts for name in ([hub[part]] if hub[part] else SPLITS[part])]
+    config = hub["config"]
+    forms = (*PARQUET, f"{config}/{{}}-*.parquet", f"{config}/{{}}/*.parquet") if config else PARQUET
+
+    def find(folder: Path, name: str) -> tuple[Path, ...] | None:
+        return files_of(folder, name, forms) if name in names and folder.is_dir() else None
+
+    named, under = candidate_folders(spec, data, itself=True)
+    folder = choose_folder(spec, named, under, lambda path: any(find(path, name) for name in names))
+    if folder is None:
+        return None
+    features = read_files(next(filter(None, (find(folder, name) for name in names)))).table.features
+    keys = {name: hub[name] for name in ("train", "val") if hub[name] in names}
+    keys |= {name: hub[name] for name in ("image", "label") if hub[name] in features}
+    options = replace(spec, options=keys)
+    return layout_from_rows(options, folder, lambda name: find(folder, name), read_files, storage="parquet")
+
+
+def _published_on_hub(spec: DatasetSpec, hub: dict[str, Any]) -> FoundLayout | None:
+    """Return the pinned revision in the hub's cache; where none is pinned, the only one that is there."""
+    there = cached_revisions(hub["id"])
+    if not hub["revision"] and len(there) > 1:
+        raise UserError(
+            f"{spec.name}: {cache_of(hub['id'])} has {shortened(there)}, but no revision is pinned: set `revision` in "
+            "your own YAML file"
+        )
+    keys = {**hub, "hub": hub["id"], "revision": hub["revision"] or there[0]} if there else {}
+    return hf(replace(spec, options=keys), None) if there else None

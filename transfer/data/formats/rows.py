@@ -1,17 +1,27 @@
-"""Images and labels of a table's rows, in the forms in which people keep them. Shapes: M images, C classes."""
+"""Rows of tables -> splits: images and labels in the forms in which people keep them. Shapes: M images, C classes."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import UserError, first_line, shortened
 from transfer.core.files import listed_path, with_home
-from transfer.data.formats.folders import class_difference, in_order, in_short
+from transfer.data.formats.folders import (
+    FoundLayout,
+    StorageVariant,
+    choose_splits,
+    class_difference,
+    in_order,
+    in_short,
+)
+from transfer.data.layouts import SPLITS
+from transfer.data.spec import DatasetSpec, text_option
 from transfer.data.splits.in_memory import RowSplit, Source
 from transfer.data.splits.integrity import check_present
 from transfer.data.splits.manifest import PackedNames
@@ -19,6 +29,8 @@ from transfer.data.splits.split import FileSplit, Split
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+Part = TypeVar("Part", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,3 +194,37 @@ def _files(split: str, rows: Rows, labels: NDArray[Any], paths: list[str]) -> Fi
         folder = Path(os.path.commonpath([os.path.dirname(path) for path in full]))  # noqa: PTH120
     names = [os.path.relpath(path, folder) for path in full]
     return replace(FileSplit.unlabelled(split, folder, names), labels=labels.astype(np.int64))
+
+
+def layout_from_rows(
+    spec: DatasetSpec,
+    place: object,
+    find: Callable[[str], Part | None],
+    read: Callable[[Part], Rows],
+    *,
+    storage: StorageVariant,
+    origin: str = "",
+) -> FoundLayout:
+    """Return the splits that `choose_splits` finds.
+
+    Args:
+        spec: with the keys `train`, `val`, `image`, `label`.
+        place, find: see `choose_splits`.
+        read: gives the rows of a part.
+        storage, origin: see `FoundLayout`.
+
+    Raises:
+        UserError: columns or labels do not serve, or the classes of the splits differ.
+    """
+    read = cache(read)
+    labels_of = cache(lambda part: read_labels(read(part), text_option(spec, "label")))
+    parts, notes = choose_splits(spec, place, find, lambda part, _: labels_of(part).absent)
+    labels = {name: labels_of(part) for name, part in parts.items()}
+    if "train" in labels and labels["train"].absent:
+        raise UserError(f"{spec.name}: train has {labels['train'].absent}")
+    classes, numbers, more = shared_classes(spec.name, labels)
+    splits = {
+        name: read_images(name, read(part), numbers[name], text_option(spec, "image")) for name, part in parts.items()
+    }
+    train, val = (splits.get(name) for name in SPLITS)
+    return FoundLayout(classes=classes, train=train, val=val, storage=storage, origin=origin, notes=notes + more)

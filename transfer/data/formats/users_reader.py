@@ -5,15 +5,14 @@ and what a list holds depends on what the dataset is for.
 """
 
 import inspect
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, shortened
+from transfer.core.errors import UsageError, UserError, did_you_mean
 from transfer.core.files import listed_path, read_lines, with_home
 from transfer.core.user_code import digest, load
 from transfer.data.formats.folders import FoundLayout, in_order
@@ -22,18 +21,8 @@ from transfer.data.splits.in_memory import ArraySplit
 from transfer.data.splits.integrity import check_present
 from transfer.data.splits.split import FileSplit
 
-
-@dataclass(frozen=True)
-class ListedSplit:
-    """The images of one split, in the order of their list."""
-
-    source: Path
-    """The list, for messages."""
-    folder: Path
-    images: list[str]
-    """Paths below `folder`."""
-    labels: list[int]
-    """0..C-1."""
+Listed = tuple[Path, Path, list[tuple[str, int]]]
+"""A list of images, for messages; their folder; and of each image its path below the folder and its label, 0..C-1."""
 
 
 def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
@@ -57,33 +46,15 @@ def listed_fields(path: Path, form: str) -> Iterator[list[str]]:
         yield fields
 
 
-def layout_from_lists(
-    spec: DatasetSpec, classes: Sequence[str], train: ListedSplit | None, val: ListedSplit | None
-) -> FoundLayout:
-    """Return the splits, of which one may be None, once every image they name is known to exist.
-
-    Raises:
-        UserError: an image is listed twice or missing.
-    """
-    parts = {
-        name: replace(part, images=[listed_path(part.folder, image) for image in part.images])
-        for name, part in (("train", train), ("val", val))
-        if part is not None
-    }
-    paths = [f"{part.folder}/{image}" for part in parts.values() for image in part.images]
-    twice = [path for path, count in Counter(paths).items() if count > 1]
-    if twice:
-        sources = " and ".join(dict.fromkeys(str(part.source) for part in parts.values()))
-        raise UserError(f"{sources}: {len(twice)} image(s) listed more than once: {shortened(twice)}")
-    splits = {name: _split(spec, name, part) for name, part in parts.items()}
+def layout_from_lists(spec: DatasetSpec, classes: Sequence[str], lists: Mapping[str, Listed]) -> FoundLayout:
+    """Return the listed splits, "train", "val" or both. Raises UserError for images that are missing."""
+    splits = {}
+    for name, (source, folder, rows) in lists.items():
+        images = [listed_path(folder, image) for image, _ in rows]
+        check_present([f"{folder}/{image}" for image in images], name=spec.name, listed_in=source)
+        labels = np.array([label for _, label in rows], dtype=np.int64)
+        splits[name] = replace(FileSplit.unlabelled(name, folder, images), labels=labels)
     return FoundLayout(classes=tuple(classes), train=splits.get("train"), val=splits.get("val"))
-
-
-def _split(spec: DatasetSpec, name: str, part: ListedSplit) -> FileSplit:
-    paths = [f"{part.folder}/{image}" for image in part.images]
-    check_present(paths, name=spec.name, listed_in=part.source)
-    split = FileSplit.unlabelled(name, part.folder, part.images)
-    return replace(split, labels=np.array(part.labels, dtype=np.int64))
 
 
 class WrongReader(UsageError):
@@ -154,7 +125,7 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     It may return a `FoundLayout` itself, with splits of a class of its own.
 
     Raises:
-        UserError: the function returns something else, or an image is missing or listed twice.
+        UserError: the function returns something else, or an image is missing.
     """
     root, result = read_by_user(spec, data)
     if isinstance(result, FoundLayout):
@@ -170,11 +141,11 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     classes = in_order({name for part in rows.values() for _, name in part})
     labels = {name: label for label, name in enumerate(classes)}
     source = Path(spec.reader.rpartition(":")[0])
-    splits = {}
+    lists: dict[str, Listed] = {}
     for split, part in rows.items():
         files = sorted((labels[name], file_below(root, path)) for path, name in part)
-        splits[split] = ListedSplit(source, root, [path for _, path in files], [label for label, _ in files])
-    layout = layout_from_lists(spec, classes, splits.get("train"), splits.get("val"))
+        lists[split] = (source, root, [(path, label) for label, path in files])
+    layout = layout_from_lists(spec, classes, lists)
     if decode is None:
         return layout
     train, val = (split and ArraySplit.of(split, decode, digest(spec.reader)) for split in (layout.train, layout.val))

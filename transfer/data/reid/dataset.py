@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from transfer.core.errors import UserError, shortened
+from transfer.core.errors import UserError
 from transfer.data.formats.users_reader import file_below, read_by_user, rows_by_split
 from transfer.data.reid import market1501 as layouts
 from transfer.data.reid.lists import msmt17, reid_lists
 from transfer.data.reid.market1501 import Sample, Splits
 from transfer.data.reid.torchreid_sets import torchreid_set
 from transfer.data.spec import DatasetSpec, check_counts, find_root, generated_root, manifest_digest
-from transfer.data.splits.integrity import Images, check_present, check_split, overlap_notes, shared_images
+from transfer.data.splits.integrity import Images, check_present, check_split, overlap_notes
 from transfer.data.splits.manifest import Manifest
 from transfer.data.splits.split import FileSplit
 from transfer.data.toy.people import GENERATORS
@@ -156,7 +156,7 @@ def open_reid(
         notes=(*splits.notes, *read_notes),
     )
     notes = overlap_notes(spec.name, opened.images(), allowed=not trained or spec.overlap == "allow")
-    return replace(opened, notes=(*opened.notes, *notes, *_copied_queries(opened)))
+    return replace(opened, notes=(*opened.notes, *notes))
 
 
 def _check_listed(spec: DatasetSpec, root: Path, splits: Splits) -> None:
@@ -231,19 +231,6 @@ def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample])
             "gallery; are the folders of one dataset, and the camera numbers right? A set without cameras says "
             "`cameras: none` in its YAML file"
         )
-
-
-def _copied_queries(data: ReidData) -> list[str]:
-    """Return a line if copies of queries in the gallery count as matches, as their cameras or files are others."""
-    images = data.images()
-    pairs = [
-        (query, data.gallery[row])
-        for place, row in shared_images(images["query"], images["gallery"])
-        if (query := data.query[place]).camera != data.gallery[row].camera
-    ]
-    examples = shortened([f"{data.name_of(copy)} = {data.name_of(query)}" for query, copy in pairs], 3)
-    where = "under other cameras" if data.cameras else "in other files"
-    return [f"{len(pairs)} gallery images are copies of queries {where}: {examples}"] if pairs else []
 
 
 def _relabel(train: Sequence[Sample]) -> list[Sample]:

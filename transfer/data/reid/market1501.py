@@ -4,22 +4,19 @@
 """
 
 import hashlib
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, shortened
+from transfer.core.errors import UsageError, UserError
 from transfer.data.formats.folders import ClassFolder, passed_over, scan_images
-from transfer.data.loading.read_image import is_image
 from transfer.data.spec import DatasetSpec, text_option
 
 DISTRACTOR = 0
 PARTS = ("train", "query", "gallery")
 MARKET_FOLDERS = dict(zip(PARTS, ("bounding_box_train", "query", "bounding_box_test")))
-LIKE_TRAIN = (MARKET_FOLDERS["train"], "train")
 ONE_EACH = "one per identity"
 Row = tuple[str, str, str]  # file, identity, camera
 
@@ -116,45 +113,27 @@ def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     `pattern` of a file name, with groups for identity and camera.
 
     Raises:
-        UserError: an image is named otherwise, or the training images lie in a folder of nearly the expected name.
+        UserError: an image is named otherwise.
         UsageError: `pattern` is not a regular expression with these groups.
     """
     pattern, groups = _pattern(spec)
-    folders = {part: text_option(spec, part) or MARKET_FOLDERS[part] for part in PARTS}
     rows: dict[str, list[Row]] = {part: [] for part in PARTS}
-    nested, others = [], []
-    for part, folder in folders.items():
-        found = scan_images(root / folder) if (root / folder).is_dir() else ClassFolder([], [])
-        others += [f"{folder}/{name}" for name in found.others]
-        nested += [f"{folder}/{name}" for name in found.names if "/" in name]
+    others = []
+    for part in PARTS:
+        folder = root / (text_option(spec, part) or MARKET_FOLDERS[part])
+        found = scan_images(folder) if folder.is_dir() else ClassFolder([], [])
+        others += [f"{folder.name}/{name}" for name in found.others]
         for name in found.names:
             match = pattern.match(name.rpartition("/")[2])
             cells = [match[group] or "" for group in groups] if match else [""]
             if "" in cells:
                 raise UserError(
-                    f"{root / folder}/{name}: not named like a Market-1501 image (0002_c1s1_000451_03.jpg): it lacks "
-                    "identity or camera, the first two groups of the `pattern`, or those named (?P<identity>...) and "
+                    f"{folder}/{name}: not named like a Market-1501 image (0002_c1s1_000451_03.jpg): it lacks identity "
+                    "or camera, the first two groups of the `pattern`, or those named (?P<identity>...) and "
                     "(?P<camera>...); `cameras: none` in the YAML file says that there are no cameras"
                 )
-            rows[part].append((f"{root / folder}/{name}", cells[0], cells[1]))
-    beside = _beside([root / folder for folder in folders.values()])
-    near = [path.parent for path in beside if did_you_mean(path.parent.name.lower(), LIKE_TRAIN)]
-    if near and not rows["train"]:
-        raise UserError(
-            f"{root / folders['train']}: no images; set the key `train` to {near[0]}, or move that folder away"
-        )
-    splits = replace(splits_of(rows), version=spec.version, ignored=len(others), notes=passed_over(others))
-    unused = [os.path.relpath(path, root) for path in beside]
-    for names, said in ((nested, "in subfolders are taken"), (unused, "beside the folders of the set are not used")):
-        splits.notes += [f"{len(names)} images {said} ({shortened(names, 3)})"] if names else []
-    return splits
-
-
-def _beside(folders: Sequence[Path]) -> list[Path]:
-    """Return the images that lie directly beside these folders, or in another folder beside them."""
-    around = {place for folder in folders for place in (folder.parent, *folder.parent.iterdir())}
-    others = [place for place in around if not any(folder in (place, *place.parents) for folder in folders)]
-    return sorted(path for place in others for path in place.glob("*") if is_image(path.name) and path.name[0] != ".")
+            rows[part].append((f"{folder}/{name}", cells[0], cells[1]))
+    return replace(splits_of(rows), version=spec.version, ignored=len(others), notes=passed_over(others))
 
 
 def _pattern(spec: DatasetSpec) -> tuple[re.Pattern[str], tuple[str | int, str | int]]:

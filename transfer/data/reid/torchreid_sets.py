@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean, shortened
-from transfer.data.formats.folders import scan_images
+from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
 from transfer.data.reid.lists import chosen_splits
 from transfer.data.reid.market1501 import PARTS, Sample, Splits
 from transfer.data.spec import DatasetSpec
@@ -69,26 +68,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         which = f"test split {chosen[0]} of {count}" if len(chosen) == 1 else f"all {count} test splits"
         own = "".join(f"; {folder / entry} is not used" for entry in DRAWN_SPLITS if (folder / entry).exists())
         splits.notes.append(f"{which} (`split: N` or `split: all` in a YAML file); draws have seed {SEED}{own}")
-    splits.notes += _left_out([sample.path for one in lists for part in one for sample in part], folder, spec.name)
     return splits
-
-
-def _left_out(listed: list[str], folder: Path, name: str) -> list[str]:
-    """Return a note on images that torchreid's class does not look for: with other extensions, or below its folders.
-
-    Raises UserError if they are more than 1 % of those that it reads.
-    """
-    paths = [Path(path) for path in {*listed}]
-    parents, endings = {path.parent for path in paths}, {path.suffix for path in paths}
-    files = [folder / name for name in scan_images(folder).names]
-    missed = [str(file) for file in files if file.suffix not in endings or not parents.isdisjoint(file.parents[1:])]
-    said = f"torchreid's class reads {len(paths)} images and skips {len(missed)} ({shortened(missed, 3)})"
-    if len(missed) > len(paths) / 100:
-        own = min(parents, default=folder).parent
-        raise UserError(
-            f"{name}: {said}: convert or move them; `--dataset {own}` reads all, if in a layout of the suite"
-        )
-    return [said] if missed else []
 
 
 def _same_people(rounds: list[tuple[list[Sample], list[Sample]]]) -> list[tuple[list[Sample], list[Sample]]]:

@@ -37,7 +37,7 @@ def test_rows_keep_their_order(root, arrow_cache):
     assert arrow_cache.is_dir()
 
 
-@pytest.mark.parametrize("form", ["data/train-0000{}", "default/train/000{}", "default/partial-train/000{}"])
+@pytest.mark.parametrize("form", ["data/train-0000{}", "default/train/000{}"])
 def test_a_users_file_and_patterns(tmp_path, form):
     listed = rows()
     for part in range(3):
@@ -46,7 +46,6 @@ def test_a_users_file_and_patterns(tmp_path, form):
     data = open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)
     assert data.train.labels.tolist() == [label for _, label in listed]
     assert data.train.place(6).endswith(form.format(1) + ".parquet, row 1")
-    assert data.notes == ("train: partial-train/ is not all of it",) * ("partial" in form)
     pattern = str(tmp_path / "set" / f"{form.format('[01]')}.parquet")
     assert len(opened(tmp_path, train=pattern).train) == 10
 

@@ -111,7 +111,7 @@ def test_objects_are_read(folder: Path) -> None:
         ('stem.split("_")', 'stem.splot("_")', "my_reader.py at line 5: AttributeError: 'str' object has no attribute"),
         ("return rows", "return 3", "returned 3; wanted: a dict with 'train', 'val' or both"),
         ("(path, name))", "path)", "my_reader.py:read returned the row PosixPath("),
-        ("(path, name)", "(root / 'gone.png', name)", "image(s) listed more than once"),
+        ("(path, name)", "(root / 'gone.png', name)", "file(s) of the dataset cannot be opened"),
         ("(path, name)", "(root.parent / path.name, name)", "lies outside {folder}/shapes, the `root` of the dataset"),
     ],
 )

@@ -1,7 +1,6 @@
 import hashlib
 import random
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from backbones.spec import resolve
 from tasks.reid.task import TASK
 from tests.support import context
 from tests.tasks.support import smoke_options
-from tests.transfer.data.reid.layouts import draw, market, spec
+from tests.transfer.data.reid.layouts import market, spec
 from transfer.core.errors import MissingInput, UsageError, UserError
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import DatasetSpec, resolve_dataset
@@ -138,22 +137,6 @@ def test_all_splits_score_their_mean(tmp_path):
     deviation = 100 * np.std([split["mAP"] for split in splits], ddof=1)
     assert here.notes[-1] == f"mean over 20 test splits, whose mAP has standard deviation {deviation:.2f}"
     assert (len(set(outcomes["sample"])), len(set(outcomes["cluster"]))) == (20 * 6, 12)
-
-
-def test_images_that_torchreid_does_not_look_for_are_counted(tmp_path, monkeypatch):
-    pytest.importorskip("torchreid")
-    for module in [name for name in sys.modules if name.startswith("torchreid")]:
-        monkeypatch.delitem(sys.modules, module)
-    root = drawn("ilids", tmp_path)
-    folder = root / "ilids/i-LIDS_Pedestrian/Persons"
-    draw(folder / "0001009.webp")
-    with warnings.catch_warnings(action="error", category=UserWarning):
-        said = open_reid(torchreid("ilids"), root).notes[-1]
-    assert said == f"torchreid's class reads 356 images and skips 1 ({folder}/0001009.webp)"
-    for name in ("0001005.JPG", "0001006.png", "new/0001007.jpg"):
-        draw(folder / name)
-    with pytest.raises(UserError, match=f"skips 4 .*`--dataset {folder.parent}` reads all"):
-        open_reid(torchreid("ilids"), root)
 
 
 def test_test_images_are_not_trained_on(tmp_path):

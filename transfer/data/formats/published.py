@@ -1,0 +1,287 @@
+"""The few-shot sets, in the layouts of their archives. Shapes: M images, C classes.
+
+CUB-200-2011, Stanford Cars, DTD, Oxford-IIIT Pets, CIFAR-10 and CIFAR-100 (pickles of Python 2) have a published split,
+of which the test part is evaluated (`val`); images keep the order of their lists. Caltech-101, colorectal histology and
+UC Merced have none, and are divided as TensorFlow Datasets (TFDS) divides them: published few-shot results stand on it.
+"""
+
+import hashlib
+import pickle
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transfer.core.cache import file_stamp
+from transfer.core.errors import MissingInput, UserError, reason_of
+from transfer.data.formats.folders import FoundLayout, class_names, dataset_root, read_split
+from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
+from transfer.data.layouts import CUB_LISTS, TISSUES
+from transfer.data.spec import DatasetSpec
+from transfer.data.splits.in_memory import PixelSplit, Source
+from transfer.data.splits.manifest import PackedNames
+from transfer.data.splits.split import Split
+
+LABELLED = "cars_test_annos_withlabels.mat"
+
+
+def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read CUB-200-2011: `images/NNN.Name/*.jpg`, and lists `N VALUE` of paths, classes and the split (1: training)."""
+    root = dataset_root(spec, data)
+    images, labels, parts, names = (dict(listed_fields(root / name, "N VALUE")) for name in CUB_LISTS)
+    if not images.keys() == labels.keys() == parts.keys():
+        raise UserError(f"{root}: {', '.join(CUB_LISTS[:3])} do not list the same images")
+    lists: dict[str, Listed] = {part: (root / CUB_LISTS[0], root / "images", []) for part in ("train", "val")}
+    for number, path in images.items():
+        lists["train" if parts[number] == "1" else "val"][2].append((path, int(labels[number]) - 1))
+    return layout_from_lists(spec, [names[number] for number in sorted(names, key=int)], lists)
+
+
+def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read Stanford Cars: `cars_train/` and `cars_test/` (or Kaggle's `cars_train/cars_train/`), labels in MATLAB
+    files."""
+    root = dataset_root(spec, data)
+    classes = [str(name) for name in _read_matlab(root / "devkit" / "cars_meta.mat", "class_names")]
+    labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
+    if labelled is None:
+        raise MissingInput(
+            f"{spec.name}: {root / LABELLED}: file not found (nor in devkit/), and cars_test_annos.mat has no "
+            "labels; download it separately from the devkit archive"
+        )
+    train = _read_cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat")
+    return layout_from_lists(spec, classes, {"train": train, "val": _read_cars(root / "cars_test", labelled)})
+
+
+def _read_cars(folder: Path, source: Path) -> Listed:
+    """Read the entries of `annotations`, with the fields `fname` and `class` (from 1) among others."""
+    entries = _read_matlab(source, "annotations")
+    nested = folder / folder.name
+    rows = [(str(entry["fname"]), int(entry["class"]) - 1) for entry in entries]
+    return source, nested if nested.is_dir() else folder, rows
+
+
+def _read_matlab(path: Path, name: str) -> NDArray[Any]:
+    """Return the entries of one variable of a MATLAB file."""
+    from scipy.io import loadmat
+
+    try:
+        return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
+    except Exception as error:  # a corrupt file makes scipy raise errors of many kinds
+        reason = f"it has no variable {name!r}" if isinstance(error, KeyError) else error
+        raise UserError(f"{path}: cannot be read as a MATLAB file ({reason}); extract the archive again") from None
+
+
+def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read DTD: `images/CLASS/*.jpg`; the key `partition` (1..10, default 1) chooses the lists
+    `labels/{train,test}N.txt`.
+
+    The validation images of `labels/valN.txt` are left out."""
+    root, partition = dataset_root(spec, data), spec.options.get("partition", 1)
+    label_of = {name: label for label, name in enumerate(class_names(root / "images"))}
+    lists = {}
+    for part, name in (("train", "train"), ("val", "test")):
+        source = root / "labels" / f"{name}{partition}.txt"
+        rows = [(image, label_of.get(image.partition("/")[0], -1)) for [image] in listed_fields(source, "CLASS/IMAGE")]
+        lists[part] = (source, root / "images", rows)
+    return layout_from_lists(spec, [*label_of], lists)
+
+
+def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read Oxford-IIIT Pets: `images/*.jpg` and lists `IMAGE CLASS SPECIES BREED`; images are `BREED_N`."""
+    root = dataset_root(spec, data)
+    names: dict[int, str] = {}
+    lists = {}
+    for part, name in (("train", "trainval.txt"), ("val", "test.txt")):
+        source, rows = root / "annotations" / name, []
+        for image, number, *_ in listed_fields(source, "NAME_N CLASS SPECIES BREED"):
+            label, breed = int(number) - 1, image.rpartition("_")[0]
+            if names.setdefault(label, breed) != breed:
+                raise UserError(f"{source}: {image} is of class {number}, as {names[label]} is")
+            rows.append((f"{image}.jpg", label))
+        lists[part] = (source, root / "images", rows)
+    return layout_from_lists(spec, [names[label] for label in sorted(names)], lists)
+
+
+SIDE, CHANNELS = 32, 3
+BYTES = CHANNELS * SIDE * SIDE
+BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+HINT = "extract the archive again"
+
+
+def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read `cifar-100-python/{train,test,meta}` (fine labels) or
+    `cifar-10-batches-py/{data_batch_1..5,test_batch,...}`."""
+    root = dataset_root(spec, data)
+    if (root / "batches.meta").is_file():
+        files, meta, kind = {"train": BATCHES, "val": ("test_batch",)}, "batches.meta", ""
+    else:
+        files, meta, kind = {"train": ("train",), "val": ("test",)}, "meta", "fine_"
+    classes = tuple(_unpickle(root / meta, f"{kind}label_names"))
+    splits = {name: _cifar_split(name, [root / file for file in files[name]], kind) for name in files}
+    return FoundLayout(classes=classes, train=splits["train"], val=splits["val"])
+
+
+def _cifar_split(name: str, paths: Sequence[Path], kind: str) -> PixelSplit:
+    batches = [_read_batch(path, kind) for path in paths]
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    stamps = (f"{path.resolve()}\0{file_stamp(path)}" for path in paths)
+    source = Source(tuple(map(str, paths)), tuple(len(part) for _, part in batches), "\n".join(stamps))
+    return PixelSplit(
+        name=name,
+        labels=labels,
+        names=PackedNames(f"{name}/{row:06d}" for row in range(len(labels))),
+        sizes=np.full(len(labels), BYTES, dtype=np.int64),
+        images=images,
+        rows=np.arange(len(labels)),
+        source=source,
+    )
+
+
+def _read_batch(path: Path, kind: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the images uint8 [M, 32, 32, 3] and labels int64 [M] of one file."""
+    pixels, labels = np.asarray(_unpickle(path, "data")), np.asarray(_unpickle(path, f"{kind}labels"))
+    if pixels.dtype != np.uint8 or pixels.shape != (len(labels), BYTES) or labels.dtype.kind != "i":
+        raise UserError(f"{path}: not images with rows of {BYTES} bytes and as many labels; {HINT}")
+    images = pixels.reshape(-1, CHANNELS, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), labels.astype(np.int64)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Builds numbers, texts, lists, dictionaries and numpy arrays, and refuses to call anything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return one of the few objects that a pickled array asks for."""
+        arrays = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy before 2 and since
+        if module in arrays and name == "_reconstruct":
+            return np.empty(0).__reduce__()[0]
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):
+            return lambda text, _: text.encode("latin1")  # as Python 3 pickles bytes for Python 2
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no published file does")
+
+
+def _unpickle(path: Path, name: str) -> Any:
+    """Return an entry of the dictionary that a file holds."""
+    try:
+        with path.open("rb") as file:
+            return _Unpickler(file, encoding="latin1").load()[name]
+    except Exception as error:  # a corrupt pickle raises errors of any kind
+        raise UserError(f"{path}: cannot be read as a file of CIFAR ({reason_of(error)}); {HINT}") from None
+
+
+KeyRule = Callable[[str, str], str]
+"""(class name, file name) -> the key of an image in TFDS."""
+CALTECH, SHOTS, SEED = "101_ObjectCategories", 30, 1234
+
+
+def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read Caltech-101: `101_ObjectCategories/CLASS/image_NNNN.jpg`, itself or one level below.
+
+    BACKGROUND_Google is one of the classes. 30 images of each are for training, the others are scored. They are drawn
+    as TFDS draws them (seed 1234, one stream for all classes), but with classes and files in sorted order: TFDS takes
+    them in the order of the file system, so that equality with its export is unconfirmed."""
+    root = dataset_root(spec, data)
+    folder = root / CALTECH if (root / CALTECH).is_dir() else root
+    classes = class_names(folder)
+    whole, ignored, notes = read_split("train", folder, classes)
+    layout = FoundLayout(classes=classes, train=whole, val=None, ignored=ignored, notes=notes)
+    stream, chosen = np.random.RandomState(SEED), []
+    for label in range(len(classes)):
+        images = np.flatnonzero(whole.labels == label)
+        chosen.append(stream.choice(images, min(SHOTS, len(images)), replace=False))
+    train = np.sort(np.concatenate(chosen))
+    rest = np.setdiff1d(np.arange(len(whole)), train)
+    return _divide(layout, whole, train, rest)
+
+
+def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read Kather et al. 2016: `01_TUMOR/*.tif` to `08_EMPTY/*.tif`; the key `train_images: N` is the number for
+    training."""
+    return _divide_class_folders(spec, dataset_root(spec, data), TISSUES, tissue_key)
+
+
+def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
+    """Read UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` and errors as for `colorectal_histology`."""
+    folder = dataset_root(spec, data) / "Images"
+    return _divide_class_folders(spec, folder, class_names(folder), file_key)
+
+
+def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> FoundLayout:
+    whole, ignored, notes = read_split("train", folder, folders)
+    classes = tuple(map(_class_name, folders))
+    layout = FoundLayout(classes=classes, train=whole, val=None, ignored=ignored, notes=notes)
+    return divide_by_tfds_order(spec, layout, list(whole.names), key)
+
+
+def _class_name(folder: str) -> str:
+    """Return "tumor" for "01_TUMOR"; names without a number are kept."""
+    return re.sub(r"^\d+_", "", folder).lower() if folder in TISSUES else folder
+
+
+def tissue_key(class_name: str, file_name: str) -> str:
+    """Return the key of colorectal histology, e.g. "tumor/NAME.tif". Raises UserError for a class of another set."""
+    tissues = tuple(map(_class_name, TISSUES))
+    tissue = re.sub(r"^\d+_", "", class_name).lower()
+    if tissue not in tissues:
+        raise UserError(
+            f"class {class_name!r} must be one of {', '.join(tissues)}: the choice of training images depends on it"
+        )
+    return f"{tissue}/{file_name}"
+
+
+def file_key(class_name: str, file_name: str) -> str:
+    """Return the key of UC Merced."""
+    return file_name
+
+
+def tfds_order(keys: Sequence[str]) -> list[int]:
+    """Return the order [M] in which TFDS writes a split "train": by md5 of "train" and key, as a number."""
+    digests = [int(hashlib.md5(b"train" + key.encode()).hexdigest(), 16) for key in keys]
+    return sorted(range(len(keys)), key=lambda index: (digests[index], keys[index]))
+
+
+def divide_by_tfds_order(
+    spec: DatasetSpec, layout: FoundLayout, paths: Sequence[str | None], key: KeyRule
+) -> FoundLayout:
+    """Divide the only split, all M images, in two: the first N of `tfds_order` for training, the rest to be scored.
+
+    Both parts keep that order, so they are the same in folders and in Parquet.
+
+    Args:
+        spec: with the option `train_images`, N.
+        layout: what to divide.
+        paths: [M], published paths of the images; only file names count. None where a row keeps none.
+        key: what the order goes by.
+
+    Raises:
+        UserError: file names are missing or not the published ones, or there are not more than N images.
+    """
+    count, whole = spec.options.get("train_images"), layout.train
+    assert whole is not None
+    if not isinstance(count, int) or not 0 < count < len(whole):
+        raise UserError(
+            f"{spec.name}: `train_images` is {count!r}; it must be a number of images, of which some of the "
+            f"{len(whole)} are left to score"
+        )
+    keys = []
+    for index, path in enumerate(paths):
+        name = (path or "").replace("\\", "/").rpartition("/")[2]
+        if not name.lower().endswith((".tif", ".tiff")):
+            stated = f"the file name {path!r}" if path else "no file name"
+            raise UserError(
+                f"{whole.place(index)}: {stated}, but the split of {spec.name} goes by the names of the published .tif "
+                f"files; use these: {spec.how or 'the published folders'}"
+            )
+        keys.append(key(layout.classes[whole.labels[index]], name))
+    order = np.array(tfds_order(keys))
+    return _divide(layout, whole, order[:count], order[count:])
+
+
+def _divide(layout: FoundLayout, whole: Split, train: NDArray[Any], rest: NDArray[Any]) -> FoundLayout:
+    parts = [replace(whole.select(keep), name=name) for name, keep in (("train", train), ("val", rest))]
+    return replace(layout, train=parts[0], val=parts[1])
