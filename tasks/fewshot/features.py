@@ -25,8 +25,7 @@ from tqdm import tqdm
 import backbones
 from backbones.backbone import Backbone
 from tasks.fewshot.feature_store import Entry
-from transfer.data.loading.augment import Step, View, apply_steps, view_steps
-from transfer.data.loading.image_ops import FastView
+from transfer.data.loading.augment import FastView, Step, View, apply_steps, view_steps
 from transfer.data.loading.images import to_pixels
 from transfer.data.splits.split import Split
 from transfer.engine.context import Context

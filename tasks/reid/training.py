@@ -27,7 +27,7 @@ from transfer.core.seeding import seed_torch
 from transfer.data.loading.images import ReidTestTransform, ReidTrainTransform
 from transfer.data.loading.loader import RunLoader, pk_batches
 from transfer.data.reid.dataset import ReidData
-from transfer.data.reid.market1501 import Sample, matched
+from transfer.data.reid.market1501 import matched
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
 from transfer.engine.context import Context
@@ -108,8 +108,7 @@ def check(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: 
         return
     identities = len({sample.identity for sample in dataset.train})
     if not identities:
-        lacks = "`split: all` has no training images" if dataset.rounds else "no training images"
-        raise UserError(f"{dataset.name}: {lacks}; use --epochs 0, or set it as --test-dataset")
+        raise UserError(f"{dataset.name}: no training images; use --epochs 0, or set it as --test-dataset")
     if identities < options.num_identities:
         raise UserError(
             f"{dataset.name}: {identities} training identities, but a batch takes --num-identities "
@@ -137,38 +136,45 @@ def run(spec: BackboneSpec, dataset: ReidData, options: ReidOptions, context: Co
     else:
         learner = _trained_learner(backbone, options, context)
     start = time.monotonic()
-    rankings = _rank(learner, dataset, options, context)
+    ranking = _rank(learner, dataset, options, context)
     context.cost.eval_seconds += time.monotonic() - start
     if options.epochs:
         export_trained(learner, learner.backbone, context)
-    if all(ranking.degenerate for ranking in rankings):
+    if ranking.degenerate:
         raise NotVaried("degenerate ranking: every query is equally far from its whole gallery")
-    queries = [sample for query, _ in dataset.tests for sample in query]
-    if lacking := len(queries) - sum(len(matched(*lists)) for lists in dataset.tests):
-        context.note(f"{lacking} of {len(queries)} queries have no match in the gallery; the others are scored")
-    if len(rankings) > 1:
-        context.details["splits"] = [ranking.scores() for ranking in rankings]
-        deviation = 100 * np.std([ranking.mAP for ranking in rankings], ddof=1)
-        context.note(f"mean over {len(rankings)} test splits, whose mAP has standard deviation {deviation:.2f}")
+    if lacking := len(dataset.query) - len(matched(dataset.query, dataset.gallery)):
+        context.note(f"{lacking} of {len(dataset.query)} queries have no match in the gallery; the others are scored")
     if context.folder and context.ranks.first:
-        _ranked_lists(rankings[0], dataset).save(context.folder / RANKED)
-    outcomes = _outcomes(rankings, dataset)
+        _ranked_lists(ranking, dataset).save(context.folder / RANKED)
+    outcomes = ranking.outcomes() | {
+        "sample": np.array([dataset.name_of(sample) for sample in dataset.query]),
+        "cluster": np.array([sample.identity for sample in dataset.query]),
+    }
     return rescore(outcomes), outcomes
 
 
-def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> list[Ranking]:
-    """Return the ranking of each test split, the same on every rank.
+def _rank(learner: ReidLearner, dataset: ReidData, options: ReidOptions, context: Context) -> Ranking:
+    """Return the ranking of the gallery for the queries, the same on every rank.
 
     Raises:
         NotFinite: a feature is not finite; the image is named.
     """
-    found = []
-    for split, samples in (("query", dataset.query), ("gallery", dataset.gallery)):
+    lists, found = {"query": dataset.query, "gallery": dataset.gallery}, []
+    for split, samples in lists.items():
         features = ranked_features(learner, dataset.files(samples), options, context, f"{split} features")
         check_finite(features, [dataset.name_of(sample) for sample in samples], f"features of the {split} split")
-        found.append((features, {sample.path: row for row, sample in enumerate(samples)}))
-    rankings = [_rank_split(found, lists, options) for lists in dataset.tests] if context.ranks.first else None
-    return broadcast_object(rankings)
+        found.append(features)
+    if not context.ranks.first:
+        return broadcast_object(None)
+    labels = [
+        np.array([getattr(sample, kind) for sample in samples])
+        for kind in ("identity", "camera")
+        for samples in lists.values()
+    ]
+    if not options.rerank:
+        return broadcast_object(rank(*found, *labels, ap=options.ap, keep=PLACES))
+    distances = rerank(*found, k1=options.rerank_k1, k2=options.rerank_k2, lambda_value=options.rerank_lambda)
+    return broadcast_object(rank_distances(distances, *labels, ap=options.ap, keep=PLACES))
 
 
 def rescore(outcomes: Outcomes) -> Scores:
@@ -176,40 +182,13 @@ def rescore(outcomes: Outcomes) -> Scores:
     return Ranking.from_outcomes(outcomes).scores()
 
 
-def _rank_split(
-    found: list[tuple[Tensor, dict[str, int]]], lists: tuple[list[Sample], list[Sample]], options: ReidOptions
-) -> Ranking:
-    """Rank the gallery for the queries; `found` are features of all queries, of the gallery, and their rows by path."""
-    vectors = [features[[rows[sample.path] for sample in part]] for (features, rows), part in zip(found, lists)]
-    labels = [
-        np.array([getattr(sample, kind) for sample in samples]) for kind in ("identity", "camera") for samples in lists
-    ]
-    if not options.rerank:
-        return rank(*vectors, *labels, ap=options.ap, keep=PLACES)
-    k1, k2, weight = options.rerank_k1, options.rerank_k2, options.rerank_lambda
-    distances = rerank(*vectors, k1=k1, k2=k2, lambda_value=weight)
-    return rank_distances(distances, *labels, ap=options.ap, keep=PLACES)
-
-
-def _outcomes(rankings: list[Ranking], dataset: ReidData) -> Outcomes:
-    """Return the arrays of all queries of all test splits; a query of several splits has a name in each."""
-    several = len(rankings) > 1
-    queries = [(split, sample) for split, (query, _) in enumerate(dataset.tests) for sample in query]
-    names = [dataset.name_of(sample) + (f" (split {split})" if several else "") for split, sample in queries]
-    found = [ranking.outcomes() for ranking in rankings]
-    return {name: np.concatenate([part[name] for part in found]) for name in found[0]} | {
-        "sample": np.array(names),
-        "cluster": np.array([sample.identity for _, sample in queries]),
-    }
-
-
 def _ranked_lists(ranking: Ranking, dataset: ReidData) -> RankedLists:
-    """Return the first places of the (first) test split, with camera -1 where there are none."""
+    """Return the first places, with camera -1 where there are none."""
     assert ranking.nearest is not None
     assert ranking.nearest_distances is not None
     query, gallery = (
         [(dataset.name_of(sample), sample.identity, sample.camera if dataset.cameras else -1) for sample in samples]
-        for samples in dataset.tests[0]
+        for samples in (dataset.query, dataset.gallery)
     )
     return RankedLists.from_ranking(ranking.nearest, query, gallery, ranking.nearest_distances)
 

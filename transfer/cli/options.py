@@ -61,8 +61,6 @@ class RunOptions(Checked):
     drop_corrupt: bool = False
     """Exclude corrupt images and record their number, decoding every image once; without it a corrupt image stops the
     run."""
-    max_pixels: Annotated[int | None, Range(1)] = None
-    """Largest number of pixels of an image, beyond which it counts as corrupt; by default PIL's limit, 178,956,970."""
     tracker: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
     """Tracker that gets the statistics and the record, on this machine, besides history.jsonl."""
     result_file: Path | None = None
@@ -83,7 +81,7 @@ EXECUTION = (
     *("compile", "grad_checkpointing", "eval_batch_size", "validate_at"),
     *("data", "out", "feature_cache", "device", "workers", "threads", "checkpoint_seconds", "drop_corrupt", "tracker"),
     *("sequence_parallel", "save_weights", "name", "export_dir", "replace", "save_pictures"),
-    *("test_dataset", "result_file", "tokens_at", "allow_modified", "allow_dropped", "max_pixels"),
+    *("test_dataset", "result_file", "tokens_at", "allow_modified", "allow_dropped"),
 )
 
 

@@ -7,7 +7,6 @@ archives:
 """
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -146,19 +145,15 @@ def _present(path: Path, entry: str) -> bool:
     return path.is_dir() and os.access(path, os.R_OK) and any(path.iterdir())
 
 
-DIGITS = {"sha256": 64, "md5": 32}
-KEYS = ("url", "bytes", "into", "inside", *DIGITS)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Archive:
     """One file to download, and where its content goes."""
 
     url: str
-    algorithm: str
-    """sha256 or md5, of the published file."""
-    checksum: str
-    """The checksum in hex digits."""
+    sha256: str = ""
+    """Of the published file, in hex digits."""
+    md5: str = ""
+    """Likewise."""
     bytes: int | None = None
     into: str = ""
     """Folder, below the data folder, that gets its content."""
@@ -168,23 +163,15 @@ class Archive:
 
 def read_archives(entries: list[Any], path: Path) -> tuple[Archive, ...]:
     """Return the archives that a dataset's file lists. Raises UsageError that names the file."""
-    return tuple(_read_archive(entry, path) for entry in entries)
-
-
-def _read_archive(entry: Any, path: Path) -> Archive:
-    keys = entry if isinstance(entry, dict) else {}
-    values = {key: str(keys.get(key) or "") for key in ("url", "into", "inside", *DIGITS)}
-    algorithm = next((name for name in DIGITS if name in keys), "sha256")
-    fits = (
-        set(keys) <= set(KEYS)
-        and values["url"].startswith(("https://", "http://"))
-        and re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", values[algorithm])
-        and isinstance(keys.get("bytes", 1), int)
-        and not any(".." in Path(place).parts or place.startswith("/") for place in (values["into"], values["inside"]))
-    )
-    if not fits:
+    try:
+        archives = tuple(Archive(**entry) for entry in entries)
+        fault: list[Any] = [one for one in archives if one.url[:4] != "http" or not (one.sha256 or one.md5)]
+        fault += [one for one in archives if any(".." in place or place[:1] == "/" for place in (one.into, one.inside))]
+    except TypeError as error:
+        fault = [error]
+    if fault:
         raise UsageError(
-            f"{path}: `archives` has {entry!r}; wanted: a `url` that begins with https:// or http://, its `sha256` or "
-            "`md5` in hex digits, and maybe `bytes`, and `into` and `inside` as relative paths without `..`"
+            f"{path}: `archives`: {fault[0]}; wanted: a `url` of http(s), its `sha256` or `md5`, and "
+            "maybe `bytes`, and `into` and `inside` as relative paths without `..`"
         )
-    return Archive(values["url"], algorithm, values[algorithm], keys.get("bytes"), values["into"], values["inside"])
+    return archives

@@ -78,10 +78,8 @@ def _backbone(options: BackboneCheckOptions) -> int:
 
 
 def _data(options: DataOptions) -> int:
-    from transfer.data.loading.read_image import allow_pixels
     from transfer.doctor.datasets import check_datasets, fetch_all
 
-    allow_pixels(options.max_pixels)
     results = fetch_all(options.fetch, options.data) if options.fetch else check_datasets(options.names, options.data)
     accepted = ("ok",) if options.fetch else ("ok", "absent")
     status = 0

@@ -81,7 +81,8 @@ def fetch(spec: DatasetSpec, data: Path, say: Callable[[str], None]) -> None:
 
 def _download(archive: Archive, file: Path) -> None:
     """Download an archive to `file` and check it; a file that is there already is only checked."""
-    if file.exists() and _checksum(file, archive) == archive.checksum:
+    published = archive.sha256 or archive.md5
+    if file.exists() and _checksum(file, archive) == published:
         return
     try:
         with (
@@ -93,16 +94,16 @@ def _download(archive: Archive, file: Path) -> None:
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", None) or error
         raise UserError(f"{archive.url}: cannot be downloaded ({reason}); rerun the command") from None
-    if (checksum := _checksum(file, archive)) != archive.checksum:
+    if (checksum := _checksum(file, archive)) != published:
         raise UserError(
-            f"{archive.url}: {archive.algorithm} {checksum} of {file.stat().st_size} bytes, but the published file has "
-            f"{archive.checksum}: the download was damaged, or the file was replaced; rerun the command"
+            f"{archive.url}: {checksum} is the checksum of {file.stat().st_size} bytes, but the published file has "
+            f"{published}: the download was damaged, or the file was replaced; rerun the command"
         )
 
 
 def _checksum(file: Path, archive: Archive) -> str:
     with file.open("rb") as content:
-        return hashlib.file_digest(content, archive.algorithm).hexdigest()
+        return hashlib.file_digest(content, "sha256" if archive.sha256 else "md5").hexdigest()
 
 
 def _extracted(archive: Archive, file: Path, tree: Path) -> Path:

@@ -24,8 +24,6 @@ class DataOptions(DoctorOptions):
     """Datasets to check: names in configs/datasets or YAML files; by default all shipped ones."""
     fetch: tuple[str, ...] = ()
     """Datasets to download from their publishers into the data folder, if their licence permits it."""
-    max_pixels: int | None = None
-    """Largest number of pixels of an image, beyond which it counts as corrupt; by default PIL's limit."""
 
 
 @dataclass(kw_only=True)

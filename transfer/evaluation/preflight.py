@@ -15,7 +15,6 @@ from transfer.cli.command import Command
 from transfer.core.errors import MissingInput, UsageError, errors_together, has_kept, kept
 from transfer.core.exports import export_folder, modified_files, pretraining_facts
 from transfer.core.files import check_writable
-from transfer.data.loading.read_image import allow_pixels
 from transfer.data.spec import DatasetSpec, candidate_folders, find_root, resolve_dataset
 from transfer.data.splits.manifest import named_files
 from transfer.engine.trackers import check_installed
@@ -116,7 +115,6 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
 def open_dataset(spec: DatasetSpec, command: Command, task: Task) -> Any:
     """Open a dataset as a command asks for it. Raises UserError."""
     run = command.run
-    allow_pixels(run.max_pixels)
     return task.open(spec, command.options, root=run.data, subset=run.subset, drop_corrupt=run.drop_corrupt)
 
 

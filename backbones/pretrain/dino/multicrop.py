@@ -9,7 +9,7 @@ from torch import Tensor
 from torchvision import transforms
 
 from transfer.data.loading import fast_ops
-from transfer.data.loading.image_ops import FastCrop, FastFlip, FastGrey, FastJitter
+from transfer.data.loading.augment import FastCrop, FastFlip, FastGrey, FastJitter
 from transfer.data.loading.images import to_pixels
 
 BLUR = (0.1, 2.0)  # pixels
@@ -60,7 +60,7 @@ class MultiCrop:
         )
         color: Sequence[Any] = (FastFlip(0.5), FastJitter(jitter, 0.8), FastGrey(0.2)) if fast else steps
         self.color, self.solarize = (color, SOLARIZE) if colors else (color[:1], 0.0)
-        self.blurred = fast_ops.blur if fast else _blurred
+        self.blurred = fast_ops.gaussian_blur if fast else _blurred
         self.solarized = fast_ops.solarize if fast else ImageOps.solarize
         self.local_crops = local_crops
         self.blur = blur

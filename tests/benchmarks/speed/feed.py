@@ -27,8 +27,7 @@ from torchvision.transforms import v2
 from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.benchmarks.speed.timing import Step, measure
 from transfer.core.seeding import seeded
-from transfer.data.loading.augment import eval_transform, train_transform
-from transfer.data.loading.image_ops import FastCrop
+from transfer.data.loading.augment import FastCrop, eval_transform, train_transform
 from transfer.data.loading.images import read_pixels
 from transfer.data.loading.options import AugmentOptions
 from transfer.data.loading.read_image import read_image

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 from backbones.backbone import create
 from backbones.weights.export import export
@@ -52,22 +51,6 @@ def test_what_partial_keeps_and_what_it_changes_is_said_and_recorded(
     assert second.backbone["length"] == "image"
     assert (first.untrained, second.untrained) == ([], [])
     assert any("attention relu there, gelu here" in note for note in first.notes)
-
-
-def test_the_limit_of_pixels_holds_for_one_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    limit = Image.MAX_IMAGE_PIXELS
-    Image.new("RGB", (20, 20)).save("0.png")
-    Path("read.py").write_text("def read(root):\n    return {'val': [('0.png', 'cat')]}\n")
-    Path("mine.yaml").write_text("format: read.py:read\nroot: .\n")
-    words = ["classify", "--backbone", "tiny", "--weights", "random", "--dataset", "mine.yaml"]
-    assert main([*words, "--max-pixels", "100"]) == 1
-    assert "400 pixels) exceeds limit of 100 pixels; `--max-pixels N` allows more" in capsys.readouterr().err
-    main(words)
-    assert "exceeds limit" not in capsys.readouterr().err
-    assert limit == Image.MAX_IMAGE_PIXELS
 
 
 SIZES = ("--backbone", "tiny", "--smoke", "--threads", "1")

@@ -251,7 +251,7 @@ def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:
 def _choose_images(splits: Splits, n: int, *, skip: bool) -> Splits:
     """Return N images of each split: first those with objects, ranked by content, then the others."""
     have = {name: len(split.images) for name, split in splits.items()}
-    if n < 1 or n > min(have.values()):
+    if n > min(have.values()):
         listed = " and ".join(f"{count} {WORDS[name]}" for name, count in have.items())
         raise UserError(f"subset {n}: the dataset has {listed} images")
     chosen = {}

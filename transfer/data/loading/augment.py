@@ -2,7 +2,8 @@
 
 Images leave as bytes [C, size, size]; they become floats in [0, 1] where the model is, which normalises them. Every
 draw comes from `random`, numpy's global generator or torch's, so that under `transfer.core.seeding.seeded` an
-augmented image is a function of the key.
+augmented image is a function of the key. The fast operations (`--image-ops fast`) draw the same numbers in the same
+order as the reference implementations', so that crop boxes and operations are equal, and the results nearly.
 """
 
 import random
@@ -11,17 +12,19 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal
 
+import torch
 from PIL import Image
 from timm.data import create_transform
 from timm.data.auto_augment import AugmentOp, AutoAugment, RandAugment
 from torch import Tensor
+from torch.nn.functional import interpolate
 from torchvision import transforms
+from torchvision.transforms import ColorJitter, InterpolationMode
 
 from transfer.core.errors import UsageError
+from transfer.data.loading import fast_ops
 from transfer.data.loading.bigvision import AreaCrop, InceptionCrop, SquashCrop
 from transfer.data.loading.bigvision import RandAugment as BigVisionRandAugment
-from transfer.data.loading.fast_ops import TIMM
-from transfer.data.loading.image_ops import FastCrop, FastFlip, FastJitter, FastView
 from transfer.data.loading.images import RandomErasing, to_floats, to_pixels
 from transfer.data.loading.options import AugmentOptions, shorter_side
 
@@ -95,7 +98,7 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
     fast = options.image_ops == "fast"
     flip = FastFlip(options.flip) if fast else transforms.RandomHorizontalFlip(options.flip)
     if options.augment == "crop":
-        mode = transforms.InterpolationMode(options.interpolation)
+        mode = InterpolationMode(options.interpolation)
         resized_crop = transforms.RandomResizedCrop(size, options.crop_area, options.crop_ratio, mode)
         return Augmentation([FastCrop(resized_crop) if fast else resized_crop, flip])
     if options.augment == "bigvision":
@@ -111,14 +114,14 @@ def train_transform(size: int, options: AugmentOptions, mean: Sequence[float], s
 
 def _fast(step: Any) -> Any:
     """Return a color step of timm with operations of `fast_ops`. Raises UsageError where there is none."""
-    if isinstance(step, transforms.ColorJitter):
+    if isinstance(step, ColorJitter):
         return FastJitter(step)
     if not isinstance(step, RandAugment | AutoAugment):
         raise UsageError(
             f"--image-ops fast: knows timm's RandAugment and AutoAugment, not its {type(step).__name__}; use `pil`"
         )
     for op in _operations([step]):
-        op.aug_fn = TIMM[op.name]
+        op.aug_fn = fast_ops.TIMM[op.name]
     return step
 
 
@@ -180,7 +183,7 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
         return [AreaCrop(size, resize)]
     if view == "squash":
         return [SquashCrop(size, resize)]
-    return [transforms.Resize(resize, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
+    return [transforms.Resize(resize, InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
 
 
 def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubic") -> Transform:
@@ -189,3 +192,93 @@ def eval_transform(size: int, resize: int | None = None, *, view: View = "bicubi
     The transform of the view `fast` also takes pixels [C, H, W].
     """
     return Augmentation(view_steps(size, resize, view=view))
+
+
+class FastCrop:
+    """uint8 pixels [3, H, W] -> [height, width, 3]: a random resized crop with the draws of torchvision's or timm's.
+
+    Only the pixels of the box are resized, with antialiasing, as bytes and with interleaved channels; torch has a fast
+    path for that. The pixels of photographs differ from PIL's by at most 2 of 255, of dithered images by at most 8.
+    """
+
+    def __init__(self, crop: Any) -> None:
+        self.crop = crop
+
+    def __call__(self, pixels: Tensor) -> fast_ops.Pixels:
+        crop = self.crop
+        top, left, height, width = crop.get_params(pixels, crop.scale, crop.ratio)
+        mode = crop.interpolation
+        if not isinstance(mode, InterpolationMode):
+            mode = random.choice(mode)  # timm's draw, after that of the box
+        box = pixels[:, top : top + height, left : left + width]
+        return _resized(box, list(crop.size), mode).contiguous().numpy()
+
+
+class FastView:
+    """uint8 pixels [3, H, W], or a PIL image -> [size, size, 3]: a bicubic resize of the shorter side, the centre crop.
+
+    The sizes are torchvision's, the pixels differ from PIL's as those of `FastCrop` do.
+    """
+
+    def __init__(self, size: int, resize: int) -> None:
+        self.size = size
+        self.resize = resize
+
+    def __call__(self, image: Tensor | Image.Image) -> fast_ops.Pixels:
+        pixels = image if isinstance(image, Tensor) else to_pixels(image)
+        shorter = min(pixels.shape[1:])
+        wanted = [self.resize if side == shorter else int(self.resize * side / shorter) for side in pixels.shape[1:]]
+        view = _resized(pixels, wanted, InterpolationMode.BICUBIC)
+        top, left = (round((side - self.size) / 2) for side in wanted)
+        return view[top : top + self.size, left : left + self.size].contiguous().numpy()
+
+
+def _resized(pixels: Tensor, size: list[int], mode: InterpolationMode) -> Tensor:
+    """Return uint8 [3, H, W] as [height, width, 3], with antialiasing; nothing is resampled to the same size."""
+    interleaved = pixels.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    if list(pixels.shape[1:]) != size:
+        interleaved = interpolate(interleaved[None], size=size, mode=mode.value, antialias=True)[0]
+    return interleaved.permute(1, 2, 0)
+
+
+class FastFlip:
+    """A horizontal flip with torchvision's draw."""
+
+    operation = staticmethod(fast_ops.flip)
+
+    def __init__(self, probability: float) -> None:
+        self.probability = probability
+
+    def __call__(self, image: fast_ops.Pixels) -> fast_ops.Pixels:
+        return self.operation(image) if torch.rand(1) < self.probability else image
+
+
+class FastGrey(FastFlip):
+    """A grey image, with the draw of torchvision's `RandomGrayscale`."""
+
+    operation = staticmethod(fast_ops.grey)
+
+
+class FastJitter:
+    """Changes of brightness, contrast, saturation and hue in a drawn order, with the draws of torchvision's jitter.
+
+    Args:
+        jitter: torchvision's. probability: of any change; below 1 it is drawn first, as by `RandomApply`.
+    """
+
+    def __init__(self, jitter: ColorJitter, probability: float = 1.0) -> None:
+        self.jitter = jitter
+        self.probability = probability
+
+    def __call__(self, image: fast_ops.Pixels) -> fast_ops.Pixels:
+        if self.probability < 1 and self.probability < torch.rand(1):
+            return image
+        jitter = self.jitter
+        order, *values = jitter.get_params(jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue)
+        for number in order.tolist():
+            if values[number] is not None:
+                image = JITTER[number](image, values[number])
+        return image
+
+
+JITTER = (fast_ops.brightness, fast_ops.contrast, fast_ops.color, fast_ops.hue)

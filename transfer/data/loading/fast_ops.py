@@ -51,7 +51,7 @@ def contrast(image: Pixels, factor: float, **_: Any) -> Pixels:
     return by_table(image, _blended(int(float(_luminance(image).mean()) + 0.5), factor))
 
 
-def saturation(image: Pixels, factor: float, **_: Any) -> Pixels:
+def color(image: Pixels, factor: float, **_: Any) -> Pixels:
     """Blend with the grey image."""
     return cv2.addWeighted(image, factor, grey(image), 1 - factor, DOWNWARDS)  # type: ignore[return-value]
 
@@ -70,7 +70,7 @@ def sharpness(image: Pixels, factor: float, **_: Any) -> Pixels:
     return cv2.addWeighted(image, factor, smooth, 1 - factor, DOWNWARDS)  # type: ignore[return-value]
 
 
-def blur(image: Pixels, radius: float, **_: Any) -> Pixels:
+def gaussian_blur(image: Pixels, radius: float, **_: Any) -> Pixels:
     """Blur as Pillow does, by three boxes whose variances add up to that of a Gaussian with this standard deviation."""
     kernel = _three_boxes(radius)
     return cv2.sepFilter2D(image, -1, kernel, kernel, borderType=cv2.BORDER_REPLICATE)  # type: ignore[return-value]
@@ -105,7 +105,7 @@ def posterize(image: Pixels, bits: int, **_: Any) -> Pixels:
     return image if bits >= 8 else by_table(image, VALUES & ~(2 ** (8 - bits) - 1))
 
 
-def autocontrast(image: Pixels, **_: Any) -> Pixels:
+def auto_contrast(image: Pixels, **_: Any) -> Pixels:
     """Stretch the values of each channel to 0..255."""
     low, high = np.array([cv2.minMaxLoc(channel)[:2] for channel in cv2.split(image)]).T
     scale = np.where(high > low, 255 / np.maximum(high - low, 1), 1.0)
@@ -148,12 +148,12 @@ def translate_y(image: Pixels, pixels: float, **given: Any) -> Pixels:
     return affine(image, (1, 0, 0, 0, 1, pixels), **given)
 
 
-def translate_x_share(image: Pixels, share: float, **given: Any) -> Pixels:
+def translate_x_rel(image: Pixels, share: float, **given: Any) -> Pixels:
     """Move to the left by a share of the width."""
     return translate_x(image, share * image.shape[1], **given)
 
 
-def translate_y_share(image: Pixels, share: float, **given: Any) -> Pixels:
+def translate_y_rel(image: Pixels, share: float, **given: Any) -> Pixels:
     """Move up by a share of the height."""
     return translate_y(image, share * image.shape[0], **given)
 
@@ -199,27 +199,23 @@ def _blended(other: int, factor: float) -> NDArray[Any]:
     return np.clip(other + share * (VALUES - other).astype(np.float32), 0, 255).astype(int)
 
 
-def _blur_drawn(image: Pixels, factor: float, **_: Any) -> Pixels:
-    return blur(image, random.uniform(0.1, 2.0 * factor))
+def gaussian_blur_rand(image: Pixels, factor: float, **_: Any) -> Pixels:
+    """Blur by a drawn radius."""
+    return gaussian_blur(image, random.uniform(0.1, 2.0 * factor))
 
 
-def _desaturate(image: Pixels, factor: float, **_: Any) -> Pixels:
-    return saturation(image, min(1.0, max(0.0, 1.0 - factor)))
+def desaturate(image: Pixels, factor: float, **_: Any) -> Pixels:
+    """Blend with the grey image, by so much."""
+    return color(image, min(1.0, max(0.0, 1.0 - factor)))
 
 
-TIMM: dict[str, Callable[..., Pixels]] = dict(
-    (
-        *(("AutoContrast", autocontrast), ("Equalize", equalize), ("Invert", invert), ("Rotate", rotate)),
-        *(("SolarizeAdd", solarize_add), ("PosterizeOriginal", posterize), ("Desaturate", _desaturate)),
-        *(("ShearX", shear_x), ("ShearY", shear_y), ("TranslateX", translate_x), ("TranslateY", translate_y)),
-        *(("TranslateXRel", translate_x_share), ("TranslateYRel", translate_y_share)),
-        *(("GaussianBlur", blur), ("GaussianBlurRand", _blur_drawn)),
-    )
+_FIXED = (
+    *(auto_contrast, equalize, invert, rotate, solarize_add, desaturate, gaussian_blur, gaussian_blur_rand),
+    *(shear_x, shear_y, translate_x, translate_y, translate_x_rel, translate_y_rel),
 )
-_GROWING: tuple[tuple[str, Callable[..., Pixels]], ...] = (
-    *(("Posterize", posterize), ("Solarize", solarize), ("Color", saturation)),
-    *(("Contrast", contrast), ("Brightness", brightness), ("Sharpness", sharpness)),
-)
-TIMM |= {f"{name}{kind}": operation for name, operation in _GROWING for kind in ("", "Increasing")}
+_GROWING = (posterize, solarize, color, contrast, brightness, sharpness)
+TIMM: dict[str, Callable[..., Pixels]] = {"PosterizeOriginal": posterize}
+TIMM |= {operation.__name__.title().replace("_", ""): operation for operation in _FIXED}
+TIMM |= {f"{operation.__name__.title()}{kind}": operation for operation in _GROWING for kind in ("", "Increasing")}
 """Operations of timm's RandAugment and AutoAugment by name (`timm.data.auto_augment.NAME_TO_OP`), with its arguments.
 """

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from transfer.core.errors import UserError
@@ -165,7 +164,7 @@ class RunLoader:
         """
         loader = DataLoader(
             _Batched(self.dataset),
-            batch_sampler=_Keys(self, epoch, index, epochs),
+            batch_sampler=self._keys(epoch, index, epochs),  # type: ignore[arg-type]  # iterated once
             collate_fn=self.collate,
             num_workers=self.workers,
             pin_memory=self.pin_memory,
@@ -173,6 +172,20 @@ class RunLoader:
             prefetch_factor=4 if self.workers else None,
         )
         return zip(self.positions(epoch, index, epochs), unwrap_worker_errors(loader))
+
+    def _keys(self, epoch: int, index: int, epochs: int) -> Iterator[list[Key]]:
+        """Yield the keys of this rank's part of every batch."""
+        for current in range(epoch, epochs):
+            seen: Counter[int] = Counter()
+            for step, batch in enumerate(self.epoch_batches(current)):
+                keys = []
+                for sample in batch:
+                    keys.append((current, sample, seen[sample]))
+                    seen[sample] += 1
+                if current > epoch or step >= index:
+                    size = -(-len(keys) // self.parts)
+                    parts = (keys[start : start + size] for start in range(0, len(keys), size))
+                    yield [key for part in parts for key in part_of_rank(part, self.ranks)]
 
     def positions(self, epoch: int, index: int, epochs: int) -> Iterator[StreamPosition]:
         """Yield the positions of `stream` without the batches."""
@@ -193,26 +206,6 @@ class _Batched(Dataset[Any]):
             return [self.dataset[key] for key in keys]
 
 
-class _Keys:
-    def __init__(self, loader: RunLoader, epoch: int, index: int, epochs: int):
-        self.loader, self.epoch, self.index, self.epochs = loader, epoch, index, epochs
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        for epoch in range(self.epoch, self.epochs):
-            seen: Counter[int] = Counter()
-            for index, batch in enumerate(self.loader.epoch_batches(epoch)):
-                keys = []
-                for sample in batch:
-                    keys.append((epoch, sample, seen[sample]))
-                    seen[sample] += 1
-                if epoch > self.epoch or index >= self.index:
-                    yield [
-                        key
-                        for part in _chunks(keys, self.loader.parts)
-                        for key in part_of_rank(part, self.loader.ranks)
-                    ]
-
-
 def unwrap_worker_errors(batches: Iterable[T]) -> Iterator[T]:
     """Yield the batches; raise a worker's UserError without the traceback that the loader wraps around it."""
     try:
@@ -222,19 +215,13 @@ def unwrap_worker_errors(batches: Iterable[T]) -> Iterator[T]:
         raise kind(str(error).rpartition(f"{kind.__name__}: ")[2].strip()) from None
 
 
-def _chunks(keys: list[Key], parts: int) -> list[list[Key]]:
-    size = -(-len(keys) // parts)
-    return [keys[start : start + size] for start in range(0, len(keys), size)]
-
-
 def worker_setup() -> Callable[[int], None]:
     """Return what prepares a worker process of a loader that this process makes."""
-    return partial(_prepare_worker, os.getpid(), Image.MAX_IMAGE_PIXELS)
+    return partial(_prepare_worker, os.getpid())
 
 
-def _prepare_worker(parent: int, pixels: int | None, worker: int) -> None:
-    """Ignore signals, which the parent answers, end with the parent, use one thread, and have its limit of pixels."""
-    Image.MAX_IMAGE_PIXELS = pixels
+def _prepare_worker(parent: int, worker: int) -> None:
+    """Ignore signals, which the parent answers, end with the parent, and use one thread."""
     # A forked worker inherits the parent's handlers; a signal to the whole group is the parent's to answer. A worker
     # that died of it would make torch raise in the parent at any point, within the saving of its state too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -18,7 +18,6 @@ NO_PICTURES = {"BUFR", "EPS", "FITS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 """Formats whose files PIL opens but which are drawings for other programs, films, scientific arrays or metadata."""
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, struct.error)
 LEAVE_OUT = "; `--drop-corrupt` excludes it"
-PIL_LIMIT = Image.MAX_IMAGE_PIXELS
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """PIL's name of the channels of an image, by their number."""
 OF_PIL = (1, 3)
@@ -26,17 +25,9 @@ OF_PIL = (1, 3)
 and with other numbers, images are tensors [C, H, W], of which each channel is resized by itself."""
 BITS, PHOTOMETRIC, SAMPLES, PLANES, SAMPLE_FORMAT = 258, 262, 277, 284, 339
 """Tags of TIFF (TIFF 6.0, sections 8 and 19)."""
-TURNED = "turned"
-"""In `Image.info` of a TIFF image that PIL has turned by its orientation tag, which is gone then."""
 
 # of half the limit of pixels, of palettes with transparency, of damaged metadata: none is a fault of the pixels
 warnings.filterwarnings("ignore", module=r"PIL\.")
-
-
-def allow_pixels(most: int | None) -> None:
-    """Set the number of pixels above which this process refuses an image; None: PIL's own limit."""
-    # PIL warns of images above its limit, and refuses those above twice as many
-    Image.MAX_IMAGE_PIXELS = -(-most // 2) if most else PIL_LIMIT
 
 
 @cache
@@ -67,7 +58,7 @@ def open_image(source: str | BinaryIO, *, name: str | None = None) -> Iterator[I
     except UnidentifiedImageError:  # PIL's own words would name the stream's address
         reason: object = "in no format, or with a kind of pixels, that PIL reads"
     except Image.DecompressionBombError as error:
-        reason = f"{str(error).partition(',')[0]}; `--max-pixels N` allows more"
+        reason = f"{str(error).partition(',')[0]}"
     except DAMAGED as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     raise UserError(f"{name or source}: cannot be read as an image ({reason}){LEAVE_OUT}")
@@ -105,12 +96,7 @@ def read_image(
 
 
 def orientation(image: Any) -> int:
-    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if it states none, as an array.
-
-    0 stands for a decoded TIFF image that was turned.
-    """
-    if TURNED in getattr(image, "info", {}):
-        return 0
+    """Return the EXIF orientation of an opened or decoded image, 1 (upright) to 8; 1 if it states none, as an array."""
     try:
         stated: Any = image.getexif().get(ExifTags.Base.Orientation) if isinstance(image, Image.Image) else 1
     except DAMAGED:
@@ -121,8 +107,6 @@ def orientation(image: Any) -> int:
 def _in_8_bits(file: ImageFile.ImageFile) -> Image.Image:
     """Return an image with 8 bits a channel: 16 bits of grey are scaled by 257. Raises ValueError for other pixels."""
     tags = getattr(file, "tag_v2", {})
-    if tags.get(ExifTags.Base.Orientation) in range(2, 9):
-        file.info[TURNED] = True
     if file.mode.startswith("I;16") or (file.mode == "I" and file.format in ("PNG", "PPM")):
         white = 2 ** tags.get(BITS, (16,))[0] - 1  # 12-bit TIFF has this mode, too
         grey = np.asarray(file).astype(np.uint32)

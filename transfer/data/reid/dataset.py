@@ -46,8 +46,6 @@ class ReidData:
     train: list[Sample]
     query: list[Sample]
     gallery: list[Sample]
-    rounds: tuple[tuple[list[Sample], list[Sample]], ...] = ()
-    """Query and gallery of each test split if several are scored; `query` and `gallery` then hold all their images."""
     cameras: bool = True
     """Whether `Sample.camera` is a camera. Else it is another number for each file, so that only the query image itself
     is of the query's camera."""
@@ -62,11 +60,6 @@ class ReidData:
     """The files of all images as they were when the digest was taken."""
     notes: tuple[str, ...] = ()
     """What was chosen or skipped when it was opened, a line each: printed when a run starts, and recorded."""
-
-    @property
-    def tests(self) -> tuple[tuple[list[Sample], list[Sample]], ...]:
-        """Return query and gallery of each test split that is scored."""
-        return self.rounds or ((self.query, self.gallery),)
 
     def check_unchanged(self) -> None:
         """Raise Replaced for an image whose file has changed since the dataset was opened."""
@@ -129,8 +122,6 @@ def open_reid(
     _check_usable(spec.name, parts["query"], parts["gallery"])
     check_present(_paths(parts), name=spec.name)
     if subset is not None:
-        if splits.rounds:
-            raise UserError(f"{spec.name}: --subset takes part of one test split; name it with `split: N`")
         parts = dict(zip(parts, layouts.choose_identities(**parts, n=subset), strict=True))
     paths = _paths(parts)
     unreadable, read_notes = check_split(_files(root, paths), name=spec.name, skip=drop_corrupt)
@@ -139,17 +130,13 @@ def open_reid(
     _check_usable(spec.name, parts["query"], parts["gallery"])
     parts["train"] = _relabel(parts["train"])
     manifest = Manifest.of(root, _files(root, _paths(parts)).names, what=spec.name)
-    train, query, gallery, *rounds = parts.values()
     opened = ReidData(
         name=spec.name,
         version=splits.version,
         root=root,
-        train=train,
-        query=query,
-        gallery=gallery,
-        rounds=tuple(zip(rounds[::2], rounds[1::2])),
+        **parts,
         cameras=splits.cameras,
-        counts=_counts({"train": train, "query": query, "gallery": gallery}, splits) | {"ignored": splits.ignored},
+        counts=_counts(parts, splits) | {"ignored": splits.ignored},
         digest=_digest(parts, manifest, cameras=splits.cameras),
         skipped=len(bad),
         manifest=manifest,
@@ -170,23 +157,13 @@ def _check_listed(spec: DatasetSpec, root: Path, splits: Splits) -> None:
     if not splits.cameras:
         splits.notes.append("no cameras: only the query image itself is excluded from its ranking")
     if not splits.train:
-        splits.notes.append(f"no training images{' with `split: all`' * bool(splits.rounds)}: evaluation only")
+        splits.notes.append("no training images: evaluation only")
 
 
 def _parts(splits: Splits, val: bool) -> dict[str, list[Sample]]:
-    """Return the lists by name, sorted: train, query, gallery, then query and gallery of each of several test splits.
-
-    Without cameras every file gets a camera of its own.
-    """
+    """Return the sorted lists train, query and gallery. Without cameras every file gets a camera of its own."""
     train = splits.train + (splits.val or [] if val else [])
-    query, gallery = splits.query, splits.gallery
-    if splits.rounds:
-        query, gallery = (
-            list({sample.path: sample for one in splits.rounds for sample in one[side]}.values()) for side in (0, 1)
-        )
-    parts = {"train": train, "query": query, "gallery": gallery}
-    for number, lists in enumerate(splits.rounds):
-        parts |= {f"query {number}": lists[0], f"gallery {number}": lists[1]}
+    parts = {"train": train, "query": splits.query, "gallery": splits.gallery}
     if not splits.cameras:
         files = {path: os.path.realpath(path) for path in _paths(parts)}
         own = {file: number for number, file in enumerate(sorted(set(files.values())))}

@@ -14,7 +14,7 @@ from transfer.data.reid.market1501 import ONE_EACH, PARTS, Row, Sample, Splits, 
 from transfer.data.spec import DatasetSpec, text_option
 
 DRAWS = 10
-"""Draws of the gallery that `split: all` averages over, as TransReID's README says for VehicleID."""
+"""Draws of the gallery that published scores are means of, as TransReID's README says for VehicleID."""
 MSMT17_FOLDERS = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}
 MSMT17_CAMERA = r"[^_]*_[^_]*_(\d+)_"
 
@@ -44,23 +44,19 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
             rows[part] = list(_rows(root / name, root, images, columns, header=header, part=part))
     splits = splits_of(rows)
     if spec.options.get("gallery") == ONE_EACH:
-        seeds = chosen_splits(spec, DRAWS)
-        drawn = [_draw_gallery(splits.query, seed) for seed in seeds]
-        splits.query, splits.gallery = drawn[0]
-        splits.rounds = drawn if len(seeds) > 1 else []
-        which = f"{DRAWS} draws" if splits.rounds else f"draw {seeds[0]} of {DRAWS}; `split` chooses another, or all"
+        seed = chosen_split(spec, DRAWS)
+        splits.query, splits.gallery = _draw_gallery(splits.query, seed)
+        which = f"draw {seed} of {DRAWS}; `split` chooses another"
         splits.notes.append(f"the gallery is one image of each identity, drawn at random ({which})")
     return splits
 
 
-def chosen_splits(spec: DatasetSpec, count: int) -> list[int]:
-    """Return the numbers of the test splits that the key `split` chooses: N, or all. Raises UsageError."""
+def chosen_split(spec: DatasetSpec, count: int) -> int:
+    """Return the number of the test split that the key `split` chooses. Raises UsageError."""
     split = spec.options.get("split", 0)
-    if split == "all":
-        return list(range(count))
     if type(split) is not int or split not in range(count):
-        raise UsageError(f"{spec.name}: `split` is {split!r}; it must be a number from 0 to {count - 1}, or all")
-    return [split]
+        raise UsageError(f"{spec.name}: `split` is {split!r}; it must be a number from 0 to {count - 1}")
+    return split
 
 
 def _draw_gallery(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[Sample]]:

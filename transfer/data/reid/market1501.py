@@ -38,8 +38,6 @@ class Splits:
     query: list[Sample]
     gallery: list[Sample]
     val: list[Sample] | None = None
-    rounds: list[tuple[list[Sample], list[Sample]]] = field(default_factory=list)
-    """Query and gallery of each test split if several are scored. `query` and `gallery` are then not read."""
     distractors: frozenset[int] | None = None
     """Identities in the gallery that mark distractors; None: `drop_junk` decides."""
     cameras: bool = True
@@ -81,7 +79,7 @@ def drop_junk(splits: Splits) -> None:
     0 is a person among the training images or queries.
     """
     known = [splits.train, splits.val or [], splits.query]
-    lists = [*known, splits.gallery, *(part for both in splits.rounds for part in both)]
+    lists = [*known, splits.gallery]
     splits.junk += len({sample for part in lists for sample in part if sample.identity < 0})
     for part in lists:
         part[:] = [sample for sample in part if sample.identity >= 0]
@@ -165,7 +163,7 @@ def choose_identities(
     people = {sample.identity for sample in matched(query, gallery)}
     others = [sample for sample in gallery if sample.identity not in people]
     trainable = len({sample.identity for sample in train})
-    if n < 1 or n > len(people) or (train and n > trainable):
+    if n > len(people) or (train and n > trainable):
         raise UserError(f"subset {n}: the dataset has {trainable} training and {len(people)} test identities")
     trained = _first_by_content(train, n)
     tested = _first_by_content([sample for sample in query if sample.identity in people], n)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import MissingInput, UsageError, UserError, did_you_mean
-from transfer.data.reid.lists import chosen_splits
+from transfer.data.reid.lists import chosen_split
 from transfer.data.reid.market1501 import PARTS, Sample, Splits
 from transfer.data.spec import DatasetSpec
 
@@ -27,7 +27,7 @@ SEED = 0
 def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     """Return the lists of torchreid's dataset class for its folder below `root`, in the order of file names.
 
-    Of several test splits the key `split` chooses one (0 if left out) or all. Identities of the training set are
+    Of several test splits the key `split` chooses one (0 if left out). Identities of the training set are
     numbered in that order too: torchreid numbers them in the order of a set.
 
     Raises:
@@ -47,17 +47,13 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     if not folder.is_dir():  # some classes would download it
         raise MissingInput(f"{spec.name}: {folder}: directory not found; set `--data` to its parent folder")
     with _links(root, folder) as links, seeded(SEED):
-        opened = [_open(kind, links, root, spec.name)]
-        count = len(json.loads(Path(opened[0].split_path).read_bytes())) if hasattr(opened[0], "split_path") else 1
-        chosen = chosen_splits(spec, count)
-        if chosen != [0]:
-            opened = [_open(kind, links, root, spec.name, split_id=split) for split in chosen]
-        lists = [[_samples(getattr(one, part), links, root, spec.name) for part in PARTS] for one in opened]
-    train, query, gallery = lists[0]
+        opened = _open(kind, links, root, spec.name)
+        count = len(json.loads(Path(opened.split_path).read_bytes())) if hasattr(opened, "split_path") else 1
+        if chosen := chosen_split(spec, count):
+            opened = _open(kind, links, root, spec.name, split_id=chosen)
+        train, query, gallery = (_samples(getattr(opened, part), links, root, spec.name) for part in PARTS)
     splits = Splits(train=train, query=query, gallery=gallery, distractors=frozenset(kind._junk_pids))
-    if len(chosen) > 1:
-        splits.train, splits.rounds = [], _same_people([(query, gallery) for _, query, gallery in lists])
-    elif {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
+    if {sample.path for sample in train} <= {sample.path for sample in (*query, *gallery)}:
         splits.train = []
         splits.notes.append("torchreid uses the test images as training images")
     labels: dict[int, int] = {}
@@ -65,26 +61,9 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         Sample(sample.path, labels.setdefault(sample.identity, len(labels)), sample.camera) for sample in splits.train
     ]
     if count > 1:
-        which = f"test split {chosen[0]} of {count}" if len(chosen) == 1 else f"all {count} test splits"
         own = "".join(f"; {folder / entry} is not used" for entry in DRAWN_SPLITS if (folder / entry).exists())
-        splits.notes.append(f"{which} (`split: N` or `split: all` in a YAML file); draws have seed {SEED}{own}")
+        splits.notes.append(f"test split {chosen} of {count} (`split: N` in a YAML file); draws have seed {SEED}{own}")
     return splits
-
-
-def _same_people(rounds: list[tuple[list[Sample], list[Sample]]]) -> list[tuple[list[Sample], list[Sample]]]:
-    """Return test splits in which a person has one number (VIPeR's class numbers each split separately)."""
-    listed = {(sample.path, sample.identity) for lists in rounds for part in lists for sample in part}
-    if len(listed) == len({path for path, _ in listed}):
-        return rounds
-    people: dict[str, int] = {}
-    for lists in rounds:
-        numbers: dict[int, int] = {}
-        for part in lists:
-            for place, sample in enumerate(part):
-                person = numbers.setdefault(sample.identity, people.get(sample.path, len(people)))
-                people.setdefault(sample.path, person)
-                part[place] = Sample(sample.path, person, sample.camera)
-    return rounds
 
 
 def _classes() -> dict[str, Any]:

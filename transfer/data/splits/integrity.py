@@ -20,7 +20,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from transfer.core.cache import recall, remember
-from transfer.core.errors import UsageError, UserError, shortened
+from transfer.core.errors import UserError, shortened
 from transfer.core.files import parse_json
 from transfer.core.process import usable_cores
 from transfer.data.loading.read_image import LEAVE_OUT, orientation
@@ -69,10 +69,9 @@ def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray
 
 
 def orientation_notes(found: Sequence[int], read: str) -> list[str]:
-    """Return notes on images that are not stored upright by their `orientation`; `read` says how EXIF's is taken."""
-    by_exif, by_tag = sum(turn > 1 for turn in found), found.count(0)
-    notes = [f"{by_exif} images have an EXIF orientation; they are {read}"] * (by_exif > 0)
-    return notes + [f"{by_tag} TIFF images are turned by their orientation tag"] * (by_tag > 0)
+    """Return a note on images that are not stored upright by their `orientation`; `read` says how EXIF's is taken."""
+    turned = sum(turn > 1 for turn in found)
+    return [f"{turned} images have an EXIF orientation; they are {read}"] * (turned > 0)
 
 
 def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) -> list[Any]:
@@ -124,11 +123,8 @@ def take_fraction(split: Split, share: float, *, seed: int = 0, drop_corrupt: bo
     nested.
 
     Raises:
-        UsageError: the share is not in (0, 1].
         UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
     """
-    if not 0 < share <= 1:
-        raise UsageError(f"label fraction {share}: it must be above 0 and at most 1")
     exact = Fraction(str(share))  # 0.1 * 30 is above 3 in floating point
     if share == 1:
         return split
@@ -139,11 +135,8 @@ def take_per_class(split: Split, n: int, *, drop_corrupt: bool = False) -> Split
     """Return N images of each class, or all of a smaller one, ranked by content; subsets are nested.
 
     Raises:
-        UsageError: N is below 1.
         UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
     """
-    if n < 1:
-        raise UsageError(f"subset {n}: it must be at least 1 image per class")
     return select_by_content(split, lambda _: n, seed=0, skip=drop_corrupt)
 
 

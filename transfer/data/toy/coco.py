@@ -43,14 +43,6 @@ GENERATORS: dict[str, Callable[[], Path]] = {"toy_coco": toy_coco}
 
 
 @dataclass(frozen=True)
-class _Card:
-    """A digit ready to be pasted: `mask` bool [h, w], whose rows are unbroken, and `strokes` [h, w] in [0, 1]."""
-
-    mask: NDArray[Any]
-    strokes: NDArray[Any]
-
-
-@dataclass(frozen=True)
 class _Placed:
     """A card at its place on the canvas, in pixels."""
 
@@ -78,9 +70,7 @@ def _write(root: Path) -> None:
             image = {"id": int(rng.integers(1, 900)) * 1000 + number, **size}
             images.append(image | {"file_name": f"{image['id']:012d}.jpg"})
             Image.fromarray(picture).save(root / f"{split}2017" / f"{image['id']:012d}.jpg", quality=90)
-            objects += [
-                _annotation(card, image["id"], len(objects) + place) for place, card in enumerate(placed, start=1)
-            ]
+            objects += [_annotation(card, image["id"], len(objects) + place) for place, card in enumerate(placed, 1)]
             if crowd:
                 objects.append(_crowd_annotation(crowd, image, len(objects) + 1))
         categories = [
@@ -104,10 +94,8 @@ def _scene(
     if number % CROWDED == CROWDED // 2:
         digit, top, left = int(rng.integers(10)), int(rng.integers(0, 60)), int(rng.integers(0, 80))
         region = (slice(top, top + 36), slice(left, left + 48))
-        for _ in range(8):
-            member = _place(digit, pools[digit], SMALL, canvas[region], taken[region], rng)
-            if member is not None:
-                crowd.append(_Placed(digit, member.x + left, member.y + top, member.mask))
+        members = [_place(digit, pools[digit], SMALL, canvas[region], taken[region], rng) for _ in range(8)]
+        crowd = [_Placed(digit, one.x + left, one.y + top, one.mask) for one in members if one]
         taken[region] = True
     for _ in range(int(rng.integers(1, 6))):
         digit = int(rng.integers(10))
@@ -125,25 +113,26 @@ def _place(
     rng: np.random.Generator,
 ) -> _Placed | None:
     """Draw a digit on a free place, in two random colors; return None when no place is found."""
-    card = _card(pool[int(rng.integers(len(pool)))], round(float(np.exp(rng.uniform(*np.log(sizes))))))
-    height, width = card.mask.shape
+    mask, strokes = _card(pool[int(rng.integers(len(pool)))], round(float(np.exp(rng.uniform(*np.log(sizes))))))
+    height, width = mask.shape
     light, dark = rng.uniform(165, 255, 3), rng.uniform(0, 90, 3)
-    for _ in range(TRIES):
-        if height > taken.shape[0] or width > taken.shape[1]:
-            return None
+    for _ in range(TRIES if height <= taken.shape[0] and width <= taken.shape[1] else 0):
         y = int(rng.integers(taken.shape[0] - height + 1))
         x = int(rng.integers(taken.shape[1] - width + 1))
         window = (slice(y, y + height), slice(x, x + width))
         if not taken[window].any():
             taken[window] = True
-            colors = dark + (light - dark) * card.strokes[:, :, None]
-            canvas[window] = np.where(card.mask[:, :, None], colors, canvas[window])
-            return _Placed(digit, x, y, card.mask)
+            colors = dark + (light - dark) * strokes[:, :, None]
+            canvas[window] = np.where(mask[:, :, None], colors, canvas[window])
+            return _Placed(digit, x, y, mask)
     return None
 
 
-def _card(pixels: NDArray[Any], size: int) -> _Card:
-    """Return a card, cut to its mask, from counts of set pixels 0..16 [8, 8] drawn on `size` x `size` pixels."""
+def _card(pixels: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return a card from counts of set pixels 0..16 [8, 8] drawn on `size` x `size` pixels.
+
+    It is a mask bool [h, w], whose rows are unbroken, and strokes [h, w] in [0, 1], both cut to the mask.
+    """
     grey = Image.fromarray(np.pad(pixels * 255 / 16 + 0.5, 1).astype(np.uint8))
     strokes = np.asarray(grey.resize((size, size), Image.Resampling.BICUBIC), dtype=np.float64) / 255
     inked = strokes > 0.2
@@ -155,7 +144,7 @@ def _card(pixels: NDArray[Any], size: int) -> _Card:
         if len(near):
             mask[row, max(near[0] - border, 0) : near[-1] + border + 1] = True
     kept = np.ix_(np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0)))
-    return _Card(mask[kept], strokes[kept])
+    return mask[kept], strokes[kept]
 
 
 def _canvas(height: int, width: int, rng: np.random.Generator) -> NDArray[Any]:

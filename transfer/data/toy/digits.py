@@ -9,7 +9,7 @@ as so few writers allow. And drawn JPEG files of the size of photographs, to mea
 import functools
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,8 @@ VERSION = 1
 """Counts up with every change of what is written: results on other images are results on another dataset."""
 TISSUE_DIGITS = (0, 1, 3, 4, 5, 6, 7, 9)
 """The digits with most images; the others have too few left for the set of eight tissues."""
-IMAGES_PER_CLASS = {"cub200": 20, "cars": 20, "cifar100": 20, "dtd": 20, "colorectal": 20, "pets": 20, "uc_merced": 20}
-IMAGES_PER_CLASS |= {"caltech101": 38}
-"""Images a class; the sets take them one after the other."""
+SETS = ("cub200", "cars", "cifar100", "dtd", "colorectal", "pets", "uc_merced", "caltech101")
+"""They take the images of a digit one after the other, 20 each; the last takes 38."""
 PERIOD, TRAIN_IMAGES = 20, 14
 
 
@@ -81,8 +80,6 @@ class ToyImage:
     """One image of a set."""
 
     digit: int
-    place: int
-    """Among scikit-learn's images of the digit."""
     number: int
     """From 0, within its class and set."""
     image: Image.Image
@@ -94,17 +91,13 @@ class ToyImage:
 
 
 def toy_images(name: str) -> Iterator[ToyImage]:
-    """Yield the images of the set `name` of `IMAGES_PER_CLASS`, by class."""
-    digits, turn = _digits(), list(IMAGES_PER_CLASS).index(name)
-    for digit in range(10):
-        if name == "colorectal" and digit not in TISSUE_DIGITS:
-            continue
-        images = digits[digit]
-        before = [other for other in list(IMAGES_PER_CLASS)[:turn] if other != "colorectal" or digit in TISSUE_DIGITS]
-        start = sum(IMAGES_PER_CLASS[other] for other in before)
-        for number, pixels in enumerate(images[start : start + IMAGES_PER_CLASS[name]]):
+    """Yield the images of the set `name` of `SETS`, by class."""
+    digits, turn = _digits(), SETS.index(name)
+    for digit in TISSUE_DIGITS if name == "colorectal" else range(10):
+        start = PERIOD * sum(other != "colorectal" or digit in TISSUE_DIGITS for other in SETS[:turn])
+        for number, pixels in enumerate(digits[digit][start : start + (38 if name == SETS[-1] else PERIOD)]):
             rng = np.random.default_rng([VERSION, turn, digit, number])
-            yield ToyImage(digit, start + number, number, _color(enlarge(pixels), rng))
+            yield ToyImage(digit, number, _color(enlarge(pixels), rng))
 
 
 @functools.cache
@@ -142,17 +135,15 @@ def _write_lines(path: Path, lines: list[str]) -> None:
 
 
 def _write_cub200(root: Path) -> None:
-    lists: dict[str, list[str]] = {"images": [], "image_class_labels": [], "train_test_split": []}
+    folders = [f"{digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES)]
+    lists: dict[str, list[Any]] = {"images": [], "image_class_labels": [], "train_test_split": [], "classes": folders}
     for number, image in enumerate(toy_images("cub200"), start=1):
-        name = NAMES[image.digit].capitalize()
-        path = f"{image.digit + 1:03d}.{name}/{name}_{image.number + 1:04d}_{number}.jpg"
+        path = f"{folders[image.digit]}/{NAMES[image.digit].capitalize()}_{image.number + 1:04d}_{number}.jpg"
         save(image.image, root / "images" / path)
-        lists["images"].append(f"{number} {path}")
-        lists["image_class_labels"].append(f"{number} {image.digit + 1}")
-        lists["train_test_split"].append(f"{number} {int(image.for_training)}")
-    lists["classes"] = [f"{digit + 1} {digit + 1:03d}.{name.capitalize()}" for digit, name in enumerate(NAMES)]
-    for title, lines in lists.items():
-        _write_lines(root / f"{title}.txt", lines)
+        for title, value in zip(lists, (path, image.digit + 1, int(image.for_training))):
+            lists[title].append(value)
+    for title, values in lists.items():
+        _write_lines(root / f"{title}.txt", [f"{number} {value}" for number, value in enumerate(values, start=1)])
 
 
 def _write_cars(root: Path) -> None:
@@ -245,11 +236,7 @@ def _write_caltech101(root: Path) -> None:
         save(image.image, folder / f"image_{image.number + 1:04d}.jpg")
 
 
-def _toy_folder(name: str, write: Callable[[Path], None]) -> Callable[[], Path]:
-    """Return a function that gives the folder of `toy_NAME`, written on first use (UserError if that fails)."""
-    return lambda: make_once(f"toy_{name}-{VERSION}", write)
-
-
 _WRITE = (_write_cub200, _write_cars, _write_cifar100, _write_dtd, _write_colorectal, _write_pets, _write_uc_merced)
-WRITERS = dict(zip(IMAGES_PER_CLASS, (*_WRITE, _write_caltech101), strict=True))
-TOYS = {f"toy_{name}": _toy_folder(name, write) for name, write in WRITERS.items()}
+WRITERS = dict(zip(SETS, (*_WRITE, _write_caltech101), strict=True))
+TOYS = {f"toy_{name}": functools.partial(make_once, f"toy_{name}-{VERSION}", write) for name, write in WRITERS.items()}
+"""Functions that give the folder of a set, written on first use (UserError if that fails)."""
