@@ -1,13 +1,14 @@
-"""`python -m transfer.doctor speed --backbone NAME`: images per second of feed, model and whole step on this machine.
+"""`python -m transfer.doctor speed --backbone NAME`: images per second of loader, model and whole step on this machine.
 
 It trains by a shipped recipe for some seconds, on drawn JPEG files or on a dataset, and predicts the hours of the
 recipe. Nothing is recorded but the rate, by which sweeps predict their cost.
 """
 
+import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,21 +20,19 @@ from backbones.pretrain.method import PretrainingMethod
 from transfer.cli.command import Command, read_command
 from transfer.cli.options import PretrainRunOptions
 from transfer.cli.recipe import method_of, pretraining_recipe
-from transfer.core.errors import UsageError, print_safe
+from transfer.core.errors import print_safe
 from transfer.core.process import usable_cores
 from transfer.core.settings import as_flags
 from transfer.data.classification import ClassificationData, open_classification
-from transfer.data.loading.loader import RunLoader, StreamPosition
+from transfer.data.loading.loader import StreamPosition
 from transfer.data.spec import resolve_dataset
-from transfer.data.splits.manifest import PackedNames
 from transfer.data.splits.split import FileSplit
 from transfer.data.toy.digits import draw_jpegs
 from transfer.doctor.options import SpeedOptions
-from transfer.doctor.speed_memory import remember_speed
 from transfer.engine.context import Context
-from transfer.engine.learner import Learner
+from transfer.engine.cost import remember_speed
+from transfer.engine.device import device_name
 from transfer.engine.loop import fit
-from transfer.evaluation.environment import environment
 from transfer.evaluation.evaluator import make_context
 from transfer.task import load_task
 
@@ -41,26 +40,43 @@ WARM_UP = 3
 """Steps before the clock starts: the first ones allocate, compile and fill the loader."""
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Images per second. Keys are the image operations, `pil` and `fast` where the augmentation has them."""
+class Timed:
+    """Batches of a training for some seconds, as the loader that `fit` reads from.
 
-    feed: Mapping[str, float]
-    """Batches of the loader when nothing waits for them."""
-    model: float
-    """Training steps on one batch that is ready."""
-    step: float
-    """Whole training steps."""
-    waiting: float
-    """The share of the time of whole steps in which they waited for data."""
-    workers: int
-    """Loader processes."""
+    Attributes:
+        steps: the batches that were taken in these seconds.
+        passed: the seconds.
+        waited: those that passed in waiting for batches.
+    """
+
+    def __init__(self, batches: Iterable[Any], seconds: float, device: torch.device) -> None:
+        self.batches, self.seconds, self.device = batches, seconds, device
+        self.steps, self.passed, self.waited = 0, 0.0, 0.0
+
+    def stream(self, epoch: int = 0, index: int = 0, epochs: int = 1) -> Iterator[tuple[StreamPosition, Any]]:
+        """Yield positions in one long epoch, which has nothing to validate, and the batches."""
+        batches, begin = iter(self.batches), 0.0
+        for number in itertools.count():
+            asked = self._clock(settled=number <= WARM_UP)
+            if number <= WARM_UP:
+                begin, self.waited = asked, 0.0
+            elif asked - begin > self.seconds:
+                self.steps, self.passed = number - WARM_UP, self._clock(settled=True) - begin
+                return
+            batch = next(batches)
+            self.waited += time.perf_counter() - asked
+            yield StreamPosition(0, number, 10**9), batch
+
+    def _clock(self, *, settled: bool) -> float:
+        if settled and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
 
-def measure_rates(
+def measured(
     command: Command, method: PretrainingMethod, data: ClassificationData, context: Context, seconds: float
-) -> Rates:
-    """Measure the parts of a training, then the whole.
+) -> tuple[Timed, Timed, Timed]:
+    """Measure the loader alone, then training steps on one batch that is ready, then whole training steps.
 
     Args:
         command: backbone and options of the training.
@@ -72,87 +88,22 @@ def measure_rates(
     Raises:
         UsageError: the method has no `prepare_training`, or the options do not suit the backbone.
     """
-    assert data.train is not None
     spec, options = command.resolved(from_scratch=True), command.options
-
     method.check(spec, data, options, context)
 
-    learner, chosen = method.prepare_training(spec, data, options, context)
-    feed = {}
-    for ops in ("pil", "fast"):
-        try:
-            loader = method.prepare_training(spec, data, replace(options, image_ops=ops), context)[1]
-        except UsageError:
-            continue  # this augmentation has no fast operations
-        feed[ops] = _feed_rate(loader, options.batch_size, seconds)
-    batch = next(iter(chosen.stream(0, 0, 1)))[1]
-    model = _step_rate(learner, _Repeated(batch), options, context, seconds)
-    learner, chosen = method.prepare_training(spec, data, options, context)
-    step = _step_rate(learner, chosen, options, context, seconds)
-    return Rates(feed, model[0], step[0], step[1], context.workers)
+    def timed(batches: Iterable[Any]) -> Timed:
+        return Timed(batches, seconds, context.device)
 
-
-def _feed_rate(loader: RunLoader, batch: int, seconds: float) -> float:
-    """Return images per second of the loader when nothing waits for it."""
-    begin, count = 0.0, 0
-    for number, _ in enumerate(loader.stream(0, 0, 1000)):
-        now = time.perf_counter()
-        if number == WARM_UP:
-            begin = now
-        elif number > WARM_UP:
-            count += batch
-            if now - begin > seconds:
-                return count / (now - begin)
-    raise AssertionError("a thousand epochs have ended")
-
-
-class _Repeated:
-    """A loader that gives one batch again and again."""
-
-    def __init__(self, batch: Any) -> None:
-        self.batch = batch
-
-    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Any]]:
-        """Yield positions in one long epoch, and the batch."""
-        for number in range(10**9):
-            yield StreamPosition(0, number, 10**9), self.batch
-
-
-class _Limited:
-    """A loader that ends after some seconds, with the time of its steps and of waiting for their batches."""
-
-    def __init__(self, loader: Any, seconds: float, device: torch.device) -> None:
-        self.loader, self.seconds, self.device = loader, seconds, device
-        self.steps, self.passed, self.waited = 0, 0.0, 0.0
-
-    def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Any]]:
-        """Yield from the loader."""
-        begin, source, number = 0.0, self.loader.stream(epoch, index, epochs), 0
-        while True:
-            asked = self._clock(number <= WARM_UP)
-            if number == WARM_UP:
-                begin = asked
-            if number > WARM_UP and asked - begin > self.seconds:
-                self.steps, self.passed = number - WARM_UP, self._clock(True) - begin
-                return
-            place, batch = next(source)
-            if number >= WARM_UP:
-                self.waited += time.perf_counter() - asked
-            number += 1
-            # an epoch that never ends has nothing to validate
-            yield StreamPosition(0, place.index, 10**9), batch
-
-    def _clock(self, settled: bool) -> float:
-        if settled and self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
-
-
-def _step_rate(learner: Learner, loader: Any, options: Any, context: Context, seconds: float) -> tuple[float, float]:
-    """Return images per second of training, and the share of the time that it waited for data."""
-    limited = _Limited(loader, seconds, context.device)
-    fit(learner, limited, options, context)
-    return limited.steps * options.batch_size / limited.passed, limited.waited / limited.passed
+    learner, loader = method.prepare_training(spec, data, options, context)
+    feed = timed(batch for _, batch in loader.stream(0, 0, 1000))
+    for _, batch in feed.stream():  # noqa: B007
+        pass
+    model = timed(itertools.repeat(batch))
+    fit(learner, model, options, context)
+    learner, loader = method.prepare_training(spec, data, options, context)
+    whole = timed(batch for _, batch in loader.stream(0, 0, 1000))
+    fit(learner, whole, options, context)
+    return feed, model, whole
 
 
 SIDES, FILES = (500, 375), 48
@@ -170,30 +121,26 @@ def main(options: SpeedOptions) -> int:
     command, method = _command(options)
     context = replace(make_context(command), progress=False, quiet=True)
     with _data(options, command) as data:
-        rates = measure_rates(command, method, data, context, options.seconds)
-    machine = environment(context)
+        feed, model, whole = measured(command, method, data, context, options.seconds)
+    batch, epochs, device = command.options.batch_size, command.options.epochs, device_name(context.device)
+    source = f"files of {options.dataset}" if options.dataset else f"drawn JPEG files of {SIDES[0]} x {SIDES[1]}"
     print_safe(
-        f"{options.backbone} by {options.recipe} on {machine['device']}, {usable_cores()} cores, {context.precision}, "
-        f"batch {command.options.batch_size}, {_source(options)}"
+        f"{options.backbone} by {options.recipe} on {device}, {usable_cores()} cores, {context.precision}, batch "
+        f"{batch}, {source}"
     )
-    for title, rate in _table(rates):
-        print_safe(f"  {title:26} {rate}")
-    images = len(data.train) if options.dataset and data.train is not None else _counted_images(command)
-    epochs = command.options.epochs
-    if images is not None:
-        hours = images * epochs / rates.step / 3600
+    rates = [batch * part.steps / part.passed for part in (feed, model, whole)]
+    print_safe(f"  loader, {f'{context.workers} processes':17} {rates[0]:,.0f} images/s")
+    print_safe(f"  model, batch ready         {rates[1]:,.0f}")
+    print_safe(
+        f"  whole step                 {rates[2]:,.0f}, {whole.waited / whole.passed:.0%} of it waiting for data"
+    )
+    counts = resolve_dataset(command.run.dataset[0]).counts or {}
+    if images := len(data.train or ()) if options.dataset else counts.get("train", {}).get("images"):
+        hours = images * epochs / rates[2] / 3600
         print_safe(f"{epochs} epochs of {images:,} images at this rate: {hours:,.1f} hours on one such device")
     if method.method == "supervised":  # one view of an image a step, whose operations the model's count gives
-        remember_speed(machine["device"], options.backbone, rates.step, context.cost.gflops)
+        remember_speed(device, options.backbone, rates[2], context.cost.gflops)
     return 0
-
-
-def _table(rates: Rates) -> Iterator[tuple[str, str]]:
-    """Yield the name of each measurement and its images per second."""
-    feed = ", ".join(f"{ops} {rate:,.0f}" for ops, rate in rates.feed.items())
-    yield f"loader, {rates.workers} processes", f"{feed} images/s"
-    yield "model, batch ready", f"{rates.model:,.0f}"
-    yield "whole step", f"{rates.step:,.0f}, {rates.waiting:.0%} of it waiting for data"
 
 
 def _command(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
@@ -210,41 +157,21 @@ def _command(options: SpeedOptions) -> tuple[Command, PretrainingMethod]:
     return command, method
 
 
-def _source(options: SpeedOptions) -> str:
-    return f"files of {options.dataset}" if options.dataset else f"drawn JPEG files of {SIDES[0]} x {SIDES[1]}"
-
-
-def _counted_images(command: Command) -> int | None:
-    counts = resolve_dataset(command.run.dataset[0]).counts or {}
-    train = counts.get("train")
-    return int(train["images"]) if isinstance(train, dict) and "images" in train else None
-
-
-class _Drawn(FileSplit):
-    """Few files under many names, read from the disk each time."""
-
-    def preload(self, limit: int | None) -> None:
-        """Do nothing: a large dataset would not be kept in memory either."""
-
-
 @contextmanager
 def _data(options: SpeedOptions, command: Command) -> Iterator[ClassificationData]:
-    """Give the training split of the dataset that the user names, or a drawn one."""
+    """Give the training split of the dataset that the user names, or one of few drawn files under many names."""
     if options.dataset:
         load_task("finetune").check_kind(spec := resolve_dataset(options.dataset))
         yield open_classification(spec, options.data)
         return
     count = max(2048, 64 * command.options.batch_size)
     with TemporaryDirectory(prefix="speed-") as folder:
-        files = draw_jpegs(FILES, *SIDES)
-        for number, content in enumerate(files):
+        for number, content in enumerate(draw_jpegs(FILES, *SIDES)):
             (Path(folder) / f"{number}.jpg").write_bytes(content)
-        split = _Drawn(
-            "train",
-            labels=np.arange(count) % CLASSES,
-            names=PackedNames(f"{number % FILES}.jpg" for number in range(count)),
-            sizes=np.resize([len(content) for content in files], count),
-            folder=Path(folder),
-        )
+        files = [f"{number % FILES}.jpg" for number in range(count)]
+        sizes = np.array([(Path(folder) / file).stat().st_size for file in files])
+        labels = np.arange(count) % CLASSES
+        split = FileSplit("train", labels=labels, names=files, sizes=sizes, folder=Path(folder))
+        classes = tuple(map(str, range(CLASSES)))
         facts: dict[str, Any] = {"version": None, "counts": {}, "digest": "", "val": None}
-        yield ClassificationData(name="drawn", classes=tuple(map(str, range(CLASSES))), train=split, **facts)
+        yield ClassificationData(name="drawn", classes=classes, train=split, **facts)

@@ -1,8 +1,14 @@
-"""What a run has cost so far."""
+"""What a run has cost so far, and the speed of this machine that `doctor speed` measured last. Imports no torch."""
 
+import hashlib
+import json
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from transfer.core.cache import recall, remember
+from transfer.core.files import parse_json
 
 
 @dataclass
@@ -38,3 +44,34 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class MeasuredSpeed(NamedTuple):
+    """What a device sustained in whole training steps."""
+
+    backbone: str
+    """What was trained."""
+    tflops: float
+    """10^12 operations per second, counted as 3 in training for each of a forward pass."""
+    date: str
+
+
+def remember_speed(device: str, backbone: str, images_per_second: float, gflops: float) -> None:
+    """Keep the speed of a device, by its name, for the predictions of sweeps.
+
+    Args:
+        images_per_second: of whole training steps.
+        gflops: 10^9 operations of a forward pass of one image.
+    """
+    speed = MeasuredSpeed(backbone, 3 * gflops * images_per_second / 1e3, datetime.now(UTC).date().isoformat())
+    remember(_speed_file(device), json.dumps(speed).encode(), what="the measured speed")
+
+
+def recall_speed(device: str) -> MeasuredSpeed | None:
+    """Return the speed of a device; None if it was not measured here."""
+    content = recall(_speed_file(device))
+    return None if content is None else MeasuredSpeed(*parse_json(content))
+
+
+def _speed_file(device: str) -> str:
+    return f"speeds/{hashlib.sha256(device.encode()).hexdigest()[:16]}.json"

@@ -7,8 +7,7 @@ from typing import Any
 
 from transfer.core.errors import UsageError, UserError, errors_together, first_line, kept, shortened
 from transfer.data.spec import resolve_dataset
-from transfer.doctor.speed_memory import recall_speed
-from transfer.engine.cost import duration
+from transfer.engine.cost import duration, recall_speed
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.experiments.sweep_file import SweepFile
 from transfer.launch import ProcessSpec, python_command
