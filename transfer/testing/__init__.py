@@ -4,20 +4,103 @@ Each check is a small function with a name; `catalogue.py` lists them with a hin
 here, and no record is written. Importing this room imports no torch.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from transfer.testing.check import BackboneCheck, backbone_checks, check_backbone
-    from transfer.testing.results import CheckFailed, CheckSkipped, Report, Result
+from typing import Any, Literal
+from unittest import SkipTest
 
 __all__ = ["BackboneCheck", "CheckFailed", "CheckSkipped", "Report", "Result", "backbone_checks", "check_backbone"]
 
-_RESULTS = ("CheckFailed", "CheckSkipped", "Report", "Result")
-
 
 def __getattr__(name: str) -> Any:
-    """Import a part of the interface when it is first asked for."""
+    """Import what runs the checks when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("transfer.testing.results" if name in _RESULTS else "transfer.testing.check"), name)
+    return getattr(import_module("transfer.testing.check"), name)
+
+
+State = Literal["passed", "failed", "skipped"]
+_MARKS: dict[State, str] = {"passed": "passed ", "failed": "FAILED ", "skipped": "skipped"}
+
+
+class CheckFailed(AssertionError):
+    """A check found a fault. The message is the reason: what came, what was expected, and for which input."""
+
+
+class CheckSkipped(SkipTest):
+    """A check has nothing to look at; pytest and unittest count it as skipped."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one check found.
+
+    Attributes:
+        name: of the check.
+        state: passed, failed, or skipped.
+        reason: why it failed or was skipped; of a passed check what it measured, or nothing.
+        hint: how a failure is usually mended.
+        seconds: how long it took.
+    """
+
+    name: str
+    state: State
+    reason: str = ""
+    hint: str = ""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        text = f"{_MARKS[self.state]} {self.name}" + (f": {self.reason}" if self.reason else "")
+        return text + (f"\n        hint: {self.hint}" if self.state == "failed" and self.hint else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of all checks of one backbone, in the order of the catalogue.
+
+    Attributes:
+        backbone: its name.
+        results: one for each check.
+    """
+
+    backbone: str
+    results: tuple[Result, ...]
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, name: str) -> Result:
+        """Return the result of a check by its name. Raises KeyError for a check that did not run."""
+        for result in self.results:
+            if result.name == name:
+                return result
+        raise KeyError(name)
+
+    @property
+    def failed(self) -> tuple[Result, ...]:
+        """The results that failed."""
+        return tuple(result for result in self.results if result.state == "failed")
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed."""
+        return not self.failed
+
+    def raise_if_failed(self) -> None:
+        """Raise CheckFailed with the reason and the hint of every failure, if there is one."""
+        if self.failed:
+            lines = [f"{self.backbone}: {len(self.failed)} of {len(self)} checks failed", *map(str, self.failed)]
+            raise CheckFailed("\n".join(lines))
+
+    @property
+    def summary(self) -> str:
+        """The name of the backbone, and how many checks passed, failed and were skipped."""
+        counts = {state: sum(result.state == state for result in self.results) for state in _MARKS}
+        return f"{self.backbone}: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary, *map(str, self.results)])

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from backbones.build import pooled_features
 from transfer.core.errors import first_line, shortened
-from transfer.testing import sizes
-from transfer.testing.results import CheckFailed, CheckSkipped
+from transfer.testing import CheckFailed, CheckSkipped, sizes
 from transfer.testing.subject import Subject, check_equal, difference, train_without_noise
 
 ROUNDING = 1e-3

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from transfer.core.errors import UsageError, UserError, did_you_mean, first_line
+from transfer.testing import CheckFailed, CheckSkipped, Report, Result
 from transfer.testing.catalogue import CATALOGUE
-from transfer.testing.results import CheckFailed, CheckSkipped, Report, Result
 from transfer.testing.subject import Factory, Subject, find_source
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from backbones.backbone import Backbone
 from backbones.build import pooled_features
 from transfer.core.errors import first_line
-from transfer.testing.results import CheckFailed, CheckSkipped
+from transfer.testing import CheckFailed, CheckSkipped
 from transfer.testing.subject import Size, Subject, check_equal, text
 
 

@@ -19,7 +19,7 @@ from backbones.backbone import Backbone, create
 from backbones.spec import BackboneSpec, override, resolve
 from transfer.core import live_modules, user_code
 from transfer.core.errors import UsageError
-from transfer.testing.results import CheckFailed
+from transfer.testing import CheckFailed
 
 Factory = str | Path | nn.Module | Callable[[], nn.Module]
 PARTS = ("stem", "attention", "ffn")
