@@ -97,11 +97,9 @@ def bf16_autocast(subject: Subject) -> str:
         raise CheckFailed(f"under bf16 autocast: {first_line(error)}") from error
     if not features.isfinite().all():
         raise CheckFailed("features under bf16 autocast are not finite")
-    bad = [
-        name for name, weight in model.named_parameters() if not (weight.grad is None or weight.grad.isfinite().all())
-    ]
-    if bad:
-        raise CheckFailed(f"gradients under bf16 autocast are not finite: {', '.join(bad[:3])}")
+    trained = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    if bad := [name for name, gradient in trained.items() if not gradient.isfinite().all()]:
+        raise CheckFailed(f"gradients under bf16 autocast are not finite: {shortened(bad)}")
     features = features.detach()
     apart = float((features.float() - reference).norm() / reference.norm().clamp_min(1e-12))
     if apart > BF16_ROUNDING:
@@ -111,10 +109,10 @@ def bf16_autocast(subject: Subject) -> str:
 
 def other_seed(subject: Subject) -> str:
     """Two models made with one seed have equal weights, with two seeds different ones."""
-    if not subject.source.is_reinitialized:
+    if not subject.is_reinitialized:
         raise CheckSkipped("a module with weights of its own is not initialized again")
-    first, again = (twin.state_dict() for twin in subject.twins)
-    other = subject.of_other_seed.state_dict()
+    first, again = subject.made().state_dict(), subject.made(again=True).state_dict()
+    other = subject.made(other_seed=True).state_dict()
     for name, value in first.items():
         if not torch.equal(value, again[name]):
             raise CheckFailed(f"{name} differs between two models made with the same seed")
@@ -137,31 +135,33 @@ def gradients_reach_parameters(subject: Subject) -> str:
         raise CheckFailed("features have no gradient at all (detach(), .data, or no_grad() in the forward pass)")
     generator = torch.Generator().manual_seed(subject.seed + 4)
     (features * torch.randn(features.shape, generator=generator)).sum().backward()
-    found = dict[str, list[str]]({"no gradient": [], "a gradient of zeros": [], "a gradient that is not finite": []})
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    for name, parameter in trained:
-        if parameter.grad is None:
-            found["no gradient"].append(name.removeprefix("model."))
-        elif not parameter.grad.isfinite().all():
-            found["a gradient that is not finite"].append(name.removeprefix("model."))
-        elif not parameter.grad.any():
-            found["a gradient of zeros"].append(name.removeprefix("model."))
-    problems = [f"{problem}: {shortened(names)}" for problem, names in found.items() if names]
-    if problems:
+    found = defaultdict[str, list[str]](list)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            found[_fault(parameter.grad)].append(name.removeprefix("model."))
+    if problems := [f"{problem}: {shortened(names)}" for problem, names in found.items() if problem]:
         raise CheckFailed("; ".join(problems))
-    return f"{len(trained)} parameters"
+    return f"{len(found[''])} parameters"
+
+
+def _fault(gradient: Tensor | None) -> str:
+    if gradient is None:
+        return "no gradient"
+    if not gradient.isfinite().all():
+        return "a gradient that is not finite"
+    return "" if gradient.any() else "a gradient of zeros"
 
 
 def own_parameters(subject: Subject) -> None:
     """No two parameters share memory: not two names of one model, nor two models that were made one after the other."""
-    model, twin = subject.twins
+    model, twin = subject.made(), subject.made(again=True)
     names = defaultdict(list)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names[_memory(parameter)].append(name.removeprefix("model."))
     if shared := [group for group in names.values() if len(group) > 1]:
         reason = "these names are one parameter: " + "; ".join(" = ".join(group) for group in shared[:3])
-        if subject.kind == "timm":
-            raise CheckSkipped(f"timm's {subject.source.spec.arch} is made so: {reason}")
+        if subject.spec.kind == "timm":
+            raise CheckSkipped(f"timm's {subject.spec.arch} is made so: {reason}")
         raise CheckFailed(reason)
     other = {_memory(parameter) for parameter in twin.parameters()}
     if between := [group[0] for memory, group in names.items() if memory in other]:
@@ -178,7 +178,7 @@ def state_dict_round_trip(subject: Subject) -> str:
         state: dict[str, Tensor] = torch.load(file, weights_only=True)
     except Exception as error:
         raise CheckFailed(f"torch.load(weights_only=True) refuses it: {str(error).splitlines()[0]}") from error
-    other = deepcopy(subject.of_other_seed)
+    other = deepcopy(subject.made(other_seed=True))
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.zero_()

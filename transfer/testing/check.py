@@ -3,12 +3,11 @@
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 
-from transfer.core.errors import UsageError, UserError, did_you_mean, first_line
+from transfer.core.errors import UsageError, UserError, first_line, unknown
 from transfer.testing import CheckFailed, CheckSkipped, Report, Result
 from transfer.testing.catalogue import CATALOGUE
 from transfer.testing.subject import Factory, Subject, find_source
@@ -37,7 +36,7 @@ def check_backbone(factory: Factory, *, on_result: Callable[[Result], None] | No
         results.append(result)
         if on_result is not None:
             on_result(result)
-    return Report(checks[0].shared.source.name, tuple(results))
+    return Report(checks[0].subject.name, tuple(results))
 
 
 def backbone_checks(
@@ -71,20 +70,8 @@ def backbone_checks(
         UsageError: see `check_backbone`.
     """
     names = _chosen(only, skip)
-    shared = _Shared(factory, parts, {"size": size, "divisor": divisor, "seed": seed})
-    return [BackboneCheck(name, shared) for name in names]
-
-
-class _Shared:
-    """The subject that the checks of one backbone share, made when the first of them runs."""
-
-    def __init__(self, factory: Factory, parts: dict[str, Any], options: dict[str, Any]) -> None:
-        self.source = find_source(factory, parts)
-        self.options = options
-
-    @cached_property
-    def subject(self) -> Subject:
-        return Subject(self.source, **self.options)
+    subject = Subject(*find_source(factory, parts), size, divisor, seed)
+    return [BackboneCheck(name, subject) for name in names]
 
 
 @dataclass(frozen=True)
@@ -96,7 +83,7 @@ class BackboneCheck:
     """
 
     name: str
-    shared: _Shared
+    subject: Subject
 
     @property
     def __name__(self) -> str:
@@ -125,7 +112,7 @@ class BackboneCheck:
 
         with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
             try:
-                return result("passed", run(self.shared.subject) or "")
+                return result("passed", run(self.subject) or "")
             except CheckSkipped as skipped:
                 return result("skipped", str(skipped))
             except (CheckFailed, UserError) as failed:
@@ -135,14 +122,10 @@ class BackboneCheck:
 
 
 def _chosen(only: Collection[str], skip: Collection[str]) -> list[str]:
-    known = [*CATALOGUE]
-    for option, names in (("only", only), ("skip", skip)):
-        for name in names:
-            if name not in known:
-                raise UsageError(
-                    f"{option}: no check is called {name!r}{did_you_mean(name, known)} ({', '.join(known)})"
-                )
-    chosen = [name for name in known if (not only or name in only) and name not in skip]
+    for name in (*only, *skip):
+        if name not in CATALOGUE:
+            raise unknown("check", name, CATALOGUE)
+    chosen = [name for name in CATALOGUE if (not only or name in only) and name not in skip]
     if not chosen:
         raise UsageError("only and skip leave no check to run")
     return chosen

@@ -25,34 +25,10 @@ Factory = str | Path | nn.Module | Callable[[], nn.Module]
 PARTS = ("stem", "attention", "ffn")
 
 
-@dataclass(frozen=True)
-class Source:
-    """What makes a backbone.
+def find_source(factory: Factory, overrides: dict[str, Any]) -> tuple[str, BackboneSpec, Backbone | None]:
+    """Return what reports call a backbone, its specification, and a `Backbone` that exists already and is copied.
 
-    Attributes:
-        name: what reports call it.
-        spec: its specification, with random weights unless it is a module that holds its own.
-        backbone: a `Backbone` that exists already, which is copied; None: one is created from the specification.
-    """
-
-    name: str
-    spec: BackboneSpec
-    backbone: Backbone | None = None
-
-    @property
-    def is_reinitialized(self) -> bool:
-        """Whether `make` initialises weights of its own, by the seed."""
-        if self.backbone is not None:
-            return False
-        return not live_modules.is_live(self.spec.arch) or live_modules.find(self.spec.arch).is_reinitialized
-
-    def make(self, size: tuple[int, int] | None) -> Backbone:
-        """Return a new backbone; `size` is (H, W) in pixels, which only our architectures and timm's are told."""
-        return create(self.spec, img_size=size) if self.backbone is None else deepcopy(self.backbone).cpu()
-
-
-def find_source(factory: Factory, overrides: dict[str, Any]) -> Source:
-    """Return the source of a backbone.
+    Weights are random, unless it is a module that holds its own.
 
     Args:
         factory: whatever `--backbone` takes, `file.py:Class` too; a live `nn.Module`; or a class or function without
@@ -69,15 +45,15 @@ def find_source(factory: Factory, overrides: dict[str, Any]) -> Source:
         )
         if spec.kind == "user" and not live_modules.is_live(spec.arch):
             _check_needs_nothing(user_code.load(spec.arch), spec.arch)
-        return Source(spec.name, spec)
+        return spec.name, spec, None
     if isinstance(factory, Backbone):
         if fields:
             raise UsageError(f"{', '.join(fields)}: a Backbone that exists keeps its parts; give its name instead")
-        return Source(factory.spec.name, factory.spec, factory)
+        return factory.spec.name, factory.spec, factory
     _check_needs_nothing(factory, repr(factory))
     name = str(getattr(factory, "__name__", type(factory).__name__)).strip("<>")
     live_modules.register(name, factory)
-    return Source(name, override(resolve(f"{live_modules.PREFIX}{name}"), **fields))
+    return name, override(resolve(f"{live_modules.PREFIX}{name}"), **fields), None
 
 
 def _check_needs_nothing(factory: Any, where: str) -> None:
@@ -112,46 +88,49 @@ _NEARLY_CONSTANT = 1e-4  # standard deviation of a parameter as initialised: sca
 _PERTURBATION = 0.02
 
 
-@dataclass
+@dataclass(eq=False)
 class Subject:
     """A backbone and the sizes at which it is checked.
 
     Attributes:
-        source: what makes it.
+        name: what reports call it.
+        spec: its specification.
+        given: a `Backbone` that exists already, which is copied; None: one is created from the specification.
         size: side in pixels of the square image; None: 4 patches, or 224 pixels where the patch is not known.
         divisor: what heights and widths must be multiples of; None: the patch, or the stride of the model's last map.
         seed: of weights and images.
     """
 
-    source: Source
+    name: str
+    spec: BackboneSpec
+    given: Backbone | None
     size: int | None = None
     divisor: int | None = None
     seed: int = 0
-    _prototypes: dict[Size, Backbone] = field(default_factory=dict)
+    _made: dict[Any, Backbone] = field(default_factory=dict)
 
     @property
-    def kind(self) -> str:
-        """`ours`, `timm` or `user`."""
-        return self.source.spec.kind
+    def is_reinitialized(self) -> bool:
+        """Whether a new model has weights of its own, by the seed."""
+        live = live_modules.is_live(self.spec.arch)
+        return self.given is None and (not live or live_modules.find(self.spec.arch).is_reinitialized)
 
-    @property
+    @cached_property
     def step(self) -> int:
         """The pixels that heights and widths are multiples of."""
-        spec = self.source.spec
         if self.divisor is not None:
             return self.divisor
-        if spec.patch is not None:
-            return spec.divisor
-        if self.kind == "timm":
-            return self._step_of_timm
+        if self.spec.patch is not None:
+            return self.spec.divisor
+        if self.spec.kind == "timm":
+            stride = self._make(None).stride
+            return stride if 32 % stride else 32
         return 32 if (self.size or 224) >= 128 else 16
 
     @property
     def square(self) -> Size:
         """(H, W) of the square image."""
-        if self.size is not None:
-            return self.size, self.size
-        side = 224 if self.kind == "user" and self.divisor is None else 4 * self.step
+        side = self.size or (224 if self.spec.kind == "user" and self.divisor is None else 4 * self.step)
         return side, side
 
     @property
@@ -161,56 +140,42 @@ class Subject:
         low, high = (max(1, steps - 1 - steps // 8) * self.step, (steps + 1 + steps // 8) * self.step)
         return (low, high), (high, low)
 
-    @cached_property
-    def _step_of_timm(self) -> int:
-        stride = self.source.make(None).stride
-        return stride if 32 % stride else 32
+    def _make(self, size: Size | None) -> Backbone:
+        """Return a new model; only our architectures and timm's are told the size."""
+        return create(self.spec, img_size=size) if self.given is None else deepcopy(self.given).cpu()
 
-    @cached_property
-    def twins(self) -> tuple[Backbone, Backbone]:
-        """Two models made one after the other with the same seed; to be read, not changed."""
-        if self.square not in self._prototypes:
-            self._prototypes[self.square] = self._make(self.square, self.seed)
-        return self._prototypes[self.square], self._make(self.square, self.seed)
+    def made(self, size: Size | None = None, *, other_seed: bool = False, again: bool = False) -> Backbone:
+        """Return a model as it was made, in evaluation mode; to be read, not changed.
 
-    @cached_property
-    def of_other_seed(self) -> Backbone:
-        """A model made with another seed; to be read, not changed."""
-        return self._make(self.square, self.seed + 1)
-
-    def _make(self, size: Size, seed: int) -> Backbone:
-        torch.manual_seed(seed)
-        return self.source.make(size).eval()
+        Args:
+            other_seed: made with another seed.
+            again: made a second time.
+        """
+        key = size or self.square, other_seed, again
+        if key not in self._made:
+            torch.manual_seed(self.seed + other_seed)
+            self._made[key] = self._make(key[0]).eval()
+        return self._made[key]
 
     def backbone(self, size: Size | None = None) -> Backbone:
         """Return a model of its own in evaluation mode, whose nearly constant parameters have been perturbed.
 
         As initialised, a branch behind a scale of 1e-6 or a layer of zeros changes nothing, and hides its faults.
         """
-        size = size or self.square
-        if size not in self._prototypes:
-            self._prototypes[size] = self._make(size, self.seed)
-        model = deepcopy(self._prototypes[size])
-        perturb(model, self.seed)
+        model = deepcopy(self.made(size))
+        generator = torch.Generator().manual_seed(self.seed + 2)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.float().std(correction=0) < _NEARLY_CONSTANT:
+                    noise = torch.randn(parameter.shape, generator=generator) * _PERTURBATION
+                    parameter.add_(noise.to(parameter.dtype))
         return model
 
     def images(self, count: int = 2, size: Size | None = None) -> Tensor:
         """Return images [B, 3, H, W] in [0, 1] that differ in brightness and in every pixel."""
         generator = torch.Generator().manual_seed(self.seed + 1)
-        images = torch.rand(count, self.source.spec.in_chans, *(size or self.square), generator=generator)
+        images = torch.rand(count, self.spec.in_chans, *(size or self.square), generator=generator)
         return images * torch.linspace(1.0, 0.4, count).view(-1, 1, 1, 1)
-
-
-def perturb(model: nn.Module, seed: int) -> None:
-    """Add small normal noise to every parameter that is nearly constant."""
-    generator = torch.Generator().manual_seed(seed + 2)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            values = parameter.flatten()
-            # the first values of a drawn parameter tell that it is one
-            if values[:64].float().std(correction=0) < _NEARLY_CONSTANT and values.std(correction=0) < _NEARLY_CONSTANT:
-                noise = torch.randn(parameter.shape, generator=generator) * _PERTURBATION
-                parameter.add_(noise.to(parameter.dtype))
 
 
 def train_without_noise(model: nn.Module) -> nn.Module:
