@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from timm.layers import BatchNormAct2d, DropPath, convert_sync_batchnorm
 from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
 
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
@@ -67,44 +68,17 @@ def mean_over_ranks(values: Tensor) -> Tensor:
     return values
 
 
-class _GatherRows(torch.autograd.Function):
-    """Gathers the rows of all ranks in rank order. Every rank computes the same loss from them, so the backward sums
-    over ranks.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        parts = [torch.empty_like(rows) for _ in range(world_size())]
-        dist.all_gather(parts, rows.contiguous())
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        grad = grads[0].contiguous()
-        dist.all_reduce(grad)
-        return grad.chunk(world_size())[dist.get_rank()]
-
-
 def gather_rows(rows: Tensor) -> Tensor:
     """Return the rows [world * B, ...] of all ranks, given [B, ...] of this one; differentiable.
 
-    With DDP's mean over ranks, a loss over the gathered rows gives each parameter the gradient one process would.
+    Every rank computes the same loss from them, so the backward sums over ranks. With DDP's mean over ranks, such a
+    loss gives each parameter the gradient one process would.
     """
-    return rows if world_size() == 1 else _GatherRows.apply(rows)
-
-
-class _SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        total = value.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        grad = grads[0].clone()
-        dist.all_reduce(grad)
-        return grad
+    if world_size() == 1:
+        return rows
+    parts = [torch.zeros_like(rows)] * world_size()
+    parts[dist.get_rank()] = rows
+    return cast(Tensor, all_reduce(torch.cat(parts)))
 
 
 class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -120,11 +94,11 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         dims, rows, channels = [0, *range(2, input.ndim)], input.float(), input.shape[1]
         shape = [1, channels] + [1] * (input.ndim - 2)
         count = torch.full((1,), rows.numel() / channels, device=rows.device)
-        total = _SumOverRanks.apply(torch.cat([rows.sum(dims), count]))
+        total = all_reduce(torch.cat([rows.sum(dims), count]))
         n, mean = total[-1].detach(), total[:-1] / total[-1].detach()
         # Centred before squaring: E[x^2] - E[x]^2 would lose digits.
         centred = rows - mean.view(shape)
-        variance = _SumOverRanks.apply(centred.square().sum(dims)) / n
+        variance = all_reduce(centred.square().sum(dims)) / n
         if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
             with torch.no_grad():
                 assert self.num_batches_tracked is not None

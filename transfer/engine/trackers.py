@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from transfer.core.errors import MissingInput, reason_of
 
 PROJECT = "vit-transfer"
 """The project or experiment that runs go to, unless a tracker's own environment variable names another."""
-
-Ending = Literal["finished", "failed", "stopped"]
-"""How a run ended: with a record, with an error, or by a signal after which it can resume."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,8 @@ class Tracker:
     def attach(self, record: Path, scores: Mapping[str, float], outcome: str) -> None:
         """Keep the result of a run: the file of its record, its scores (none if training failed) and its outcome."""
 
-    def close(self, ending: Ending) -> None:
-        """Write what is pending. Nothing else is called afterwards."""
+    def close(self, finished: bool) -> None:
+        """Write what is pending of a run that ended, with a record or without. Nothing else is called afterwards."""
 
 
 def project(variable: str) -> str:
@@ -76,7 +73,7 @@ class TensorBoard(Tracker):
         writer.add_text("record", f"```json\n{record.read_text(encoding='utf-8')}\n```", self.step)
         self.log(self.step, _named(scores))
 
-    def close(self, ending: Ending) -> None:
+    def close(self, finished: bool) -> None:
         """Close the event file."""
         if self.writer is not None:
             self.writer.close()
@@ -120,7 +117,7 @@ class Trackio(Tracker):
         self.run.log({"outcome": outcome, **_named(scores)})
         self.run.log_artifact(str(record), name=f"{self.run.name}-record", type="record")
 
-    def close(self, ending: Ending) -> None:
+    def close(self, finished: bool) -> None:
         """Write what is pending."""
         with redirect_stdout(sys.stderr):
             self._finish()
@@ -159,9 +156,9 @@ class WeightsAndBiases(Tracker):
         copy = shutil.copy(record, self.run.dir)  # not a link: the folder can be moved and synced elsewhere
         self.run.save(str(copy), base_path=self.run.dir, policy="now")
 
-    def close(self, ending: Ending) -> None:
+    def close(self, finished: bool) -> None:
         """End the run, as failed unless it finished."""
-        self.run.finish(exit_code=int(ending != "finished"))
+        self.run.finish(exit_code=int(not finished))
 
 
 def _named(scores: Mapping[str, float]) -> dict[str, float]:
@@ -202,30 +199,20 @@ def tracking(name: str, run: TrackedRun | None, say: Callable[[str], None]) -> I
         yield Tracker()
         return
     check_installed(name)
-    tracker = _Guarded(name, run, say)
-    ending: Ending = "failed"
+    tracker, finished = _Guarded(name, run, say), False
     try:
         yield tracker
-        ending = "finished"
-    except Exception:
-        raise
-    except BaseException:
-        ending = "stopped"
-        raise
+        finished = True
     finally:
-        tracker.close(ending)
+        tracker.close(finished)
 
 
 class _Guarded(Tracker):
     """Passes everything on to another tracker, until that raises."""
 
     def __init__(self, name: str, run: TrackedRun, say: Callable[[str], None]):
-        self.name, self.say = name, say
-        self.tracker = Tracker()
-        self._attempt(self._open, run)
-
-    def _open(self, run: TrackedRun) -> None:
-        self.tracker = TRACKERS[self.name](run)
+        self.name, self.say, self.tracker = name, say, Tracker()
+        self._attempt(lambda: setattr(self, "tracker", TRACKERS[name](run)))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._attempt(self.tracker.log, step, values)
@@ -233,8 +220,8 @@ class _Guarded(Tracker):
     def attach(self, record: Path, scores: Mapping[str, float], outcome: str) -> None:
         self._attempt(self.tracker.attach, record, scores, outcome)
 
-    def close(self, ending: Ending) -> None:
-        self._attempt(self.tracker.close, ending)
+    def close(self, finished: bool) -> None:
+        self._attempt(self.tracker.close, finished)
 
     def _attempt(self, call: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -90,7 +90,7 @@ class _Failing(Tracker):
     def attach(self, record: Path, scores: object, outcome: str) -> None:
         self._call("attach")
 
-    def close(self, ending: str) -> None:
+    def close(self, finished: bool) -> None:
         self._call("close")
 
     def _call(self, name: str) -> None:
