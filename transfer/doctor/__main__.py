@@ -16,7 +16,7 @@ from transfer.cli.help import read_options
 from transfer.core.errors import UserError, print_safe, unknown
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, DoctorOptions, SpeedOptions
-from transfer.evaluation.software import PACKAGES
+from transfer.evaluation.environment import PACKAGES
 
 EXTRAS = {
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),

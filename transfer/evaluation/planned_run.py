@@ -15,8 +15,8 @@ from transfer.core.settings import write_yaml
 from transfer.data.spec import manifest_digest, resolve_dataset
 from transfer.data.splits.manifest import named_files
 from transfer.engine.outcome import RULE
+from transfer.evaluation.environment import source_state
 from transfer.evaluation.preflight import ResolvedInputs
-from transfer.evaluation.software import source_state
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
 from transfer.records.record import Record
 from transfer.records.store import RunKey

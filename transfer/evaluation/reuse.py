@@ -6,9 +6,9 @@ from transfer.cli.command import Command
 from transfer.core.errors import UserError
 from transfer.core.process import ranks_from_environment
 from transfer.engine.options import precisions_without_torch
+from transfer.evaluation.environment import source_state
 from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, planned_runs
 from transfer.evaluation.preflight import ResolvedInputs, open_datasets
-from transfer.evaluation.software import source_state
 from transfer.records.per_process import per_process
 from transfer.records.protocol import processes
 from transfer.records.store import RECORD, Record, Store
