@@ -10,9 +10,8 @@ from transfer.core.errors import UsageError, print_safe
 from transfer.core.exports import EXPORT
 from transfer.data.spec import resolve_dataset
 from transfer.data.splits.integrity import overlap_notes
-from transfer.evaluation.planned_run import Evaluation, PlannedRun
+from transfer.evaluation.planned_run import Evaluation, PlannedRun, reuse
 from transfer.evaluation.preflight import ResolvedInputs, find_inputs, open_dataset
-from transfer.evaluation.reuse import reuse
 from transfer.records.record import Record
 from transfer.task import Task
 

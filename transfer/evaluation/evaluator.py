@@ -25,9 +25,8 @@ from transfer.engine.history import PREVIOUS, STATE
 from transfer.engine.outcome import Outcome
 from transfer.engine.trackers import TrackedRun, Tracker, tracking
 from transfer.evaluation.environment import environment
-from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, planned_runs
+from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish, planned_runs, reuse_messages
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs
-from transfer.evaluation.reuse import finish, reuse_messages
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
 from transfer.records import command_result
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store, has_state

@@ -1,5 +1,9 @@
-"""The runs that a command plans, one per dataset and seed: and what identifies a run."""
+"""The runs that a command plans, one per dataset and seed: what identifies them, and records that stand for them.
 
+Imports no torch.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,15 +15,19 @@ from transfer.cli.options import EXECUTION, PretrainRunOptions
 from transfer.core import user_code
 from transfer.core.errors import UserError
 from transfer.core.options import added_values, conditions, idle_options, plain
+from transfer.core.process import ranks_from_environment
 from transfer.core.settings import write_yaml
 from transfer.data.spec import manifest_digest, resolve_dataset
 from transfer.data.splits.manifest import named_files
+from transfer.engine.options import precisions_without_torch
 from transfer.engine.outcome import RULE
 from transfer.evaluation.environment import source_state
-from transfer.evaluation.preflight import ResolvedInputs
+from transfer.evaluation.preflight import ResolvedInputs, open_datasets
 from transfer.evaluation.users_metrics import UsersMetric, load_metrics
+from transfer.records.per_process import per_process
+from transfer.records.protocol import processes
 from transfer.records.record import Record
-from transfer.records.store import RunKey
+from transfer.records.store import RECORD, RunKey, Store
 from transfer.task import Task
 
 # Options that say where a run is written or how its command was composed; they are not needed to repeat it.
@@ -215,3 +223,76 @@ class Evaluation:
         if self.failures:
             return min(failure.exit_status for failure in self.failures)
         return 3 if any(record.training_failed for record in self.records) else 0
+
+
+def reuse(
+    command: Command,
+    task: Task,
+    inputs: ResolvedInputs,
+    check_run: Callable[[PlannedRun], None] | None,
+    say: Callable[[str], None],
+) -> Evaluation | None:
+    """Return the finished records of all runs of a command, without torch where that can be.
+
+    Nothing is said or raised unless all runs have records: the evaluator continues with the inputs.
+
+    Args:
+        task: its facts suffice.
+        inputs: get the opened datasets.
+        check_run: see `transfer.evaluation.evaluate.evaluate`.
+        say: gets the lines for the user.
+
+    Returns:
+        The evaluation; None if a run has no record, or something is wrong that the evaluator will raise.
+    """
+    precisions = precisions_without_torch(command.options, command.run.device)
+    if precisions is None or ranks_from_environment().world > 1:
+        return None
+    if not any(command.run.out.glob(f"{task.name}-*/{RECORD}")):
+        return None
+    store = Store(command.run.out)
+    try:
+        open_datasets(inputs, command, task)
+        runs = planned_runs(command, task, inputs, precisions)
+        records = [store.find(planned.run_id, planned.run_key) for planned in runs]
+        if None in records:
+            return None
+        for planned in runs if check_run else ():
+            check_run(planned)  # type: ignore[misc]
+    except UserError:
+        return None  # the evaluator raises it, with all else that is wrong
+    inputs.messages.deliver(say, say)
+    result = Evaluation([record for record in records if record], [], first_rank=True)
+    for planned, record in zip(runs, result.records, strict=True):
+        for line in reuse_messages(record, planned, store, 1):
+            say(line)
+        try:
+            finish(planned, record, store)
+        except UserError as error:
+            say(f"error: {planned.run_id}: {error}")
+            result.failures.append(RunFailed(planned.run_id, error))
+    return result
+
+
+def finish(planned: PlannedRun, record: Record, store: Store) -> None:
+    """Create the extra files of a run with scores, on which no score depends."""
+    if not record.training_failed:
+        planned.task.finish(store.folder(record.run_id), planned.dataset, planned.command.options)
+
+
+def reuse_messages(record: Record, planned: PlannedRun, store: Store, data_world: int) -> list[str]:
+    """Return the lines that say which record stands for a run, and how its making differs from this command.
+
+    Args:
+        data_world: how many processes share the images of a batch.
+    """
+    run_id, world = planned.run_id, processes(record)
+    made = ""
+    if world not in (None, data_world):  # whose scores are not those of other numbers of processes
+        axes = " and ".join(per_process(record.task, record.options, record.backbone))
+        made = f" (made by {world} process{'es' * (world != 1)}, each of which sees {axes} by itself)"
+    lines = [f"{run_id}: has a record, reused{made}"]
+    if record.dirty and not source_state()[1]:
+        repeat = f"delete {store.folder(run_id)} to repeat the run with the present files"
+        lines.append(f"{run_id}: made with files changed since their commit; {repeat}")
+    return lines
