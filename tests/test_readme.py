@@ -11,7 +11,6 @@ from transfer import pretrain, run
 from transfer.core.settings import parse
 from transfer.data.spec import resolve_dataset
 from transfer.doctor import __main__ as doctor
-from transfer.doctor.clean import CleanOptions
 from transfer.doctor.options import BackboneCheckOptions
 from transfer.doctor.speed import SpeedOptions
 from transfer.report import __main__ as report
@@ -28,7 +27,7 @@ MAINS: dict[str, Callable[[list[str]], int]] = {
     "verify": verify.main,
 }
 OPTIONS = {"report": report.ReportOptions, "verify": verify.VerifyOptions, "doctor": doctor.DataOptions}
-DOCTOR = {"backbone": BackboneCheckOptions, "clean": CleanOptions, "speed": SpeedOptions}
+DOCTOR = {"backbone": BackboneCheckOptions, "speed": SpeedOptions}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 TRIED = "docs/guide/afternoon.md"  # by tests/journey
 COMMANDS = sorted({command for name in GUIDE if name != TRIED for command in commands(name)})
@@ -72,7 +71,7 @@ def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     texts = [text for name in GUIDE for text in re.findall(r"`([^`\n]*)`", prose(name)) if " -m tests." not in text]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)}
     asked = {"run": ("reid", "fewshot", "detect", "finetune", "linear", "knn", "tokens"), "pretrain": ("deit", "dino"),
-             "doctor": ("data", "backbone", "speed", "clean"), "report": ("runs",), "verify": ("runs",)}  # fmt: skip
+             "doctor": ("data", "backbone", "speed"), "report": ("runs",), "verify": ("runs",)}  # fmt: skip
     words = [(module, [name, "--help-all"]) for module, names in asked.items() for name in names]
     for module, arguments in (*words, ("sweep", ["--help"]), ("sweep", ["demo", "--help-all"])):
         assert MAINS[module](arguments) == 0

@@ -1,6 +1,6 @@
 """`python -m transfer.doctor [COMMAND]` checks software, machine, datasets and weights, and prints fixes.
 
-Its commands `speed` and `clean` have modules of their own.
+Its commands have modules of their own.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from transfer.cli.entry import exit_on_user_error, package_version
 from transfer.cli.help import read_options
 from transfer.core.errors import UserError, print_safe, unknown
 from transfer.doctor.datasets import CheckResult
-from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, DoctorOptions, SpeedOptions
+from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, SpeedOptions
 from transfer.evaluation.environment import PACKAGES
 
 EXTRAS = {
@@ -34,10 +34,9 @@ USAGE = """usage: python -m transfer.doctor [COMMAND] [options]
   data [NAME ...]              read datasets completely, or download them
   backbone NAME                check a backbone or a part, such as your own stem
   speed --backbone NAME        measure how fast this machine trains
-  clean [RUNS ...]             remove leftovers of killed runs
 
 COMMAND --help lists its options. Exit status: 0; 1 a check failed; 2 wrong arguments."""
-COMMANDS = {"data": DataOptions, "backbone": BackboneCheckOptions, "speed": SpeedOptions, "clean": CleanOptions}
+COMMANDS = {"data": DataOptions, "backbone": BackboneCheckOptions, "speed": SpeedOptions}
 
 
 def main(argv: list[str] | None = None) -> int:

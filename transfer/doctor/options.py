@@ -78,15 +78,3 @@ class SpeedOptions(Checked):
     """Device to compute on; auto uses a GPU if there is one."""
     seconds: Annotated[float, Range(1e-3)] = 8.0
     """Seconds of each measurement."""
-
-
-@dataclass(kw_only=True)
-class CleanOptions:
-    """Remove leftovers of killed runs: temporary files, locks, checkpoints, and runs that saved nothing."""
-
-    runs: Positional[tuple[Path, ...]] = (Path("runs"),)
-    """Folders of runs, or of sweeps; running and finished runs and weights stay."""
-    unfinished: bool = False
-    """Also remove unfinished runs that could resume from a checkpoint or have exported weights."""
-    dry_run: bool = False
-    """List, and remove nothing."""

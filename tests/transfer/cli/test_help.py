@@ -11,7 +11,7 @@ from transfer.cli.help import COLUMNS, COMMON, first_sentence, meanings
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.cli.recipe import task_names
 from transfer.doctor import __main__ as doctor
-from transfer.doctor.options import BackboneCheckOptions, CleanOptions, DataOptions, SpeedOptions
+from transfer.doctor.options import BackboneCheckOptions, DataOptions, SpeedOptions
 from transfer.report import __main__ as report
 from transfer.sweep import __main__ as sweep
 from transfer.task import load_task
@@ -29,7 +29,6 @@ PAGES: dict[str, tuple[Main, list[str], tuple[type, ...]]] = {
     "doctor data": (doctor.main, ["data"], (DataOptions,)),
     "doctor backbone": (doctor.main, ["backbone"], (BackboneCheckOptions,)),
     "doctor speed": (doctor.main, ["speed"], (SpeedOptions,)),
-    "doctor clean": (doctor.main, ["clean"], (CleanOptions,)),
 }
 
 
