@@ -127,7 +127,7 @@ def pretrain(
         As `evaluate`.
     """
     from transfer.core.process import ranks_from_environment
-    from transfer.evaluation.weights_export import PretrainingRun
+    from transfer.evaluation.weights_export import check_planned_target, pretraining_task, publish_export
     from transfer.task import load_task
 
     read = pretraining_recipe(str(recipe))
@@ -136,11 +136,10 @@ def pretrain(
     groups = (PretrainRunOptions, BackboneOptions, method.options, LaunchOptions)
     arguments = keyword_arguments("pretrain", options, groups)
     command = read_command(read, method.options, arguments, PretrainRunOptions, called="pretrain()")
-    pretraining = PretrainingRun.of(command, method, read.name)
-    runs = _execute(command, pretraining.task, progress, pretraining.check_target)
+    runs = _execute(command, pretraining_task(command, method, read.name), progress, check_planned_target)
     if ranks_from_environment(command.run.sequence_parallel).first:
         for run in runs:
-            pretraining.publish(run.record)
+            publish_export(run.record, command.run)
     return runs
 
 

@@ -46,22 +46,22 @@ def _main(argv: list[str]) -> int:
     from transfer.run import checked_inputs, execute
 
     with errors_together():
-        from transfer.evaluation.weights_export import PretrainingRun
+        from transfer.evaluation.weights_export import check_planned_target, pretraining_task, publish_export
         from transfer.task import load_task
 
         method = load_task(name)
         command = read_command(recipe, method.options, arguments, PretrainRunOptions)
-        pretraining = PretrainingRun.of(command, method, recipe.name)
-        commands = checked_inputs(command, pretraining.task)
+        task = pretraining_task(command, method, recipe.name)
+        commands = checked_inputs(command, task)
     if command.submitted:
         from transfer.core.user_code import is_in_file
         from transfer.launch.single_job import launch
 
         named = recipe.name if is_in_file(recipe.name) else str(recipe.path)
         return launch("transfer.pretrain", [named, *arguments], command)
-    status, records = execute(commands, pretraining.task, pretraining.check_target)
+    status, records = execute(commands, task, check_planned_target)
     for record in records:
-        if folder := pretraining.publish(record):
+        if folder := publish_export(record, command.run):
             print_safe(f"weights: {folder}", file=sys.stderr)
     command_result.write(command.run.result_file, records, status)
     return status

@@ -12,7 +12,7 @@ from transfer.comparison.selection import has_value, select_arms
 from transfer.core.errors import MissingInput, UserError, visible
 from transfer.core.exports import EXPORT, export_folder, users_parts
 from transfer.core.files import atomic_replacement, with_home
-from transfer.engine.history import history
+from transfer.engine.checkpoint import history
 from transfer.records import run_set, store
 from transfer.records.fields import check_fields, value_label
 from transfer.records.per_sample import OUTCOMES, UnusableOutcomes, arrays_in

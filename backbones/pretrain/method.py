@@ -104,7 +104,7 @@ class PretrainingMethod(Task):
     def execute(self, spec: BackboneSpec, dataset: ClassificationData, options: Any, context: "Context") -> Result:
         """Call `run`, and measure tokens; the scores become the last entry of the history."""
         from backbones.diagnostics.recorder import TokenWatch
-        from transfer.engine.history import History, history
+        from transfer.engine.checkpoint import History, history
 
         context.observer = TokenWatch(self.tokens_at, dataset, options, context) if self.tokens_at else None
         scores, outcomes = super().execute(spec, dataset, options, context)

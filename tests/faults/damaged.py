@@ -26,8 +26,7 @@ from tests.support import tensors
 from transfer.core.errors import UserError
 from transfer.core.exports import PRETRAIN, WEIGHTS
 from transfer.core.settings import CONFIGS, read_yaml
-from transfer.engine.checkpoint import load_state
-from transfer.engine.history import PREVIOUS, STATE
+from transfer.engine.checkpoint import PREVIOUS, STATE, load_state
 from transfer.records.record import Record
 from transfer.records.store import RECORD, Store
 from transfer.verify.bundle import bundle, unpacked

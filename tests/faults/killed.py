@@ -18,7 +18,7 @@ from tests.runs import differences
 from transfer.core.errors import Stopped
 from transfer.core.files import file_sha256, scraps_in
 from transfer.core.process import INTERRUPTED
-from transfer.engine.history import PREVIOUS, STATE
+from transfer.engine.checkpoint import PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
 from transfer.records.store import RECORD

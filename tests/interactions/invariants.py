@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.interactions.commands import Ran
-from transfer.engine.history import HISTORY, STATE
+from transfer.engine.checkpoint import HISTORY, STATE
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record
 from transfer.records.store import ERROR, LOCK, RECORD

@@ -1,22 +1,98 @@
-"""The state of an unfinished training."""
+"""What a training keeps in its run's folder: `history.jsonl`, and the state while it is unfinished.
 
+Importing it imports no torch.
+"""
+
+import json
+import math
 import pickle
 import shutil
+import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from transfer.core.errors import UserError, first_line
-from transfer.core.files import atomic_replacement
+from transfer.core.files import atomic_replacement, parse_json, write_atomic, write_error
 from transfer.core.machine_errors import machine_error
 from transfer.core.options import differences
-from transfer.engine.history import PREVIOUS, STATE
 
-CHUNK = 2**24  # bytes that are read at a time
+STATE, PREVIOUS, HISTORY = "state.pt", "state.previous.pt", "history.jsonl"  # in a run's folder
 SCHEMA, VERSION = "schema", 1
 """Entry with the version of a state's form."""
+FLUSH_SECONDS = 5.0
+"""Seconds after which lines are written, so that training can be followed; checkpoints are written less often."""
+
+
+class History:
+    """`history.jsonl`: one line per step and per validation.
+
+    Args:
+        folder: of the run; None writes nothing.
+        kept: lines that stay, those that were there when the state was saved; None: all.
+
+    Attributes:
+        count: number of lines on the disk.
+    """
+
+    def __init__(self, folder: Path | None, kept: int | None = 0):
+        self.path = folder / HISTORY if folder else None
+        self.lines: list[str] = []
+        self.flushed = time.monotonic()
+        self.count = 0
+        if self.path:
+            before = self.path.read_bytes().splitlines(keepends=True) if kept != 0 and self.path.exists() else []
+            before = [line for line in before[:kept] if line.endswith(b"\n")]
+            write_atomic(self.path, b"".join(before))
+            self.count = len(before)
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Add one line of plain values; it reaches the disk within some seconds, or with the next `flush`."""
+        self.lines.append(json.dumps(_replace_not_finite(line), allow_nan=False) + "\n")
+        if time.monotonic() - self.flushed >= FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append the new lines to the file."""
+        self.flushed = time.monotonic()
+        if not self.path or not self.lines:
+            return
+        try:
+            with self.path.open("ab") as file:
+                file.write("".join(self.lines).encode())
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        self.count += len(self.lines)
+        self.lines.clear()
+
+
+def _replace_not_finite(value: Any) -> Any:
+    """Return the value with None for nan and infinities, which JSON does not have; the outcome names the first."""
+    if isinstance(value, dict):
+        return {key: _replace_not_finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replace_not_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def history(folder: Path, key: str = "") -> list[dict[str, Any]]:
+    """Return the entries of a run's history: statistics of steps and validations. Empty without a file.
+
+    Args:
+        folder: the run's folder.
+        key: a key that an entry must have; other lines are skipped without parsing.
+    """
+    try:
+        lines = (folder / HISTORY).read_bytes().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    entries = []
+    for line in lines:
+        if not key or f'"{key}"' in line:
+            with suppress(ValueError):  # a line that a killed process left incomplete
+                entries.append(parse_json(line))
+    return [entry for entry in entries if not key or key in entry]
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
@@ -25,6 +101,8 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
     Its entry `run_key` names the run it belongs to. The file is a zip archive, which has a checksum of every tensor's
     bytes; `load_state` checks them.
     """
+    import torch
+
     with atomic_replacement(folder / STATE, keep=folder / PREVIOUS) as temporary:
         try:
             torch.save(state, temporary)
@@ -49,9 +127,13 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
     Raises:
         UserError: the file is damaged, of another version, or belongs to a run with other options.
     """
-    path, hint = _path_and_hint(folder)
+    import torch
+
+    path = folder / STATE if (folder / STATE).exists() else folder / PREVIOUS
     if not path.exists():
         return None
+    is_last = path.name == STATE and (folder / PREVIOUS).exists()
+    hint = "delete it to resume from the previous checkpoint" if is_last else "delete it to restart training"
     try:
         _check_archive(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -69,25 +151,10 @@ def load_state(folder: Path, run_key: str, options: dict[str, Any] | None = None
     return state
 
 
-def _path_and_hint(folder: Path) -> tuple[Path, str]:
-    """Return the file of the current checkpoint, and the fix if it is rejected."""
-    path = folder / STATE if (folder / STATE).exists() else folder / PREVIOUS
-    has_previous = path.name == STATE and (folder / PREVIOUS).exists()
-    return path, "delete it to resume from the previous checkpoint" if has_previous else "delete it to restart training"
-
-
 def _check_archive(path: Path) -> None:
-    """Read a state through the checksums of its archive, which torch does not look at.
-
-    Raises:
-        ValueError, zipfile.BadZipFile: a bit of it is not as it was written.
+    """Raise ValueError or an error of its own unless a state's archive is as it was written: torch looks at no
+    checksum, and reads nothing of what is marked as a folder, whose memory stays as it is.
     """
     with zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{entry.filename} is compressed, which torch never does")
-            if entry.external_attr or entry.is_dir():  # torch reads nothing of a folder, and leaves its memory as it is
-                raise ValueError(f"{entry.filename} is marked as a folder, which torch never writes")
-            with archive.open(entry) as file:
-                while file.read(CHUNK):
-                    pass
+        if (damaged := archive.testzip()) or any(entry.external_attr or entry.is_dir() for entry in archive.filelist):
+            raise ValueError(f"{damaged or 'an entry'} is not as it was written")

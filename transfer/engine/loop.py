@@ -9,11 +9,10 @@ import torch
 
 from transfer.core.errors import Stopped
 from transfer.data.loading.loader import StreamPosition
-from transfer.engine.checkpoint import SCHEMA, VERSION, load_state, save_state
+from transfer.engine.checkpoint import SCHEMA, VERSION, History, load_state, save_state
 from transfer.engine.context import Context
 from transfer.engine.cost import duration
 from transfer.engine.device import device_name
-from transfer.engine.history import History
 from transfer.engine.learner import Batch, Learner
 from transfer.engine.options import FitOptions
 from transfer.engine.outcome import Outcome, OutcomeMonitor

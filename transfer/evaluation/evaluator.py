@@ -18,10 +18,10 @@ from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
 from transfer.data.spec import flat_counts
 from transfer.engine import dist
+from transfer.engine.checkpoint import PREVIOUS, STATE
 from transfer.engine.context import Context, auto_threads, auto_workers, peak_mib
 from transfer.engine.cost import Cost
 from transfer.engine.device import choose_device, choose_precisions, device_name
-from transfer.engine.history import PREVIOUS, STATE
 from transfer.engine.outcome import Outcome
 from transfer.engine.trackers import TrackedRun, Tracker, tracking
 from transfer.evaluation.environment import environment

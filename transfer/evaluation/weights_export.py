@@ -2,9 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,37 @@ _NOT_COMPARED = (*EXECUTION, "config", "dry_run")
 LOCK_FILE = ".lock"
 
 
-def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None:
+def pretraining_task(command: Command, method: Task, recipe: str) -> PretrainingMethod:
+    """Return the method of a pretraining command with the command's own options.
+
+    Raises:
+        UsageError: another method than the recipe's, several values, or an epoch that the training has not.
+    """
+    options = command.run
+    assert isinstance(options, PretrainRunOptions)
+    if not isinstance(method, PretrainingMethod):
+        raise UsageError(f"{method.file}: is a task; run it by `python -m transfer.run`")
+    given = locate(options.method) if is_in_file(options.method) else options.method
+    if given not in ((method.file, "") if method.file else (method.method,)):
+        raise UsageError(
+            f"--method {options.method}: the recipe {recipe} is for {method.method}; choose another recipe"
+        )
+    for flag, values in (("--dataset", options.dataset), ("--weights", command.backbone.weights)):
+        if len(values) > 1:
+            raise UsageError(f"{flag}: pretraining takes one value, got {len(values)}")
+    starts = seed_exports(command.backbone.weights[0])
+    if len(starts) not in (0, len(options.seeds)):
+        raise UsageError(f"--weights: use one of {', '.join(starts)}, or {len(starts)} --seeds, one for each")
+    check_epochs(options.tokens_at, command.options.epochs)
+    task = copy(method)
+    task.tokens_at = options.tokens_at
+    return task
+
+
+def check_planned_target(planned: PlannedRun) -> None:
     """Raise UserError when the weights of a planned pretraining are not in WEIGHTS/NAME and could not get there."""
+    run = planned.command.run
+    assert isinstance(run, PretrainRunOptions)
     target = target_of(run, planned.inputs.spec.name, planned.seed)
     if (target / WEIGHTS).is_file() and pretraining_facts(target).get("identity") == planned.run_key.digest:
         return
@@ -35,14 +62,19 @@ def check_planned_target(planned: "PlannedRun", run: PretrainRunOptions) -> None
         check_target(target, planned.run_key.digest, planned.options)
 
 
-def publish_export(record: Record, run: PretrainRunOptions) -> Path:
-    """Copy a run's export to WEIGHTS/NAME unless it is there, and return that folder.
+def publish_export(record: Record, run: Any) -> Path | None:
+    """Copy a run's export to WEIGHTS/NAME unless it is there, and return that folder; None when the training failed.
+
+    Args:
+        run: the options of the command, those of a pretraining.
 
     Raises:
         UserError: the export is missing, or WEIGHTS/NAME holds weights of another run by now.
     """
     from backbones.weights.locate import sha256
 
+    if not record.export:
+        return None
     target, source = target_of(run, record.backbone["name"], record.seed), run.out / record.run_id / EXPORT
     weights = target / WEIGHTS
     same = weights.is_file() and f"sha256:{sha256(weights)}" == record.export
@@ -105,48 +137,3 @@ def publish(source: Path, target: Path) -> None:
         raise write_error(target, error, "--export-dir") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class PretrainingRun:
-    """A pretraining command, ready for the evaluator."""
-
-    command: Command
-    options: PretrainRunOptions
-    task: PretrainingMethod
-
-    @classmethod
-    def of(cls, command: Command, method: Task, recipe: str) -> "PretrainingRun":
-        """Return the run of a command.
-
-        Raises:
-            UsageError: another method than the recipe's, several values, or an epoch that the training has not.
-        """
-        options = command.run
-        assert isinstance(options, PretrainRunOptions)
-        if not isinstance(method, PretrainingMethod):
-            raise UsageError(f"{method.file}: is a task; run it by `python -m transfer.run`")
-        given = locate(options.method) if is_in_file(options.method) else options.method
-        if given not in ((method.file, "") if method.file else (method.method,)):
-            raise UsageError(
-                f"--method {options.method}: the recipe {recipe} is for {method.method}; choose another recipe"
-            )
-        for flag, values in (("--dataset", options.dataset), ("--weights", command.backbone.weights)):
-            if len(values) > 1:
-                raise UsageError(f"{flag}: pretraining takes one value, got {len(values)}")
-        starts = seed_exports(command.backbone.weights[0])
-        if len(starts) not in (0, len(options.seeds)):
-            raise UsageError(f"--weights: use one of {', '.join(starts)}, or {len(starts)} --seeds, one for each")
-        check_epochs(options.tokens_at, command.options.epochs)
-        task = copy(method)
-        task.tokens_at = options.tokens_at
-        return cls(command, options, task)
-
-    @property
-    def check_target(self) -> Callable[[PlannedRun], None]:
-        """Raises UserError when a planned run could not put its weights into EXPORT_DIR/NAME."""
-        return lambda planned: check_planned_target(planned, self.options)
-
-    def publish(self, record: Record) -> Path | None:
-        """Copy the weights to EXPORT_DIR/NAME and return that folder; None when the training failed."""
-        return publish_export(record, self.options) if record.export else None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transfer.core.errors import UserError
 from transfer.core.exports import EXPORT
 from transfer.core.files import lock, remove, scraps_in, write_arrays, write_atomic, write_error
-from transfer.engine.history import HISTORY, PREVIOUS, STATE
+from transfer.engine.checkpoint import HISTORY, PREVIOUS, STATE
 from transfer.records.per_sample import OUTCOMES
 from transfer.records.record import Record, RunKey, file_checksums, unreadable, with_checksum
 

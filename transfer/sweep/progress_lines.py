@@ -10,8 +10,8 @@ from typing import Any
 
 from transfer.core.errors import print_safe
 from transfer.core.settings import read_yaml
+from transfer.engine.checkpoint import HISTORY
 from transfer.engine.cost import duration
-from transfer.engine.history import HISTORY
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.records import command_result
 from transfer.records.store import OPTIONS

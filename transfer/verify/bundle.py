@@ -18,7 +18,7 @@ from typing import Any
 from transfer.core.errors import UserError, reason_of
 from transfer.core.files import atomic_replacement, check_writable, flush_folder, write_error
 from transfer.core.settings import read_yaml, write_yaml
-from transfer.engine.history import HISTORY
+from transfer.engine.checkpoint import HISTORY
 from transfer.records.per_sample import OUTCOMES, arrays_in
 from transfer.records.record import Record, size_and_sha256, with_checksum
 from transfer.records.store import OPTIONS, RECORD, Run, Store, difference_text, merged, same_result

@@ -13,7 +13,7 @@ from tests.backbones.pretrain.dino_support import crops, dino_options, feed, mak
 from tests.support import context, stopped_after, tensors
 from transfer.core.errors import Stopped
 from transfer.core.seeding import seed_torch
-from transfer.engine.history import STATE
+from transfer.engine.checkpoint import STATE
 from transfer.engine.loop import fit
 from transfer.engine.outcome import FEWEST, judge
 

@@ -10,9 +10,8 @@ import torch
 from tests.support import Classifier, context, fit_options, loader, tensors
 from tests.transfer.engine.test_loop import Interrupted
 from transfer.core.errors import Stopped, UserError
-from transfer.engine.checkpoint import load_state
+from transfer.engine.checkpoint import HISTORY, STATE, load_state
 from transfer.engine.context import Context
-from transfer.engine.history import HISTORY, STATE
 from transfer.engine.loop import fit
 
 

@@ -14,8 +14,8 @@ from tests.support import Classifier, Points, context, fit_options, loader, tens
 from tests.transfer.core.test_files import files_of_at_most
 from transfer.core.errors import Stopped, UserError
 from transfer.data.loading.loader import pk_batches
+from transfer.engine.checkpoint import STATE, History
 from transfer.engine.context import Context
-from transfer.engine.history import STATE, History
 from transfer.engine.learner import Batch
 from transfer.engine.loop import fit
 from transfer.engine.step import Stepper

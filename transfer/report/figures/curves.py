@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from transfer.engine.history import history
+from transfer.engine.checkpoint import history
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from transfer.comparison.paired_intervals import Settings
 from transfer.core.errors import UsageError, UserError
-from transfer.engine.history import HISTORY, history
+from transfer.engine.checkpoint import HISTORY, history
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import arms_colored
 from transfer.report.page.comparison_sections import (

@@ -16,7 +16,7 @@ import numpy as np
 
 from transfer.comparison.paired_intervals import mean_score
 from transfer.core.errors import UserError
-from transfer.engine.history import HISTORY, history
+from transfer.engine.checkpoint import HISTORY, history
 from transfer.experiments.published_rows import PublishedTable, Value, read_paper, table_of
 from transfer.experiments.published_rows import Row as PublishedRow
 from transfer.experiments.sweep_file import read_sweep

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.core.errors import UsageError
-from transfer.engine.history import history
+from transfer.engine.checkpoint import history
 from transfer.engine.outcome import SCORED
 from transfer.records.comparability import Comparability
 from transfer.records.evidence import SCORE_AT_CHANCE, Arm, Evidence, Unit, chance, ending
