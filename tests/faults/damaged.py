@@ -16,7 +16,7 @@ import torch
 
 from backbones.backbone import create
 from backbones.weights.export import export
-from tests.faults.data import Found, coco_files, feature_shard, image_folder, market_folder, parquet_files
+from tests.faults.data import Found, coco_files, image_folder, market_folder, parquet_files, stored_features
 from tests.faults.killed import SMOKE
 from tests.faults.mutations import mutated
 from tests.faults.trial import NotHeldError, no_hang
@@ -92,7 +92,7 @@ def made_targets(work: Path) -> list[Target]:
         _written_by_people(work),
         Target("images", *image_folder(work)),
         Target("Parquet", *parquet_files(work)),
-        Target("stored features", *feature_shard(work)),
+        Target("stored features", *stored_features(work)),
         Target("Market-1501", *market_folder(work)),
         Target("COCO", *coco_files(work)),
     ]

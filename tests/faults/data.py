@@ -13,8 +13,7 @@ import pyarrow as pa
 from PIL import Image
 from pyarrow import parquet
 
-from tasks.fewshot.feature_store import DamagedShard, encode_shard, read_shard
-from transfer.core.errors import UserError
+from tasks.fewshot import feature_store
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.loading.read_image import read_image
@@ -54,21 +53,13 @@ def parquet_files(work: Path) -> Made:
     return root, _files(root), lambda copy: _labelled("parquet", copy, image="image", label="label")
 
 
-def feature_shard(work: Path) -> Made:
+def stored_features(work: Path) -> Made:
     """A file of stored features, which is computed anew where it is damaged."""
-    root = work / "shard"
+    root = work / "features"
     root.mkdir()
     features = np.random.default_rng(0).random((16, 16), dtype=np.float32)
-    (root / "0.safetensors").write_bytes(encode_shard(np.arange(16), features, 2.5))
-
-    def read(copy: Path) -> bytes:
-        try:
-            rows, values = read_shard(copy / "0.safetensors")
-        except DamagedShard as error:
-            raise UserError(str(error)) from error
-        return rows.tobytes() + values.tobytes()
-
-    return root, _files(root), read
+    feature_store.write(root / "0.safetensors", feature_store.Stored(np.arange(16), features, np.ones(16)), {})
+    return root, _files(root), lambda copy: [array.tobytes() for array in feature_store.read(copy / "0.safetensors")]
 
 
 def market_folder(work: Path) -> Made:

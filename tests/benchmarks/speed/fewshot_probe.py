@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tasks.fewshot.feature_store import Entry
-from tasks.fewshot.features import SHARD_ROWS
+from tasks.fewshot import feature_store
 from tasks.fewshot.scoring import FrozenFeatures, probe_all
 from tasks.fewshot.support_sets import SupportSets, permuted
 from tasks.probes import LeastSquares
@@ -64,28 +63,22 @@ def peak() -> float:
 
 
 def write(store: Path, classes: int, images: int, tests: int, channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Entries of random features, shard by shard; the labels of training and test images."""
+    """Files of random features; the labels of training and test images."""
     random = np.random.default_rng(0)
     labels, truth = (random.permutation(np.arange(count) % classes) for count in (images, tests))
     centres = 0.2 * random.normal(size=(classes, channels)).astype(np.float32)
     for name, of in (("train", labels), ("test", truth)):
-        entry = Entry.open(store, {"images": name}, {})
-        for start in range(0, len(of), SHARD_ROWS):
-            rows = np.arange(start, min(start + SHARD_ROWS, len(of)))
-            noise = random.standard_normal((len(rows), channels), dtype=np.float32)
-            entry.write(rows, noise + centres[of[rows]], 0.0)
+        features = random.standard_normal((len(of), channels), dtype=np.float32) + centres[of]
+        content = feature_store.Stored(np.arange(len(of)), features, np.zeros(len(of)))
+        feature_store.write(store / f"{name}.safetensors", content, {})
     return labels, truth
 
 
 def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strengths: tuple[float, ...]) -> int:
     """Reads and probes; bytes of the features. All training images are read, as a set of many draws would."""
-    found = {}
-    for name, count in (("train", len(labels)), ("test", len(truth))):
-        entry = Entry.open(store, {"images": name}, {})
-        assert not len(entry.missing(np.arange(count)))
-        read = entry.read(np.arange(count))
-        assert read is not None
-        found[name] = torch.from_numpy(read)
+    found = {
+        name: torch.from_numpy(feature_store.read(store / f"{name}.safetensors").features) for name in ("train", "test")
+    }
     groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
     orders = tuple(permuted(groups, draw) for draw in range(draws))
     sets = SupportSets("bigvision", orders, SHOTS, 5 if len(strengths) > 1 else 0, (), ())

@@ -41,8 +41,7 @@ def plain(split, indices, name: str = "tiny") -> torch.Tensor:
     return torch.stack(rows)
 
 
-def test_features_are_those_of_each_image_in_the_order_asked(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "SHARD_ROWS", 7)
+def test_features_are_those_of_each_image_in_the_order_asked(tmp_path) -> None:
     indices = [5, 0, 39, 5, 17, *range(20, 36)]
     found, taker, split = extracted(tmp_path, indices)
     torch.testing.assert_close(found, plain(split, indices), atol=1e-5, rtol=1e-5)
@@ -59,8 +58,7 @@ def test_the_second_time_nothing_is_computed_and_the_rest_is_added(tmp_path) -> 
     assert torch.equal(more[:20], first)
 
 
-def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "SHARD_ROWS", 10)
+def test_what_found_features_took_is_counted_with_the_run_that_finds_them(tmp_path) -> None:
     _, first, _ = extracted(tmp_path, range(20))
     spent = first.context.cost.extraction
     assert spent["extraction_seconds"] > 0
@@ -90,15 +88,14 @@ def test_other_weights_other_views_and_other_precisions_are_other_features(tmp_p
 
 
 def test_features_behind_a_block_are_pooled_as_the_model_pools() -> None:
-    pixels = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)
-    images = pixels.permute(0, 3, 1, 2).float() / 255
+    images = torch.rand(3, 3, 32, 32)
     for pool in ("cls", "gap"):
         backbone = create("tiny", img_size=32, pool=pool).eval()
         with torch.no_grad():
-            torch.testing.assert_close(encoder(backbone, -1)(pixels), backbone.pooled(images))
+            torch.testing.assert_close(encoder(backbone, -1)(images), backbone.pooled(images))
             tokens = backbone.tokens(images, norm=True)[2]
             expected = tokens[:, 0] if pool == "cls" else tokens.mean(1)
-            torch.testing.assert_close(encoder(backbone, 0)(pixels), expected)
+            torch.testing.assert_close(encoder(backbone, 0)(images), expected)
 
 
 def test_what_decides_a_feature_is_hashed_wherever_it_lies() -> None:
