@@ -1,10 +1,8 @@
 """Attention as functions of queries, keys and values: softmax, and the point-wise family of arXiv 2309.08586.
 
-Shapes: B images, N query tokens, L key tokens, d = head_dim; q, k, v are [B, heads, N or L, d]. Everywhere `key_mask`
-[B, L] is True for the keys that count: padding is not a token and has no effect.
+Shapes: B images, N query tokens, L key tokens, d = head_dim; q, k, v are [B, heads, N or L, d].
 """
 
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -44,7 +42,6 @@ def pointwise(
     h: str = "relu",
     alpha: float | Tensor = 1.0,
     length: int | None = None,
-    key_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
     """Return point-wise attention L^-alpha h(q k^T / sqrt(d)) v (arXiv 2309.08586, section 3), in memory linear in N
@@ -56,8 +53,7 @@ def pointwise(
             function of a co-author (open_lm's custom_attn); gelu_tanh is flax's default approximation of it. The paper
             does not say which is meant.
         alpha: exponent of the length; a scalar tensor may require gradients.
-        length: L of the factor L^-alpha; None: the number of keys, of each image those that count.
-        key_mask: [B, L], or None.
+        length: L of the factor L^-alpha; None: the number of keys.
         scale: in place of 1 / sqrt(d).
 
     Returns:
@@ -66,28 +62,19 @@ def pointwise(
     Raises:
         ValueError: tensors that do not fit each other, or a length below 1.
     """
-    q, k, v = checked_inputs(q, k, v, key_mask)
+    q, k, v = checked_inputs(q, k, v)
     if length is not None and length < 1:
         raise ValueError(f"length = {length} is not a number of tokens")
     keys = max(k.shape[-2], 1)
     # a learned exponent acts on the outputs, from 1 / L on, so that no precision is left on the way
     factor: float = float(length or keys) ** -(1.0 if isinstance(alpha, Tensor) else alpha)
     with without_autocast(q):
-        out = _weighted_sums(q, *_zero_padding(k, v, key_mask), h, factor, score_scale(q, scale))
-        if isinstance(alpha, Tensor):
-            out = _multiply(out, float(length or keys) ** (1.0 - alpha) + 0 * alpha)  # NaN where alpha is not finite
-        if key_mask is not None and length is None:
-            share = key_mask.sum(-1).clamp_min(1).to(torch.promote_types(out.dtype, torch.float32)) / keys
-            out = _multiply(out, share.pow(-alpha).view(-1, 1, 1, 1))
-        return out
-
-
-def _multiply(out: Tensor, factor: Tensor) -> Tensor:
-    """Return out * factor in the type of `out`, computed in float32 or above: the factor's gradient is then not a sum
-    of halves.
-    """
-    wide = torch.promote_types(out.dtype, torch.float32)
-    return (out.to(wide) * factor).to(out.dtype)
+        out = _weighted_sums(q, k, v, h, factor, score_scale(q, scale))
+        if not isinstance(alpha, Tensor):
+            return out
+        # NaN where alpha is not finite; in float32 or above, so that the factor's gradient is not a sum of halves
+        rest = float(length or keys) ** (1.0 - alpha) + 0 * alpha
+        return (out.to(torch.promote_types(out.dtype, torch.float32)) * rest).to(out.dtype)
 
 
 def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
@@ -134,7 +121,6 @@ def normalised_pointwise(
     h: str = "relu",
     alpha: float | Tensor = 1.0,
     length: int | None = None,
-    key_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
     """Return point-wise attention whose weights are divided by the sum of their absolute values over the keys.
@@ -142,15 +128,14 @@ def normalised_pointwise(
     For the h that are never negative the weights so sum to 1. A row without any weight gives 0. L^-alpha would cancel,
     so that `alpha` and `length` do not matter here. The N x L weights are kept for the backward pass.
     """
-    q, k, v = checked_inputs(q, k, v, key_mask)
+    q, k, v = checked_inputs(q, k, v)
     with without_autocast(q):
-        k, v = _zero_padding(k, v, key_mask)
-        weighted, total = weighted_sums_and_totals(q, k, v, h, 1 / max(k.shape[-2], 1), key_mask, scale)
+        weighted, total = weighted_sums_and_totals(q, k, v, h, 1 / max(k.shape[-2], 1), scale)
         return divide_by_totals(weighted, total)
 
 
 def weighted_sums_and_totals(
-    q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, key_mask: Tensor | None = None, scale: float | None = None
+    q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = scale q k^T.
 
@@ -158,8 +143,6 @@ def weighted_sums_and_totals(
     """
     inner, outer = split_factor(h, factor)
     weights = SCORE_FUNCTIONS[h](_scores(q, k, inner * score_scale(q, scale)))
-    if key_mask is not None:
-        weights = weights.masked_fill(_per_head(~key_mask, q), 0)
     wide = torch.promote_types(q.dtype, torch.float32)
     total = (weights.abs() if h in _MAY_BE_NEGATIVE else weights).sum(-1, dtype=wide) * outer
     return _weighted_values(weights, v, outer), total.view(*q.shape[:-1], 1)
@@ -177,7 +160,6 @@ def softmax(
     *,
     alpha: float | Tensor = 1.0,
     length: int | None = None,
-    key_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
     """Return softmax(q k^T / sqrt(d)) v, by torch's fused kernel unless that is slower. `alpha` and `length` have no
@@ -186,24 +168,19 @@ def softmax(
     Args:
         scale: in place of 1 / sqrt(d).
     """
-    q, k, v = checked_inputs(q, k, v, key_mask)
-    k, v = _zero_padding(k, v, key_mask)
+    q, k, v = checked_inputs(q, k, v)
     trains = not torch.is_inference_mode_enabled()
     if trains and q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 1024:
         # the fused kernel's backward is slow there: 54 ms a block against 19 at 129 tokens (ViT-S, 16 images, a core);
         # its forward alone is not: 3.9 ms against 7.8 at 197 tokens (two cores)
         with without_autocast(q):
-            scores = _scores(q, k, score_scale(q, scale))
-            if key_mask is not None:
-                scores = scores.masked_fill(_per_head(~key_mask, q), -math.inf)
-            return _weighted_values(scores.softmax(-1), v)
-    mask = None if key_mask is None else key_mask[:, None, None, :]
+            return _weighted_values(_scores(q, k, score_scale(q, scale)).softmax(-1), v)
     e = v.shape[-1]
     v = F.pad(v, (0, q.shape[-1] - e)) if e < q.shape[-1] else v  # the fused kernels want one width
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)[..., :e]
+    return F.scaled_dot_product_attention(q, k, v, scale=scale)[..., :e]
 
 
-def checked_inputs(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def checked_inputs(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return q, k and v, in autocast's precision where it is on. Raises ValueError if they do not fit each other."""
     if (
         q.ndim != 4
@@ -214,9 +191,6 @@ def checked_inputs(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = No
     ):
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         raise ValueError(f"q, k, v are [B, heads, N, d], [B, heads, L, d], [B, heads, L, d], not {shapes}")
-    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != (k.shape[0], k.shape[2])):
-        given = f"{key_mask.dtype} {tuple(key_mask.shape)}"
-        raise ValueError(f"key_mask is bool [B, L], here {(k.shape[0], k.shape[2])}, not {given}")
     device = q.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -224,19 +198,6 @@ def checked_inputs(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = No
     if not q.dtype == k.dtype == v.dtype:
         raise ValueError(f"q, k, v are of different types, without autocast: {q.dtype}, {k.dtype}, {v.dtype}")
     return q, k, v
-
-
-def _zero_padding(k: Tensor, v: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return keys and values with zeros in the place of padding: a weight of zero would not keep a NaN out."""
-    if key_mask is None:
-        return k, v
-    padding = ~key_mask[:, None, :, None]
-    return k.masked_fill(padding, 0), v.masked_fill(padding, 0)
-
-
-def _per_head(mask: Tensor, q: Tensor) -> Tensor:
-    """Return a mask [B, L] as [B * heads, 1, L]."""
-    return mask.repeat_interleave(q.shape[1], 0)[:, None]
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:

@@ -19,7 +19,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from backbones.kernels import blocked, fused, triton_kernels
+from backbones.kernels import blocked, fused
 
 POINTERS = ("q", "k", "v", "g", "out", "dq", "dk", "dv")
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -71,7 +71,7 @@ def translated(kernel: Any, capability: int, widths: list[int], kind: str, h: st
 def main() -> None:
     capability, widths, kind = int(sys.argv[1]), [int(width) for width in sys.argv[2].split("x")], sys.argv[3]
     tile = fused.TILES[BYTES[kind], max(widths)][0]
-    kernels = (triton_kernels.forward, triton_kernels.backward_keys, triton_kernels.backward_queries)
+    kernels = (fused.forward_kernel, fused.keys_kernel, fused.queries_kernel)
     found = [
         translated(kernel, capability, widths, kind, h, tile)
         for kernel in kernels
