@@ -14,7 +14,7 @@ from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
 from backbones.initialisation import check_signature, contract, described, keeps_shape, make_users
-from backbones.kernels.functions import linear_is_cheaper, normalised_pointwise, pointwise, softmax, without_autocast
+from backbones.kernels.functions import normalised_pointwise, pointwise, softmax, without_autocast
 from transfer.core import user_code
 from transfer.core.errors import UsageError, UserError
 
@@ -139,33 +139,6 @@ class Attention(TimmAttention):
     def uses_length(self) -> bool:
         """Whether L matters: not where the weights are divided by their sum."""
         return getattr(getattr(self.core, "inner", self.core), "func", None) is pointwise
-
-    def operations(self, images: int, tokens: int) -> int | None:
-        """Return the operations of the products with the weights, in the cheaper order; a multiply-add counts as two.
-
-        None for a user's function, of which nobody knows.
-        """
-        count: Callable[[int, int], int | None] | None = getattr(self.core, "operations", None)
-        if count is not None:
-            return count(images * self.num_heads, tokens)
-        return core_operations(self.core, images * self.num_heads, tokens, self.head_dim, self.head_dim)
-
-
-def core_operations(core: Callable[..., Tensor], pairs: int, tokens: int, width: int, of_values: int) -> int | None:
-    """Return the operations of an attention's two products with its weights; None for a user's function.
-
-    Scores count as if queries and keys were as wide as values: what widens them only adds to the scores.
-
-    Args:
-        pairs: images times heads.
-        width: the width of queries and keys.
-        of_values: the width of values.
-    """
-    if core not in ATTENTIONS.values():
-        return None
-    if core is ATTENTIONS["identity"] and linear_is_cheaper(tokens, tokens, width, of_values):
-        return 4 * pairs * tokens * width * of_values
-    return 4 * pairs * tokens**2 * of_values
 
 
 class UserFunction:

@@ -1,25 +1,19 @@
 """Floating-point operations of a forward pass, by component. A multiply-add counts as two; nothing else counts.
 
-Counted from the shapes that pass through a model on the meta device, so the same for every kernel and every machine.
-Shapes: B images, H x W pixels, N tokens, D channels.
+torch's counter counts the products that run on the meta device, so the same for every kernel and every machine.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from timm.layers import Attention as TimmAttention
-from timm.layers import LayerScale, Mlp, PatchEmbed
-from timm.models import volo
-from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from backbones.attention import Attention
-from backbones.ffn import ConvFFN
 
 COMPONENTS = ("stem", "attention", "ffn", "other")
 _OWNERS = {"patch_embed": "stem", "attn": "attention", "mlp": "ffn"}
@@ -34,18 +28,14 @@ def flops(model: nn.Module, image_size: int | tuple[int, int]) -> dict[str, Any]
         image_size: (H, W) in pixels.
 
     Returns:
-        total and one entry per component ("stem", "attention" with its projections, "ffn", "other"), and `method`:
-        "analytic" for plain ViTs and VOLOs made of known parts, else "counter" (torch's, over the operations that ran).
+        total and one entry per component ("stem", "attention" with its projections, "ffn", "other").
         `lengths`: where point-wise attention divides by L^alpha, how many blocks do so by which L.
     """
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     channels = getattr(getattr(model, "spec", None), "in_chans", 3)
-    inner = getattr(model, "model", model)
-    known = _has_formulas(getattr(getattr(inner, "backbone", None), "model", inner))
     with _record_lengths(model) as lengths:
-        counts = (_count_by_formula if known else _count_by_torch)(model, (1, channels, height, width))
-    method = "analytic" if known else "counter"
-    return {"total": sum(counts.values()), **counts, "method": method, "lengths": dict(lengths)}
+        counts = _count(model, (1, channels, height, width))
+    return {"total": sum(counts.values()), **counts, "lengths": dict(lengths)}
 
 
 @contextmanager
@@ -68,69 +58,7 @@ def _record_lengths(model: nn.Module) -> Iterator[Counter[int]]:
         yield counts
 
 
-def _has_formulas(model: nn.Module) -> bool:
-    """Return whether every operation that counts belongs to a module with a formula here."""
-    if getattr(getattr(model, "patch_embed", None), "user", ""):
-        return False
-    if isinstance(model, volo.VOLO):
-        kinds: Any = volo.Outlooker | volo.Transformer
-        blocks: list[Any] = [part for part in model.modules() if isinstance(part, kinds)]
-        return all(isinstance(block.mlp, Mlp | ConvFFN) for block in blocks)
-    if not isinstance(model, VisionTransformer):
-        return False
-    blocks = list(model.blocks)
-    return (
-        isinstance(model.patch_embed, PatchEmbed)
-        and model.attn_pool is None
-        and all(type(block) is Block and isinstance(block.attn, TimmAttention) for block in blocks)
-        and all(not isinstance(block.attn, Attention) or block.attn.operations(1, 1) is not None for block in blocks)
-        and all(
-            isinstance(block.mlp, Mlp | ConvFFN) and isinstance(block.ls1, nn.Identity | LayerScale) for block in blocks
-        )
-    )
-
-
-def _component(name: str) -> str:
-    return next((_OWNERS[piece] for piece in name.split(".") if piece in _OWNERS), "other")
-
-
-def _count_by_formula(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
-    counts = dict.fromkeys(COMPONENTS, 0.0)
-
-    def hook(component: str) -> Callable[..., None]:
-        def add(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            counts[component] += _operations(module, inputs[0], output)
-
-        return add
-
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            hooks.callback(module.register_forward_hook(hook(_component(name))).remove)
-        _forward(model, shape)
-    return counts
-
-
-def _operations(module: nn.Module, x: Tensor, output: Tensor) -> float:
-    """Return the operations of a module itself, without those within; for attention its two products, B N N D each."""
-    if isinstance(module, nn.Linear):
-        return 2.0 * output.numel() * module.in_features
-    if isinstance(module, nn.Conv1d | nn.Conv2d):
-        return 2.0 * output.numel() * module.weight[0].numel()
-    if isinstance(module, Attention):
-        return float(module.operations(x.shape[0], x.shape[1]) or 0)
-    if isinstance(module, TimmAttention):
-        return 4.0 * x.shape[0] * x.shape[1] ** 2 * module.attn_dim
-    if isinstance(module, volo.Attention):  # on [B, h, w, D]
-        return 4.0 * x.shape[0] * (x.shape[1] * x.shape[2]) ** 2 * x.shape[3]
-    if isinstance(module, volo.ClassAttention):  # one query, that of the class token
-        return 4.0 * x.shape[0] * x.shape[1] * module.head_dim * module.num_heads
-    if isinstance(module, volo.OutlookAttention):  # weights k^2 x k^2 at every place, on [B, h, w, D]
-        places = -(-x.shape[1] // module.stride) * -(-x.shape[2] // module.stride)
-        return 2.0 * x.shape[0] * places * module.kernel_size**4 * x.shape[3]
-    return 0.0
-
-
-def _count_by_torch(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
+def _count(model: nn.Module, shape: tuple[int, ...]) -> dict[str, float]:
     try:
         counter = _run_counter(model, shape, on_meta=True)
     except (RuntimeError, NotImplementedError):  # a user's part may make tensors of its own on the CPU

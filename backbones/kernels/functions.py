@@ -79,7 +79,7 @@ def pointwise(
 
 def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
     """Return factor * h(scale q k^T) v, computed in the fastest way."""
-    if h == "identity" and linear_is_cheaper(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]):
+    if h == "identity" and _linear_is_cheaper(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]):
         summary = scaled_matmul(k.flatten(0, 1).mT, v.flatten(0, 1), factor)
         return scaled_matmul(q.flatten(0, 1), summary, scale).unflatten(0, q.shape[:2])
     if _prefers_torch_operations(q, k, v, h):
@@ -103,14 +103,9 @@ def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
     return q.device.type == "cpu" and scores <= (_FEW_SCORE_BYTES_IN_TRAINING[h] if trains else _FEW_SCORE_BYTES)
 
 
-def linear_is_cheaper(queries: int, keys: int, width: int, of_values: int | None = None) -> bool:
-    """Return whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity.
-
-    Args:
-        width: the width of queries and keys, and of values unless `of_values` is given.
-    """
-    other = width if of_values is None else of_values
-    return (queries + keys) * width * other < queries * keys * (width + other)
+def _linear_is_cheaper(queries: int, keys: int, width: int, of_values: int) -> bool:
+    """Return whether q (k^T v) takes fewer operations than (q k^T) v, which it equals for h = identity."""
+    return (queries + keys) * width * of_values < queries * keys * (width + of_values)
 
 
 def normalised_pointwise(

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backbones.attention import core_operations
 from backbones.kernels.functions import checked_inputs, softmax
 from backbones.kernels.operator import padded_width
 
@@ -41,19 +40,10 @@ class RelativePositions(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         """Return attention [B, heads, N, d] of q, k, v [B, heads, N, d]."""
         q, k, v = checked_inputs(q, k, v)
-        return self.inner(*self._extended(q, k), v, scale=1.0, **options)
-
-    def operations(self, pairs: int, tokens: int) -> int | None:
-        """Return the operations of the position scores q R_h and q R_w and of the products; a multiply-add is two.
-
-        None when those of the inner function are not known.
-
-        Args:
-            pairs: B times heads. tokens: N.
-        """
-        d, places = self.rel_pos_h.shape[1], sum(self.grid)
-        products = core_operations(self.inner, pairs, tokens, d + places, d)
-        return None if products is None else products + 2 * pairs * tokens * d * places
+        wide_q, wide_k = self._extended(q, k)
+        if q.is_meta:  # operations are counted: positions are added to the scores, and do not widen their product
+            return self.inner(q, k, v, scale=1.0, **options)
+        return self.inner(wide_q, wide_k, v, scale=1.0, **options)
 
     def _extended(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Return q and k [B, heads, N, d + h + w] whose products are the scores with the positions in them.

@@ -142,7 +142,7 @@ class Context:
         self.cost.params = sum(parameter.numel() for parameter in backbone.parameters())
         parts = {name: value for name, value in operations.items() if name not in ("total", "lengths")}
         self.cost.gflops = operations["total"] / 1e9
-        self.cost.gflops_by = {name: part if name == "method" else part / 1e9 for name, part in parts.items()}
+        self.cost.gflops_by = {name: part / 1e9 for name, part in parts.items()}
         self.note_lengths("attention_lengths", operations)
         if backbone.loaded:
             self.details["weights"] = asdict(backbone.loaded)

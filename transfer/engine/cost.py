@@ -21,7 +21,7 @@ class Cost:
     images: int = 0
     params: int = 0
     gflops: float = 0.0
-    gflops_by: dict[str, float | str] = field(default_factory=dict)
+    gflops_by: dict[str, float] = field(default_factory=dict)
     extraction: dict[str, float] = field(default_factory=dict)
     """For features from a store: `extraction_seconds` of the device for all of them, whenever they were computed, and
     `found_hours`, GPU hours (core hours on a CPU) of those that other runs left there; nan where that is not known."""

@@ -74,7 +74,6 @@ def test_operations_equal_torchs_counter(given, window: int, padding) -> None:
     counts = flops(maps, (96, 64))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         maps(torch.rand(1, 3, 96, 64))
-    assert counts["method"] == "analytic"
     assert counts["total"] == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
