@@ -27,7 +27,7 @@ ROOMS = (
     *("transfer/experiments", "transfer/records", "transfer/cli"),
     # tasks
     *(f"tasks/{name}" for name in TASKS),
-    *("tasks/detect/coco", "tasks/detect/mmlab", "tasks/ranking"),
+    *("tasks/detect/coco", "tasks/ranking"),
     # models and pretraining
     *("backbones/pretrain/dino", "backbones/pretrain/supervised", "backbones/pretrain", "backbones/diagnostics"),
     *("backbones/weights", "backbones/kernels"),

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from backbones.backbone import Backbone
 from tasks.detect import mmlab
 from tasks.detect.feature_maps import StageMaps, VitMaps
-from tasks.detect.mixed_precision import FullPrecision, widen_heads
-from tasks.detect.options import DetectorSpec
+from tasks.detect.learner import FullPrecision, widen_heads
+from tasks.detect.task import DetectorSpec
 from transfer.core.errors import UsageError, UserError, did_you_mean
 
 STRIDES = (4, 8, 16, 32)

@@ -17,8 +17,8 @@ from backbones.backbone import NEEDED_FOR_MAPS, Backbone
 from backbones.positions import Grid, patch_positions
 from backbones.token_shards import Shards
 from backbones.vit import attach_shards
-from tasks.detect.options import block_index
 from tasks.detect.relative_positions import RelativePositions
+from tasks.detect.task import block_index
 from transfer.core.errors import UsageError
 
 Padding = Literal["keys", "masked"]

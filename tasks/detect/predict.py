@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones.spec import BackboneSpec
-from tasks.detect.learner import collate
-from tasks.detect.mixed_precision import finite_outputs
+from tasks.detect.learner import collate, finite_outputs
 from tasks.detect.pipelines import GREY, DetectionImages, test_transforms
 from transfer.core.errors import UserError, shortened
 from transfer.core.exports import export_folder, pretraining_facts

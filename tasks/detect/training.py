@@ -21,10 +21,9 @@ from tasks.detect.coco.matching import PREFIX, Kind, Matches
 from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detect.learner import DetectionLearner, collate
-from tasks.detect.options import DetectOptions, DetectorSpec, resolve_detector
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tasks.detect.predict import Results, SharedClasses, detect, shared_classes
-from tasks.detect.task import RESULTS, chosen_detector, lacking_masks
+from tasks.detect.task import RESULTS, DetectOptions, DetectorSpec, chosen_detector, lacking_masks, resolve_detector
 from transfer.core.errors import UsageError
 from transfer.core.files import write_atomic
 from transfer.core.seeding import seed_torch

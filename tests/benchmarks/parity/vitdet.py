@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from backbones.backbone import create
 from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import MapOptions, VitMaps
-from tasks.detect.options import resolve_detector
+from tasks.detect.task import resolve_detector
 from tests.benchmarks.parity.checks import Check, checkout_parser, report
 from tests.benchmarks.parity.vitdet_peer import Peer
 from transfer.cli.command import read_command

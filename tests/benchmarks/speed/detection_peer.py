@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tasks.detect.options import DetectOptions
 from tasks.detect.pipelines import train_transforms
+from tasks.detect.task import DetectOptions
 from transfer.data.coco.split import CocoSplit
 
 

@@ -30,8 +30,7 @@ import torch
 from backbones.spec import resolve
 from tasks.detect import mmlab
 from tasks.detect.learner import DetectionLearner
-from tasks.detect.options import DetectOptions
-from tasks.detect.task import TASK, chosen_detector
+from tasks.detect.task import TASK, DetectOptions, chosen_detector
 from tasks.detect.training import make_learner, train_loader
 from tests.benchmarks.speed.detection_peer import Peer
 from tests.benchmarks.speed.timing import Clock

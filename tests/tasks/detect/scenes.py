@@ -12,7 +12,7 @@ from backbones.backbone import create
 from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import MapOptions, make_maps
 from tasks.detect.learner import DetectionLearner
-from tasks.detect.options import resolve_detector
+from tasks.detect.task import resolve_detector
 from transfer.data.coco.annotations import read_split
 from transfer.data.coco.dataset import CocoData
 from transfer.data.coco.split import CocoSplit

@@ -5,7 +5,7 @@ from backbones.backbone import create
 from tasks.detect import mmlab
 from tasks.detect.detectors import SimplePyramid, TapScales, build_detector
 from tasks.detect.feature_maps import MapOptions, make_maps
-from tasks.detect.options import resolve_detector
+from tasks.detect.task import resolve_detector
 from transfer.core.errors import UsageError, UserError
 from transfer.core.settings import config_names
 

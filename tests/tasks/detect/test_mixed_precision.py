@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from tasks.detect.learner import collate
-from tasks.detect.mixed_precision import finite_outputs, heads
+from tasks.detect.learner import collate, finite_outputs, heads
 from tasks.detect.pipelines import DetectionImages, train_transforms
 from tests.tasks.detect.scenes import a_learner, data_of, split_of
 from tests.tasks.detect.test_predict import SCENES, SIZE, found_by
