@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.stems import find_stem
-from transfer.core import user_code
+from transfer.core import exports, user_code
 from transfer.core.errors import UsageError, did_you_mean
 
 
@@ -120,6 +120,29 @@ def _names(pattern: str) -> tuple[str, ...]:
     entry = re.compile(r"^@register_model\s*\n(?:@.*\n)*def (\w+)", re.MULTILINE)
     files = sorted((Path(package.origin).parent / "models").glob(pattern))
     return tuple(sorted({name for file in files for name in entry.findall(file.read_text(encoding="utf-8"))}))
+
+
+def exported_fields(folder: Path) -> dict[str, Any]:
+    """Return the fields of `BackboneSpec` that an exported folder stands for."""
+    config = exports.read_config(folder)
+    values: dict[str, Any] = {"arch": config["architecture"], "weights": str(folder)}
+    arguments = config.get("model_args", {})
+    if config["architecture"] in ARCHS:
+        arguments = {"patch" if key == "patch_size" else key: value for key, value in arguments.items()}
+        known = (*ARCHITECTURE_FIELDS, "in_chans")
+        values |= {key: value for key, value in arguments.items() if key in known} | exports.users_parts(folder)
+    elif channels := arguments.get("in_chans"):
+        values["in_chans"] = channels
+    return values | exports.mean_and_std(config)
+
+
+def export_of(weights: str, arch: str) -> dict[str, Any]:
+    """Return the fields of the export that weights are, if it is one of this architecture of ours; so that a backbone
+    pretrained with a part of another kind is picked up by its name.
+    """
+    folder = exports.export_folder(weights) if arch in ARCHS else None
+    exported = exported_fields(folder) if folder is not None else {}
+    return exported if exported.get("arch") == arch else {}
 
 
 _CHOICES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from backbones import archs
-from backbones.archs import ARCHS, timm_names
+from backbones.archs import ARCHS, export_of, exported_fields, timm_names
 from backbones.stems import find_stem
 from transfer.core import exports, live_modules, user_code
 from transfer.core.errors import UsageError, did_you_mean, errors_naming, has_kept, kept
@@ -20,8 +20,6 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 LEFT_TO_RECIPES = ("pos_embed_interp",)
 """Fields that a recipe may say for those architectures that take them; no flag of a user's is dropped so."""
-
-
 POINTWISE = ("relu", "relu2", "gelu", "gelu_tanh", "softplus", "identity", "relu6", "sigmoid")
 """The attentions that a power of the length scales."""
 
@@ -95,16 +93,10 @@ class BackboneSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "BackboneSpec":
-        """Return the specification that `as_dict` gave, as records keep it.
-
-        Raises:
-            UserError: a part is of a file that the user has not named before; see `user_code.is_allowed`.
-        """
+        """Return what `as_dict` gave. Raises UserError for a part of a file that the user has not named before."""
         for part in user_code.USER_PARTS:
             user_code.check_allowed(str(values.get(part)))
-        known: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
+        known: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
         return cls(**known)
 
     def as_dict(self) -> dict[str, Any]:
@@ -114,9 +106,7 @@ class BackboneSpec:
         return values
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the model, to be hashed: users' files by content, stems in canonical form, not the
-        weights.
-        """
+        """Return what decides the model, to be hashed: users' files by content, canonical stems, not the weights."""
         values = self.as_dict()
         del values["weights"], values["files"], values["allow_dropped"]
         if self.stem is not None and self.patch is not None and "stem" not in self.files:
@@ -127,11 +117,6 @@ class BackboneSpec:
 
 
 FIELDS = tuple(f.name for f in fields(BackboneSpec) if f.name not in ("name", "files", "allow_modified"))
-
-
-def backbone_names() -> list[str]:
-    """Return the sorted names of the shipped configurations."""
-    return config_names("backbones")
 
 
 def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any) -> BackboneSpec:
@@ -152,17 +137,20 @@ def resolve(name: str, *, usual: dict[str, Any] | None = None, **overrides: Any)
     values, files = _check_fields({key: values[key] for key in values if key not in replaced}, where, folder)
     files |= given_files
     chosen = values | given
+    exported = export_of(chosen.get("weights", "random"), chosen.get("arch", ""))
     if given.get("load") == "partial" and values.get("load") != "partial":
-        kept = _parts_of_export(chosen) - given.keys()
+        # the flag asks for the weights: their parts stay, unless a flag of its own asks for another kind
+        parts = exported.keys() & {*archs.ARCHITECTURE_FIELDS} - given.keys()
+        kept = {key for key in parts if archs.changes_tensors(key, exported[key], chosen.get(key))}
         chosen = {key: value for key, value in chosen.items() if key not in kept}
         files = {part: sha for part, sha in files.items() if part not in kept}
     if "arch" not in chosen and not has_kept():  # else it was rejected
         raise UsageError(f"{where}: `arch` is missing (one of {', '.join(ARCHS)}, a timm name, or file.py:Name)")
     taken = archs.default_fields(chosen["arch"])
-    chosen = (
-        _check_fields({key: value for key, value in (usual or {}).items() if key in taken}, where, None)[0] | chosen
-    )
-    left_open, more_files = _fields_of_export(chosen)
+    for_arch = {key: value for key, value in (usual or {}).items() if key in taken}
+    chosen = _check_fields(for_arch, where, None)[0] | chosen
+    left_open = {key: value for key, value in exported.items() if key not in chosen}
+    left_open, more_files = _check_fields(left_open, str(Path(exported.get("weights", "")) / exports.CONFIG), None)
     return _with_defaults(BackboneSpec(name=title, files=more_files | files, **(left_open | chosen)))
 
 
@@ -189,7 +177,7 @@ def check_size(spec: BackboneSpec, size: int | tuple[int, int]) -> None:
 def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
     """Return (name of the backbone, its values, folder for relative paths, name of the place for messages)."""
     path = exports.inside_run(Path(name.removeprefix("local-dir:")))
-    if name in backbone_names():
+    if name in config_names("backbones"):
         file = CONFIGS / "backbones" / f"{name}.yaml"
         return name, _choose_weights(read_yaml(file), name), None, str(file)
     if name in ARCHS:
@@ -203,29 +191,33 @@ def _read_source(name: str) -> tuple[str, dict[str, Any], Path | None, str]:
         return title, _choose_weights({"arch": name, "weights": "random"}, title, asked=False), None, f"backbone {name}"
     if name.startswith("hf-hub:"):
         config = exports.cached_file(name.removeprefix("hf-hub:"), (exports.CONFIG,))
-        return name.rpartition("/")[2], _fields_over_recipe(config.parent) | {"weights": name}, None, str(config)
+        return name.rpartition("/")[2], _over_recipe(config.parent) | {"weights": name}, None, str(config)
     if path.suffix in (".yaml", ".yml"):
         return path.stem, _choose_weights(read_yaml(path), path.stem), path.resolve().parent, str(path)
     if ((first := Path([*exports.seed_exports(str(path)), str(path)][0])) / exports.CONFIG).is_file():
         place = path.resolve()
         title = place.parent.name if re.fullmatch(rf"{exports.EXPORT}|seed\d+", place.name) else place.name
-        return title, _fields_over_recipe(first) | {"weights": str(path)}, None, str(first / exports.CONFIG)
+        return title, _over_recipe(first) | {"weights": str(path)}, None, str(first / exports.CONFIG)
     if name.split(".")[0] in timm_names():
         return name, _choose_weights({"arch": name, "weights": "timm"}, name), None, f"backbone {name}"
-    near = did_you_mean(name, [*backbone_names(), *ARCHS, *timm_names()]) or did_you_mean(f"weights/{name}", ())
+    known = [*config_names("backbones"), *ARCHS, *timm_names()]
+    near = did_you_mean(name, known) or did_you_mean(f"weights/{name}", ())
     raise UsageError(
         f"unknown backbone '{name}'{near} (`python -m transfer.run --list` lists the shipped; "
         "any name of timm, my.yaml, file.py:Name, hf-hub:<owner/name> or an exported folder is a backbone, too)"
     )
 
 
+def _over_recipe(folder: Path) -> dict[str, Any]:
+    """Return the fields of an exported folder that no recipe overrules: all but the resampling in its training."""
+    return {key: value for key, value in exported_fields(folder).items() if key not in LEFT_TO_RECIPES}
+
+
 def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) -> dict[str, Any]:
-    """Return a configuration that names no weights means those that pretraining exports below the working directory.
+    """Return the values with weights: those that pretraining exports below the working directory where none are named.
 
-    Once there, these are also taken in the place of released ones, unless they come from a smoke run or a subset.
-
-    Args:
-        asked: random weights are what the configuration asks for, not what is left without others.
+    Once there, these are also taken in the place of released ones, unless they come from a smoke run or a subset; not
+    of random weights that the configuration asks for (`asked`).
     """
     named, exported = values.get("weights"), f"weights/{name}"
     if named in (None, "config"):
@@ -235,54 +227,6 @@ def _choose_weights(values: dict[str, Any], name: str, *, asked: bool = True) ->
     facts = exports.pretraining_facts(Path([*exports.seed_exports(exported), exported][0]))
     real = facts and not facts.get("smoke") and facts.get("subset") is None
     return values | {"weights": exported} if real else values
-
-
-def _fields_over_recipe(folder: Path) -> dict[str, Any]:
-    """Return the fields of an exported folder that no recipe overrules: all but the resampling of positions in its
-    training.
-    """
-    return {key: value for key, value in _exported_fields(folder).items() if key != "pos_embed_interp"}
-
-
-def _exported_fields(folder: Path) -> dict[str, Any]:
-    """Return the values that an exported folder stands for."""
-    config = exports.read_config(folder)
-    values: dict[str, Any] = {"arch": config["architecture"], "weights": str(folder)}
-    if config["architecture"] in ARCHS:
-        arguments = config.get("model_args", {})
-        arguments = {"patch" if key == "patch_size" else key: value for key, value in arguments.items()}
-        values |= {key: value for key, value in arguments.items() if key in FIELDS} | exports.users_parts(folder)
-    elif channels := config.get("model_args", {}).get("in_chans"):
-        values["in_chans"] = channels
-    return values | exports.mean_and_std(config)
-
-
-def _export_of(chosen: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of the export that the weights are, if it is one of the same architecture of ours."""
-    folder = exports.export_folder(chosen.get("weights", "random")) if chosen.get("arch") in ARCHS else None
-    exported = _exported_fields(folder) if folder is not None else {}
-    return exported if exported.get("arch") == chosen.get("arch") else {}
-
-
-def _fields_of_export(chosen: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the fields that were not chosen, as the weights give them if they are an export of the same architecture.
-
-    So that a backbone pretrained with a part of another kind is picked up by its name.
-    """
-    exported = _export_of(chosen)
-    open_ = {key: value for key, value in exported.items() if key not in chosen}
-    return _check_fields(open_, str(Path(exported.get("weights", "")) / exports.CONFIG), None)
-
-
-def _parts_of_export(chosen: dict[str, Any]) -> set[str]:
-    """Return the parts that an export of the same architecture names, as it is or as a file of another model.
-
-    A flag `load: partial` keeps these, whatever the configuration says: it asks for the weights, and a part of another
-    kind is asked for by a flag of its own.
-    """
-    exported = _export_of(chosen)
-    parts = exported.keys() & {*archs.ARCHITECTURE_FIELDS}
-    return {key for key in parts if archs.changes_tensors(key, exported[key], chosen.get(key))}
 
 
 def _check_fields(values: dict[str, Any], where: str, folder: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -316,12 +260,15 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
         if key not in defaults and getattr(spec, key) is not None:
             takers = ", ".join(name for name in ARCHS if key in archs.default_fields(name))
             raise UsageError(f"backbone {spec.name}: `{key}` does not apply to {spec.arch}; of ours {takers} take it")
-    if spec.arch not in ARCHS:
-        return with_statistics(
-            replace(spec, pos_embed_interp=spec.pos_embed_interp or defaults.get("pos_embed_interp")), {}
-        )
     missing = {key: value for key, value in defaults.items() if getattr(spec, key) is None}
-    spec = with_statistics(replace(spec, **missing), _mean_and_std(spec))
+    if spec.arch not in ARCHS:
+        return with_statistics(replace(spec, **missing), {})
+    statistics: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    if folder := exports.export_folder(spec.weights):
+        statistics |= exports.mean_and_std(exports.read_config(folder))
+    elif spec.weights not in ("random", "live"):  # they are known with the weights alone
+        statistics = {}
+    spec = with_statistics(replace(spec, **missing), statistics)
     assert spec.stem
     if spec.arch in archs.VOLOS and spec.patch not in archs.VOLO_PATCHES:
         raise UsageError(f"backbone {spec.name}: `patch: {spec.patch}`: {spec.arch} takes 4, 8 or 16")
@@ -334,31 +281,17 @@ def _with_defaults(spec: BackboneSpec) -> BackboneSpec:
 
 
 def with_statistics(spec: BackboneSpec, defaults: dict[str, Any]) -> BackboneSpec:
-    """Return the backbone with mean and std, by default those of `defaults`, for each of its channels.
-
-    Other channels than RGB each get the average over those of RGB, as in timm; one value holds for all.
-
-    Raises:
-        UsageError: there are neither as many values as channels, nor one or three.
+    """Return the backbone with mean and std, by default those of `defaults`, for each of its channels; others than RGB
+    each get the average over RGB, as in timm. Raises UsageError for another number of values.
     """
     values: dict[str, Any] = {key: getattr(spec, key) or defaults.get(key) for key in ("mean", "std")}
     for key, value in values.items():
         if value and len(value) not in (1, 3, spec.in_chans):
-            raise UsageError(
-                f"`{key}: {list(value)}`: {len(value)} value(s), but images have {spec.in_chans} channel(s)"
-            )
+            given = f"{len(value)} value(s), but images have {spec.in_chans} channel(s)"
+            raise UsageError(f"`{key}: {list(value)}`: {given}")
         if value and len(value) != spec.in_chans:
             values[key] = (sum(value) / len(value),) * spec.in_chans
     return replace(spec, **values)
-
-
-def _mean_and_std(spec: BackboneSpec) -> dict[str, Any]:
-    """Return mean and standard deviation for a specification without them, where they are known without its weights."""
-    folder = exports.export_folder(spec.weights)
-    if folder is None and spec.weights not in ("random", "live"):
-        return {}
-    known = exports.mean_and_std(exports.read_config(folder)) if folder else {}
-    return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD} | known
 
 
 def default_qk_norm(attention: str) -> bool:

@@ -7,9 +7,10 @@ import timm
 import torch
 
 from backbones.build import build
-from backbones.spec import IMAGENET_MEAN, backbone_names, override, resolve, timm_names
+from backbones.spec import IMAGENET_MEAN, override, resolve, timm_names
 from backbones.weights.locate import Located
 from transfer.core.errors import UsageError
+from transfer.core.settings import config_names
 
 
 def test_timm_names_are_timms():
@@ -18,7 +19,7 @@ def test_timm_names_are_timms():
     assert theirs <= set(timm_names())
 
 
-@pytest.mark.parametrize("name", backbone_names())
+@pytest.mark.parametrize("name", config_names("backbones"))
 def test_every_shipped_backbone_builds(name):
     spec = resolve(name)
     with torch.device("meta"):

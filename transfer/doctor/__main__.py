@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backbones.spec import backbone_names, resolve
+from backbones.spec import resolve
 from transfer.cli.entry import exit_on_user_error, package_version
 from transfer.cli.help import read_options
 from transfer.core.errors import UserError, print_safe, unknown
+from transfer.core.settings import config_names
 from transfer.doctor.datasets import CheckResult
 from transfer.doctor.options import BackboneCheckOptions, DataOptions, DoctorOptions, SpeedOptions
 from transfer.evaluation.environment import PACKAGES
@@ -186,7 +187,7 @@ def _datasets(data: Path | None) -> Iterator[CheckResult]:
 def _weights() -> Iterator[CheckResult]:
     from backbones.weights.locate import find_weights
 
-    for name in backbone_names():
+    for name in config_names("backbones"):
         try:
             yield CheckResult("ok", f"{name}: {find_weights(resolve(name)).weights_id}")
         except UserError as error:

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from backbones.spec import backbone_names, resolve
+from backbones.spec import resolve
 from tests.transfer.testing import faulty
 from transfer.core.errors import UsageError
+from transfer.core.settings import config_names
 from transfer.doctor.__main__ import main
 from transfer.testing import CheckFailed, Report, backbone_checks, check_backbone
 
@@ -156,7 +157,7 @@ TIMM = ("deit_tiny_distilled_patch16_224", "pvt_v2_b0", "convnextv2_atto", "resn
 def different_backbones() -> list[str]:
     """Return one of the shipped backbones for each combination of parts, whatever their sizes."""
     by_parts: dict[tuple[str | bool | None, ...], str] = {}
-    for name in backbone_names():
+    for name in config_names("backbones"):
         spec = resolve(name, weights="random")
         by_parts.setdefault((spec.stem, spec.attention, spec.ffn, spec.arch.startswith("volo")), name)
     return [*by_parts.values()]
