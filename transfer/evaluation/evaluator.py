@@ -28,7 +28,6 @@ from transfer.evaluation.environment import environment
 from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish, planned_runs, reuse_messages
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
-from transfer.records import command_result
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store, has_state
 from transfer.task import Outcomes, Scores, Task
 
@@ -197,7 +196,6 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
     try:
         if context.ranks.first:
             write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised
-            command_result.announce(planned.command.run.result_file, planned.run_id)
         with _tracking(planned, context) as context.tracker:
             with context.signals():
                 scores, outcomes = planned.task.execute(

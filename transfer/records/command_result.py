@@ -30,34 +30,6 @@ def write(path: Path | None, records: Sequence[Record], status: int) -> None:
         write_atomic(path, json.dumps(content).encode(), flag="--result-file")
 
 
-def announce(path: Path | None, run_id: str) -> None:
-    """Write beside `path`, if one is given, which run the command has begun, so that a sweep can follow it.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    if path is not None:
-        write_atomic(_begun_file(path), run_id.encode(), flag="--result-file")
-
-
-def begun(path: Path) -> str:
-    """Return the run that the command with this result file has begun last; empty if it has begun none."""
-    try:
-        return _begun_file(path).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return ""
-
-
-def forget(path: Path) -> None:
-    """Remove what an earlier command left in and beside a result file."""
-    for file in (path, _begun_file(path)):
-        file.unlink(missing_ok=True)
-
-
-def _begun_file(path: Path) -> Path:
-    return path.with_suffix(".begun")
-
-
 def read(path: Path) -> CommandResult | None:
     """Return the result in a file, or None if the file is missing or damaged."""
     try:

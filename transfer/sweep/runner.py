@@ -1,5 +1,6 @@
 """Runs the jobs of a sweep: finished ones are reused, failed ones tried again, and their successors blocked."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,19 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from transfer.core.errors import UserError
+from transfer.core.errors import UserError, print_safe
 from transfer.core.files import check_writable, lock
 from transfer.engine.cost import duration
 from transfer.engine.outcome import SCORED
 from transfer.experiments.grid import SweepJob, result_file
 from transfer.launch import Job, Launcher, ProcessSpec
 from transfer.records import command_result
-from transfer.records.store import Record, has_state
+from transfer.records.store import Record
 from transfer.sweep.earlier_results import EarlierResults, read_record
-from transfer.sweep.failures import STOPPED, WRONG_ARGUMENTS, failure_reason
-from transfer.sweep.progress_lines import ProgressLines
+from transfer.sweep.job_log import STOPPED, WRONG_ARGUMENTS, failure_reason, last_line
 
 POLL_SECONDS = 0.2
+SHOW_SECONDS = 60.0  # between two views of the running jobs, of which so many are shown one by one
+MOST_SHOWN = 20
 LOCK = Path("jobs") / "lock"
 RETRIES = 1  # how often a failed job is started again
 
@@ -42,8 +44,6 @@ class Progress:
     """The time of the last start, in seconds of the monotonic clock."""
     seconds: float = 0.0
     """The duration of all attempts."""
-    has_state: bool = False
-    """Whether its run had a checkpoint at the last start."""
     key: str = ""
     """What it read when it was last started; see `EarlierResults.key`."""
     log_size: int = 0
@@ -80,7 +80,7 @@ class Sweeper:
     jobs: dict[str, Progress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._lines = ProgressLines(self.out)
+        self._shown = time.monotonic()
         self._earlier = EarlierResults(self.out, self.extra)
 
     def add(self, jobs: Sequence[SweepJob]) -> None:
@@ -103,8 +103,7 @@ class Sweeper:
                 while not all(progress.ended for progress in self.jobs.values()):
                     self._update()
                     self._start_ready()
-                    running = [progress for progress in self.jobs.values() if progress.status == "running"]
-                    self._lines.show([(progress.job, progress.started) for progress in running])
+                    self._show_running()
                     time.sleep(POLL_SECONDS)
             finally:
                 self.launcher.close()
@@ -164,9 +163,7 @@ class Sweeper:
     def _launch(self, ready: Sequence[Progress]) -> None:
         for progress in ready:
             progress.key = self._earlier.key(progress.job, self._parent_record(progress))
-            begun = command_result.begun(result_file(self.out, progress.job.name))
-            progress.has_state = bool(begun) and has_state(self.out / "runs" / begun)
-            command_result.forget(result_file(self.out, progress.job.name))
+            result_file(self.out, progress.job.name).unlink(missing_ok=True)
             progress.log_size = self._log(progress).stat().st_size if self._log(progress).exists() else 0
         try:
             processes = self.launcher.start([self._process_spec(progress) for progress in ready])
@@ -177,8 +174,7 @@ class Sweeper:
         for progress, process in zip(ready, processes, strict=True):
             progress.process, progress.status, progress.started = process, "running", time.monotonic()
             progress.attempts += 1
-            resumed = "resumed from its checkpoint" if progress.has_state else "started"
-            self._print(progress, resumed if progress.attempts == 1 or progress.has_state else "retried")
+            self._print(progress, "started" if progress.attempts == 1 else "retried")
 
     def _process_spec(self, progress: Progress) -> ProcessSpec:
         job = progress.job
@@ -217,7 +213,19 @@ class Sweeper:
     def _print(self, progress: Progress, text: str) -> None:
         """Print a line about a job to stderr, with the number of jobs that have ended."""
         ended = sum(item.ended for item in self.jobs.values())
-        self._lines.say(f"[{ended}/{len(self.jobs)}] {progress.job.title}: {text}")
+        _say(f"[{ended}/{len(self.jobs)}] {progress.job.title}: {text}")
+
+    def _show_running(self) -> None:
+        """Print once a minute the last line that each running job has logged."""
+        if time.monotonic() < self._shown + SHOW_SECONDS:
+            return
+        self._shown = time.monotonic()
+        running = [progress for progress in self.jobs.values() if progress.status == "running"]
+        for progress in running[:MOST_SHOWN]:
+            line = last_line(self._log(progress), progress.log_size)
+            _say(f"  {progress.job.title}: {line or f'running for {duration(self._shown - progress.started)}'}")
+        if len(running) > MOST_SHOWN:
+            _say(f"  and {len(running) - MOST_SHOWN} more")
 
     def _time_left(self) -> str:
         """Return the time left by the mean duration of the jobs of each step that ended; empty if there is none yet."""
@@ -248,6 +256,10 @@ def locked(out: Path) -> Iterator[None]:
         if not lock(file, out / LOCK):
             raise UserError(f"{out}: another process runs this sweep; wait for it, or use another --out FOLDER")
         yield
+
+
+def _say(text: str) -> None:
+    print_safe(text, file=sys.stderr, flush=True)
 
 
 def _ending(progress: Progress) -> str:

@@ -241,7 +241,6 @@ def test_a_killed_sweep_leaves_no_worker_and_the_next_one_says_what_it_takes_up(
     wait_for(lambda: len(resumptions(out)) == 2)
     again.kill(signal.SIGHUP)  # as a closed terminal does
     assert again.poll() == 143
-    assert again.stderr.count("resumed from its checkpoint") == 2
     resumed = "\n".join(resumptions(out))
     assert all(f"resuming after step {step} " in resumed for step in steps_of)
 

@@ -1,10 +1,10 @@
-"""Why a job failed: this attempt's error, not that of an earlier one."""
+"""What is read from the log of a job: its progress, and its own error, not that of an earlier attempt."""
 
 from pathlib import Path
 
 import pytest
 
-from transfer.sweep.failures import failure_reason
+from transfer.sweep.job_log import failure_reason, last_line
 
 
 def test_an_earlier_attempt_is_not_blamed(tmp_path: Path) -> None:
@@ -30,3 +30,11 @@ def test_an_earlier_attempt_is_not_blamed(tmp_path: Path) -> None:
 def test_other_ends(tmp_path: Path, status: int, text: str, told: str) -> None:
     (tmp_path / "job.log").write_text(text)
     assert told in failure_reason(status, tmp_path / "job.log")
+
+
+def test_the_last_line_is_the_latest_state_of_the_progress_bar(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    assert last_line(log) == ""
+    bar = "\r\x1b[Atrain:  {}|\u2588\u258f    | 1/4 [00:10<00:30, epoch 1/4, loss 0.5]"
+    log.write_text("training: 4 steps\n" + bar.format("20%") + bar.format("25%") + "\r        \r", encoding="utf-8")
+    assert last_line(log) == "train: 25% 1/4 [00:10<00:30, epoch 1/4, loss 0.5]"

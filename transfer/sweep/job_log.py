@@ -1,4 +1,4 @@
-"""Why a job's command ended without a record, from its exit status and its log."""
+"""What the log of a job says: its last line while it runs, and why its command ended without a record."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,12 @@ from pathlib import Path
 WRONG_ARGUMENTS, STOPPED = 2, 143
 """Exit statuses of a job's command."""
 TAIL = 2**20
-"""Bytes at the end of a log in which the reason is looked for."""
+"""Bytes at the end of a log that are read."""
+
+
+def last_line(log: Path, start: int = 0) -> str:
+    """Return the last line of a log, such as a progress bar with epoch, loss and time left; empty if there is none."""
+    return (_lines(log, start) or [""])[-1]
 
 
 def failure_reason(status: int, log: Path, start: int = 0) -> str:
@@ -30,10 +35,10 @@ def failure_reason(status: int, log: Path, start: int = 0) -> str:
 
 
 def _lines(log: Path, start: int) -> list[str]:
-    """Return the non-empty lines of a log after a byte offset, without box-drawing characters."""
+    """Return the non-empty lines of a log after a byte offset, without drawn bars, boxes and moves of the cursor."""
     try:
         content = log.read_bytes()[start:][-TAIL:].decode("utf-8", errors="replace")
     except OSError:
         return []
-    lines = content.replace("\r", "\n").splitlines()
-    return [text for line in lines if (text := re.sub(r"[\u2500-\u257f]", "", line).strip())]
+    content = re.sub(r"\x1b\[\w|\|[ \u2580-\u259f]*\||[\u2500-\u257f]", " ", content)
+    return [text for line in re.split(r"[\r\n]", content) if (text := " ".join(line.split()))]
