@@ -1,20 +1,39 @@
-"""Says before a sweep starts what it will run, on which data, and how long that takes at a measured speed."""
+"""Says before a sweep starts what it will run, on which data, whether it can, and how long it takes.
 
+The commands of jobs are parsed and their models built, each once and on the meta device.
+"""
+
+import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from transfer.core.errors import UsageError, UserError, errors_together, first_line, kept, shortened
+import torch
+
+from backbones.backbone import create
+from backbones.flops import flops
+from backbones.spec import BackboneSpec, resolve
+from transfer.cli.command import Command, read_command
+from transfer.cli.options import PretrainRunOptions, RunOptions
+from transfer.core.errors import UsageError, UserError, errors_naming, errors_together, first_line, kept, shortened
 from transfer.data.spec import resolve_dataset
 from transfer.engine.cost import duration, recall_speed
+from transfer.engine.device import device_name
+from transfer.engine.options import FitOptions
 from transfer.experiments.grid import SweepJob, result_file
+from transfer.experiments.step import BACKBONE_OPTIONS
 from transfer.experiments.sweep_file import SweepFile
 from transfer.launch import ProcessSpec, python_command
-from transfer.sweep.model_check import build_task_model, check_options, operations_at, recipe_of, side_of, views_of
+from transfer.task import Task, load_task
 
 START = 4.0  # starting and ending a job takes that many times the processor time of importing torch
 STEP_SECONDS = 0.02  # processor time of a step of `tiny` on one core of an AMD EPYC, which is more than its operations
+PASSES = 3  # a training step costs one forward pass and a backward pass of twice the operations
+
+Overrides = tuple[tuple[str, Any], ...]
 
 
 def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search: int) -> str:
@@ -75,12 +94,12 @@ class Prediction:
         with errors_together():
             for job in jobs:
                 with kept():
-                    check_options(job, parsed)
+                    _check_options(job, parsed)
         for job in jobs:
             try:
-                work = job_work(job)
+                work = _work(job)
                 if builds:
-                    build_task_model(job, built)
+                    _build_task_model(job, built)
             except UserError as error:
                 self.failed.setdefault(str(error), []).append(job.title)
             except Exception as error:  # raised by a user's code
@@ -120,22 +139,35 @@ class Prediction:
         )
 
 
-def job_work(job: SweepJob) -> tuple[float, float] | None:
+def measured_speed() -> tuple[float | None, str]:
+    """Return the TFLOP/s that `doctor speed` measured on this machine, and what it was measured with."""
+    name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    if measured := recall_speed(name):
+        return measured.tflops, f"`transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
+    return None, "run `python -m transfer.doctor speed --backbone deit_s16` once, or use --speed TFLOPS"
+
+
+def _work(job: SweepJob) -> tuple[float, float] | None:
     """Return the operations of a job's training and feature extraction, and its steps; None for an unknown dataset."""
-    recipe = recipe_of(job)
+    recipe = _recipe(job)
     counts = resolve_dataset(job.dataset).counts or {}
-    train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery"))
-    evaluated = operations_at(job, side_of(recipe))
+    train, test = _images(counts, ("train",)), _images(counts, ("val", "test", "query", "gallery")) or 0
+    size = _hashable(recipe.get("size") or 224)
+    evaluated = _operations_at(job, size)
     if train is None:
         return None
     epochs = float(recipe.get("epochs") or 0)
     train *= float(recipe.get("label_fraction") or 1)
-    per_image = sum(times * operations_at(job, size) for size, times in views_of(recipe))
     if not epochs:
-        return evaluated * (train + (test or 0)), 0
+        return evaluated * (train + test), 0
+    per_image = PASSES * evaluated
+    if "local_crops" in recipe:
+        # the student trains on all crops; the teacher sees the two large ones without a backward pass
+        local = _operations_at(job, _hashable(recipe["local_size"]))
+        per_image = (2 * PASSES + 2) * evaluated + PASSES * recipe["local_crops"] * local
     passes = 2 if recipe.get("sam", "none") != "none" else 1  # SAM takes a second gradient in each step
     batch = recipe.get("batch_size") or recipe.get("num_identities", 8) * recipe.get("num_instances", 8)
-    return epochs * train * per_image * passes + evaluated * (test or 0), epochs * passes * train / batch
+    return epochs * train * per_image * passes + evaluated * test, epochs * passes * train / batch
 
 
 def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
@@ -144,13 +176,103 @@ def _images(counts: dict[str, Any], splits: tuple[str, ...]) -> float | None:
     return float(sum(counted)) if counted else None
 
 
-def measured_speed() -> tuple[float | None, str]:
-    """Return the TFLOP/s that `doctor speed` measured on this machine, and what it was measured with."""
-    import torch
+def _check_options(job: SweepJob, parsed: set[tuple[str, ...]]) -> None:
+    """Parse the command of a job. Raises UserError for a wrong option.
 
-    from transfer.engine.device import device_name
+    Args:
+        job: it is parsed only if it has a value that no job before it had, as parsing takes a tenth of a second.
+        parsed: the values so far by step and option, to which those of the job are added.
+    """
+    values = {(job.step.name, name, repr(value)) for name, value in job.options.items()}
+    values |= {(job.step.name, "backbone", job.backbone), (job.step.name, "dataset", job.dataset)}
+    if not values <= parsed:
+        _command(job)
+        parsed |= values
 
-    name = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    if measured := recall_speed(name):
-        return measured.tflops, f"`transfer.doctor speed` with {measured.backbone} on this {name}, {measured.date}"
-    return None, "run `python -m transfer.doctor speed --backbone deit_s16` once, or use --speed TFLOPS"
+
+def _command(job: SweepJob) -> Command:
+    """Parse a job's command. Raises UsageError for a wrong option."""
+    run = PretrainRunOptions if job.step.kind == "pretrain" else RunOptions
+    with errors_naming(f"steps.{job.step.name}"), errors_together():
+        return read_command(job.step.source, job.step.option_type, list(job.argv(Path()))[2:], run)
+
+
+def _build_task_model(job: SweepJob, built: set[str]) -> None:
+    """Build what the task of a job adds to the backbone, unless `built` has an equal model, and add it to `built`.
+
+    Raises whatever the task raises when it cannot be built.
+    """
+    training = {*BACKBONE_OPTIONS, *(item.name for item in fields(FitOptions))}
+    shape = {name: value for name, value in _recipe(job).items() if name not in training}
+    key = json.dumps([job.step.recipe, job.backbone, _overrides(job), shape], default=str)
+    if job.step.kind != "run" or key in built:
+        return
+    built.add(key)
+    task = load_task(job.step.recipe)
+    if type(task).build is Task.build and not task.function("build"):
+        return
+    command = _command(job)
+    spec = command.resolved(task.from_scratch, weights="random", load="strict")
+    command.check_flags(spec)
+    command.fit_backbone(spec, task)
+    task.check_words(spec, command.options)
+    _on_meta(lambda: task.build(spec, command.options), spec)
+
+
+def _overrides(job: SweepJob) -> Overrides:
+    """Return the parts of the backbone that a job's command names, without the weights.
+
+    All exponents other than 1 are treated as one value, because they change neither tensors nor operations.
+    """
+    names = [name for name in sorted(job.options) if name in BACKBONE_OPTIONS and name not in ("weights", "load")]
+    overrides = {name: _hashable(job.options[name]) for name in names}
+    if isinstance(overrides.get("alpha"), int | float) and overrides["alpha"] != 1:
+        overrides["alpha"] = 0.5
+    return tuple(overrides.items())
+
+
+def _operations_at(job: SweepJob, size: Any) -> float:
+    """Return the operations of a forward pass of one image through a job's backbone.
+
+    Args:
+        size: the image size in pixels, or (height, width).
+
+    Raises whatever the backbone raises when it cannot be built or takes no image of this size.
+    """
+    return _operations(job.backbone, size, _overrides(job), padded=job.step.recipe == "detect")
+
+
+@cache
+def _operations(backbone: str, size: Any, overrides: Overrides, *, padded: bool) -> float:
+    """See `_operations_at`; with `padded` the sides are rounded up as detectors pad images."""
+    spec = resolve(backbone, **{**dict(overrides), "weights": "random", "load": "strict"})
+    step = spec.divisor if padded else 1
+    height, width = (-(-side // step) * step for side in (size if isinstance(size, tuple) else (size, size)))
+
+    def count() -> float:
+        return float(flops(create(spec, img_size=(height, width)), (height, width))["total"])
+
+    return float(_on_meta(count, spec))
+
+
+def _on_meta(make: Callable[[], Any], spec: BackboneSpec) -> Any:
+    """Call `make` on the meta device; a user's code that makes its own tensors there is called on the CPU instead."""
+    try:
+        with torch.device("meta"):
+            return make()
+    except Exception:
+        if not spec.files:
+            raise
+    return make()
+
+
+def _recipe(job: SweepJob) -> dict[str, Any]:
+    """Return the values that a job's command combines: recipe, smoke layer, options."""
+    source = job.step.source
+    smoke = source.smoke_values() if job.options.get("smoke") and source.smoke.is_file() else {}
+    return {**source.values(), **smoke, **job.options}
+
+
+def _hashable(value: Any) -> Any:
+    """Return a list as a tuple, and other values as they are."""
+    return tuple(value) if isinstance(value, list) else value
