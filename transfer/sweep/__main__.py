@@ -148,12 +148,13 @@ def _announce(
     """
     from transfer.core.process import usable_cores
     from transfer.launch.local import visible_gpus
-    from transfer.sweep.cost_estimate import Prediction, command, has_ended, measured_speed, plan
+    from transfer.sweep.cost_estimate import Prediction, command, measured_speed, plan
+    from transfer.sweep.earlier_results import done_file
 
     start = time.process_time()  # of the imports, torch's above all
     stream = None if options.dry_run else sys.stderr
     print_safe(plan(sweep, jobs, out, searches.budget if searches else 0), file=stream, flush=True)
-    waiting = [job for job in jobs if options.dry_run or not has_ended(job, out)]
+    waiting = [job for job in jobs if options.dry_run or not done_file(out, job).exists()]
     if not waiting:
         return
     prediction = Prediction(waiting, builds=options.dry_run)

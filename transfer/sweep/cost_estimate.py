@@ -23,10 +23,11 @@ from transfer.data.spec import resolve_dataset
 from transfer.engine.cost import duration, recall_speed
 from transfer.engine.device import device_name
 from transfer.engine.options import FitOptions
-from transfer.experiments.grid import SweepJob, result_file
+from transfer.experiments.grid import SweepJob
 from transfer.experiments.step import BACKBONE_OPTIONS
 from transfer.experiments.sweep_file import SweepFile
 from transfer.launch import ProcessSpec, python_command
+from transfer.sweep.earlier_results import done_file
 from transfer.task import Task, load_task
 
 START = 4.0  # starting and ending a job takes that many times the processor time of importing torch
@@ -45,7 +46,10 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
         out: the folder of the sweep.
         runs_per_search: the largest number of jobs of each search; 0 for a sweep without searches.
     """
-    pretraining, ended = sum(job.step.kind == "pretrain" for job in jobs), sum(has_ended(job, out) for job in jobs)
+    pretraining, ended = (
+        sum(job.step.kind == "pretrain" for job in jobs),
+        sum(done_file(out, job).exists() for job in jobs),
+    )
     kinds = f"{len(jobs)} jobs ({pretraining} pretraining, {len(jobs) - pretraining} on tasks)"
     lines = [f"sweep {sweep.name}, tier {sweep.tier}: {kinds}, {ended} finished earlier; output: {out}"]
     for step in sweep.steps.values():
@@ -56,11 +60,6 @@ def plan(sweep: SweepFile, jobs: Sequence[SweepJob], out: Path, runs_per_search:
     if runs_per_search:
         lines.append(f"  each search adds up to {runs_per_search - 1} more jobs")
     return "\n".join(lines)
-
-
-def has_ended(job: SweepJob, out: Path) -> bool:
-    """Return whether an earlier start of the sweep in a folder left a result of a job."""
-    return result_file(out, job.name).with_suffix(".done.json").exists()
 
 
 def command(job: SweepJob, out: Path, extra: tuple[str, ...], gpus: int | None) -> str:

@@ -2,27 +2,23 @@
 
 import contextlib
 import hashlib
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from transfer.core import exports
 from transfer.core.cache import stamp_of
 from transfer.core.errors import UserError
-from transfer.core.files import parse_json, write_atomic
-from transfer.data.spec import DatasetSpec, candidate_folders, resolve_dataset
-from transfer.experiments.grid import SweepJob
+from transfer.core.files import write_atomic
+from transfer.data.spec import candidate_folders, resolve_dataset
+from transfer.experiments.grid import SweepJob, result_file
 from transfer.experiments.step import as_list
-from transfer.records.store import Record, Store
+from transfer.records.store import RECORD, Record, Store
 
 
-def data_state(dataset: str, data: Path | None) -> str:
-    """Return a digest that changes when a file of a dataset changes; empty for datasets without the user's files.
-
-    It covers whole folders and reads no file. When it has changed, the job's command runs again, and decides from the
-    contents of the files that it uses.
+def data_paths(dataset: str, data: Path | None) -> Iterator[Path]:
+    """Yield the folders of a dataset, and the files outside them that its YAML names by absolute paths or patterns.
 
     Args:
         dataset: a shipped name or a YAML file, see `resolve_dataset`.
@@ -33,48 +29,34 @@ def data_state(dataset: str, data: Path | None) -> str:
     """
     spec = resolve_dataset(dataset)
     if "generator" in spec.options:
-        return ""  # generated images are in a folder of the cache that is never written again
+        return  # generated images are in a folder of the cache that is never written again
     named, under = candidate_folders(spec, data, itself=False)
     folders = [folder for folder in (*named, *under) if folder.is_dir()]
-    if not folders:
-        folders = [folder for folder in candidate_folders(spec, data, itself=True)[0] if folder.is_dir()]
-    states = [state for path in (*folders, *_named_files(spec)) if (state := path_state(path))]
-    return hashlib.sha256("\n".join(states).encode()).hexdigest() if states else ""
+    yield from folders or candidate_folders(spec, data, itself=True)[0]
+    for value in spec.options.values():
+        if isinstance(value, str) and Path(value).is_absolute():
+            yield from sorted(Path("/").glob(value.lstrip("/")))
 
 
 def path_state(path: Path) -> str:
-    """Return a digest that changes when a file, or any file of a folder, changes; empty if neither exists."""
+    """Return a digest that changes when a file, or any file of a folder, changes; empty if neither exists.
+
+    No file is read. When a dataset has changed, the job's command runs again, and decides from the contents of the
+    files that it uses.
+    """
     if not path.exists():
         return ""
-    digest = hashlib.sha256(os.fsencode(path.resolve()) + b"\n")
-    for line in _lines(path) if path.is_dir() else (stamp_of(path.stat()).encode(),):
-        digest.update(line)
+    digest = hashlib.sha256(os.fsencode(path.resolve()))
+    names = [""]
+    if path.is_dir():
+        names = [f"{parent}/{name}" for parent, _, files in os.walk(path, followlinks=True) for name in files]
+    for name in sorted(names):
+        try:
+            stamp = stamp_of(os.stat(name or path))  # noqa: PTH116 (called a million times)
+        except OSError:
+            stamp = "missing"
+        digest.update(os.fsencode(f"{name}\0{stamp}\n"))
     return digest.hexdigest()
-
-
-def _named_files(spec: DatasetSpec) -> Iterator[Path]:
-    """Yield the files that a dataset names by absolute paths or patterns, which may lie outside its folder."""
-    for value in spec.options.values():
-        if isinstance(value, str) and Path(value).is_absolute():
-            place = Path(value).anchor
-            yield from sorted(Path(place).glob(value.removeprefix(place)))
-
-
-def _lines(folder: Path) -> Iterator[bytes]:
-    for parent, inner, files in os.walk(folder, followlinks=True):
-        inner.sort()
-        for name in sorted(files):
-            path = f"{parent}/{name}"
-            try:
-                yield os.fsencode(f"{path}\0{stamp_of(os.stat(path))}\n")  # noqa: PTH116 (called a million times)
-            except OSError:
-                yield os.fsencode(f"{path}\0missing\n")
-
-
-def weights_state(job: SweepJob) -> str:
-    """Return a digest that changes with the weights of a job without a parent, found by path or backbone's name."""
-    weights = Path(str(job.options.get("weights", f"weights/{Path(job.backbone).stem}")))
-    return path_state(exports.inside_run(weights))
 
 
 @dataclass
@@ -88,8 +70,8 @@ class EarlierResults:
 
     out: Path
     extra: tuple[str, ...] = ()
-    _states: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """The states of datasets, and of files and folders that options name, when their first job was checked."""
+    _states: dict[Path, str] = field(default_factory=dict)
+    """The states of files and folders when their first job was checked."""
 
     def key(self, job: SweepJob, parent: Record | None) -> str:
         """Return a digest of a job's command and of all files that it reads; its name covers users' files.
@@ -98,52 +80,49 @@ class EarlierResults:
             job: a job.
             parent: the record of the job that trains its weights.
         """
-        weights = parent.export if parent else weights_state(job)
-        parts = [job.portable_argv(), self.extra, self._file_states(job), weights]
+        paths = [*self._paths(job)]
+        if parent is None:  # weights by path, or by the backbone's name
+            weights = job.options.get("weights", f"weights/{Path(job.backbone).stem}")
+            paths.append(exports.inside_run(Path(str(weights))))
+        for path in paths:
+            self._states[path] = self._states[path] if path in self._states else path_state(path)
+        parts = [job.portable_argv(), self.extra, [self._states[path] for path in paths], parent and parent.export]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def find(self, job: SweepJob, parent: Record | None) -> Record | None:
-        """Return the record of a job whose `key` is still the same; None if there is none."""
+        """Return the record of a job whose `key` and exported weights are still the same; None if there is none."""
         try:
-            content = parse_json(self._file(job).read_text(encoding="utf-8"))
-            runs, key = content["runs"], content["key"]
-        except (OSError, ValueError, KeyError, TypeError):
+            run, key = done_file(self.out, job).read_text(encoding="utf-8").split()
+        except (OSError, ValueError):
             return None
-        record = read_record(self.out, runs) if key == self.key(job, parent) else None
-        return record if record is not None and self._has_weights(job, record) else None
+        record = read_record(self.out, run) if key == self.key(job, parent) else None
+        if record is None or record.export is None or job.step.kind != "pretrain":
+            return record
+        exported = exports.pretraining_facts(self.out / "weights" / job.name).get("identity")
+        return record if exported == record.run_key else None
 
     def keep(self, job: SweepJob, record: Record, key: str) -> None:
-        """Keep the record of a job that has ended, with its `key` at its start, to be found by the next sweep."""
-        write_atomic(self._file(job), json.dumps({"runs": [record.run_id], "key": key}).encode())
+        """Keep the run of a job that has ended, with its `key` at its start, to be found by the next sweep."""
+        write_atomic(done_file(self.out, job), f"{record.run_id} {key}".encode())
 
-    def _file(self, job: SweepJob) -> Path:
-        return self.out / "jobs" / f"{job.name}.done.json"
-
-    def _has_weights(self, job: SweepJob, record: Record) -> bool:
-        """Return whether the weights that a pretraining exported for later jobs still exist."""
-        folder = self.out / "weights" / job.name
-        run_key = exports.pretraining_facts(folder).get("identity") if (folder / exports.WEIGHTS).is_file() else None
-        return record.export is None or job.step.kind != "pretrain" or run_key == record.run_key
-
-    def _file_states(self, job: SweepJob) -> list[str]:
-        """Return the states of a job's datasets, and of files that its options name, such as that of token labels."""
+    def _paths(self, job: SweepJob) -> Iterator[Path]:
+        """Yield the paths of a job's datasets, and of files that its options name, such as that of token labels."""
         given = self.extra[self.extra.index("--data") + 1] if "--data" in self.extra else None
-        folder = str(job.options.get("data", given) or "")
-        names = map(str, (job.dataset, *as_list(job.options.get("test_dataset"))))
-        values = (value for name, value in job.options.items() if name not in ("weights", "data"))
-        paths = (value for value in values if isinstance(value, str) and "/" in value)
-        keys: list[tuple[str, ...]] = [*((name, folder) for name in names), *((path,) for path in paths)]
-        for key in keys:
-            if key not in self._states:
-                data = Path(folder) if folder else None
-                self._states[key] = data_state(key[0], data) if len(key) > 1 else path_state(Path(key[0]))
-        return [self._states[key] for key in keys]
+        data = job.options.get("data", given)
+        for name in (job.dataset, *as_list(job.options.get("test_dataset"))):
+            yield from data_paths(str(name), Path(data) if data else None)
+        for name, value in job.options.items():
+            if name not in ("weights", "data") and isinstance(value, str) and "/" in value:
+                yield Path(value)
 
 
-def read_record(out: Path, runs: Sequence[str]) -> Record | None:
-    """Return the record of the first of these runs that can be read; None if there is none."""
-    store = Store(out / "runs")
-    for name in runs:
-        with contextlib.suppress(UserError):
-            return Record.read(store.folder(name) / "record.json")
+def done_file(out: Path, job: SweepJob) -> Path:
+    """Return the file that says that a job has ended, and by which run."""
+    return result_file(out, job.name).with_suffix(".done")
+
+
+def read_record(out: Path, run: str) -> Record | None:
+    """Return the record of a run of the sweep; None if it cannot be read."""
+    with contextlib.suppress(UserError):
+        return Record.read(Store(out / "runs").folder(run) / RECORD)
     return None

@@ -1,28 +1,176 @@
-"""Searches the largest stable learning rate with jobs of a sweep, one search per row and combination of the grid."""
+"""Searches the largest stable learning rate with jobs of a sweep, one search per row and combination of the grid.
 
+A rate is stable when the training run does not fail and its metric is above chance level. The search first assumes
+that all rates below a stable one are stable, which finds a single limit in the fewest runs. If that finds no stable
+rate, it searches the whole range, because training also fails (at chance level) if the rate is too small. Results that
+contradict a single limit are reported.
+"""
+
+import itertools
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from transfer.core.errors import UsageError, errors_naming
 from transfer.experiments.grid import SweepJob, expand, make_job
 from transfer.experiments.step import check_option, parse_seeds, step_options
 from transfer.experiments.sweep_file import SweepFile
+from transfer.experiments.variants import PARTS
 from transfer.records.evidence import ending
 from transfer.report.tables.table import Column, Table
-from transfer.sweep.bisection import Search, SearchResult
 from transfer.sweep.runner import Progress
+
+TO_CONFIRM = 2
+"""The number of runs that confirm that a seed has the same bracket as the seed before."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A finished training run: its rate, its seed, and whether it was stable."""
+
+    rate: float
+    seed: int
+    stable: bool
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """The result for one seed: its largest stable rate lies between `low` and `high`."""
+
+    seed: int
+    low: float
+    """The largest rate that was stable; 0 if none was."""
+    high: float
+    """The smallest rate above it at which the training failed; infinite if it never did."""
 
 
 @dataclass
-class _RunningSearch:
-    """One search: the job whose learning rate it varies, its plan, and its result."""
+class Search:
+    """A search that plans one training run after the other and is sent the result of each.
+
+    The first seed bisects [low, high] on a logarithmic scale until the ends of its bracket differ by at most `ratio`.
+    Each other seed starts from the bracket of the seed before and, if its limit lies elsewhere, moves outwards in steps
+    that start at `ratio` squared and grow. The budget is divided so that every seed is searched, and never exceeded.
+
+    After a failed training run the search tries smaller rates. When it has reached `low`, or the last third of the
+    budget, without a stable rate, it tries the middle of the widest gap between the rates tried so far (the upper one
+    of equal gaps), until a rate is stable or no gap is wider than `ratio` squared; then it bisects between that rate
+    and the next failed one above it. A seed that has to search like this may use the shares of later seeds.
+
+    Args:
+        low: the smallest rate; it is not tried before the middle of the range.
+        high: the largest rate; it is not tried before the middle of the range.
+        seeds: the seeds, one search each.
+        budget: the largest number of training runs in total.
+        ratio: the precision of a bracket, above 1.
+    """
+
+    low: float
+    high: float
+    seeds: Sequence[int]
+    budget: int
+    ratio: float = 1.5
+    probes: list[Probe] = field(default_factory=list)
+    brackets: list[Bracket] = field(default_factory=list)
+
+    @property
+    def estimate(self) -> float:
+        """Estimated median limit over the seeds: the geometric mean of its bounds; nan if a bound is missing.
+
+        The median limit lies between the median of the lower ends and the median of the upper ends, so a seed whose
+        bracket is open on one side still contributes by its other side.
+        """
+        low, high = (median(ends) for ends in zip(*((b.low, b.high) for b in self.brackets), strict=True))
+        return math.sqrt(low * high) if low > 0 and high < math.inf else math.nan
+
+    @property
+    def violations(self) -> list[str]:
+        """A sentence for each stable rate above one that failed with the same seed."""
+        failed = {seed: [one.rate for one in self.probes if one.seed == seed and not one.stable] for seed in self.seeds}
+        return [
+            f"seed {one.seed}: {one.rate:g} is stable, but training failed at the smaller {min(failed[one.seed]):g}"
+            for one in self.probes
+            if one.stable and one.rate > min(failed[one.seed], default=math.inf)
+        ]
+
+    def plan(self) -> Generator[tuple[float, int], bool, None]:
+        """Yield (rate, seed) of one training run after the other, and be sent whether it was stable."""
+        for index, seed in enumerate(self.seeds):
+            later_seeds, remaining = len(self.seeds) - index - 1, self.budget - len(self.probes)
+            allowance = max(remaining - TO_CONFIRM * later_seeds, min(remaining, TO_CONFIRM))
+            if allowance <= 0:
+                break
+            self.brackets.append((yield from self._bracket(seed, allowance)))
+
+    def _bracket(self, seed: int, allowance: int) -> Generator[tuple[float, int], bool, Bracket]:
+        """Search the limit of one seed, starting from the bracket of the seed before, and return its bracket."""
+        first, near = len(self.probes), self.brackets[-1] if self.brackets else None
+        share, searches_gaps = first + allowance, False
+        for rate in (near.low, near.high) if near else ():
+            # both ends are tried: a stable one above a failed one contradicts a single limit
+            if 0 < rate < math.inf and len(self.probes) < share:
+                yield from self._try(rate, seed)
+        downwards = self.budget - self.budget // 3
+        step = self.ratio**2 if near else math.inf
+        while len(self.probes) < share or (
+            len(self.probes) < self.budget and (searches_gaps or not any(one.stable for one in self.probes[:share]))
+        ):
+            probes = self.probes[first:]
+            stable, failed = _limits(probes)
+            middle = self._next_rate(stable, failed, step) if stable or len(probes) < downwards else None
+            if middle is None and not stable:
+                middle, searches_gaps = self._middle_of_widest_gap(probes), True
+            step *= step
+            if middle is None or middle in (stable, failed):  # the same in four digits
+                break
+            yield from self._try(middle, seed)
+        return Bracket(seed, *_limits(self.probes[first:]))
+
+    def _middle_of_widest_gap(self, probes: Sequence[Probe]) -> float | None:
+        """Return the middle of the widest gap between the rates tried, or None when all gaps are narrow."""
+        rates = sorted({self.low, self.high, *(probe.rate for probe in probes)})
+        width, below, above = max((round(math.log(b / a), 2), a, b) for a, b in itertools.pairwise(rates))
+        return _rounded(math.sqrt(below * above)) if width > 2 * math.log(self.ratio) else None
+
+    def _next_rate(self, stable: float, failed: float, step: float) -> float | None:
+        """Return the middle of the open range, at most a step outside the bracket, or None when it is narrow enough."""
+        below, above = stable or self.low, min(failed, self.high)
+        if (stable == 0 and failed <= self.low) or (failed == math.inf and stable >= self.high):
+            return None
+        if stable and failed < math.inf:
+            return None if failed / stable <= self.ratio else _rounded(math.sqrt(stable * failed))
+        if above / below <= self.ratio:
+            return self.low if not stable else self.high  # the end itself was never tried
+        middle = math.sqrt(below * above)
+        return _rounded(min(middle, stable * step) if stable else max(middle, failed / step))
+
+    def _try(self, rate: float, seed: int) -> Generator[tuple[float, int], bool, None]:
+        """Request one training run and remember its result."""
+        stable = yield rate, seed
+        self.probes.append(Probe(rate, seed, stable))
+
+
+def _limits(probes: Sequence[Probe]) -> tuple[float, float]:
+    """Return the largest stable rate (0 if none) and the smallest failed rate above it (infinite if none)."""
+    stable = max((probe.rate for probe in probes if probe.stable), default=0.0)
+    return stable, min((probe.rate for probe in probes if not probe.stable and probe.rate > stable), default=math.inf)
+
+
+def _rounded(rate: float) -> float:
+    """Round to four digits, as a command line shows them."""
+    return float(f"{rate:.4g}")
+
+
+@dataclass
+class SearchJobs:
+    """One search: the job whose learning rate it varies, and its state."""
 
     job: SweepJob
-    plan: Generator[tuple[float, int], bool, SearchResult]
     search: Search
-    result: SearchResult | None = None
+    plan: Generator[tuple[float, int], bool, None]
+    ended: bool = False
     failed: str = ""
     """The reason why the search cannot continue; empty if it can."""
     at_chance: int = 0
@@ -34,8 +182,8 @@ class Searches:
     """All searches of a sweep whose YAML has `search`; `Sweeper` calls `next_jobs` when a job has ended."""
 
     sweep: SweepFile
-    groups: list[_RunningSearch] = field(default_factory=list)
-    group_of_job: dict[str, _RunningSearch] = field(default_factory=dict)
+    groups: list[SearchJobs] = field(default_factory=list)
+    group_of_job: dict[str, SearchJobs] = field(default_factory=dict)
     """The search that requested a job, by the name of the job."""
 
     def __post_init__(self) -> None:
@@ -60,12 +208,16 @@ class Searches:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UsageError(f"`{self.option}` is not a number (the recipe has {value!r}), so it has no range")
         self.prerequisites: list[SweepJob] = []
+        searched = set[str]()  # the jobs of a search differ in nothing but the seed and the rate
         for job in expand(self.sweep):
+            options = {name: value for name, value in job.options.items() if name != self.option}
+            same = repr((job.backbone, job.dataset, job.parent and job.parent.name, options))
             if job.step.name != step:
                 self.prerequisites.append(job)
-            elif not any(_in_same_search(job, group.job, self.option) for group in self.groups):
+            elif same not in searched:
+                searched.add(same)
                 search = Search(low, high, seeds, budget, ratio)
-                self.groups.append(_RunningSearch(job, search.plan(), search))
+                self.groups.append(SearchJobs(job, search, search.plan()))
 
     def start(self) -> list[SweepJob]:
         """Return the first jobs: those that the searched step needs, and the first training run of every search."""
@@ -74,7 +226,7 @@ class Searches:
     def next_jobs(self, progress: Progress) -> Sequence[SweepJob]:
         """Return the next training run of the search to which a finished job belongs."""
         group = self.group_of_job.get(progress.job.name)
-        if group is None or group.result is not None:
+        if group is None or group.ended:
             return ()
         if progress.record is None:
             group.failed = f"{progress.job.title} {progress.status}: {progress.reason}"
@@ -86,8 +238,8 @@ class Searches:
         group.at_chance += ended.endswith("at_chance")
         try:
             return [self._job(group, group.plan.send(ended == "completed"))]
-        except StopIteration as end:
-            group.result = end.value
+        except StopIteration:
+            group.ended = True
             return ()
 
     def table(self) -> Table:
@@ -95,28 +247,32 @@ class Searches:
         columns = [Column(f"largest stable {self.option}", significant_digits=3)]
         return Table.from_rows((self._row(group) for group in self.groups), columns)
 
-    def _row(self, group: _RunningSearch) -> dict[str, Any]:
-        job, result = group.job, group.result
+    def _row(self, group: SearchJobs) -> dict[str, Any]:
+        job, search = group.job, group.search
+        options = ", ".join(f"{name}={job.options[name]}" for name in _axes(job) if name != self.option)
         row: dict[str, Any] = {"sweep": job.label or job.step.name, "backbone": job.backbone}
-        row |= {"dataset": job.dataset, "options": _options(job, self.option)}
-        if result is None:
-            return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(group.search.probes)}
-        low, high = result.interval
-        missing, chance = group.search.seeds[len(result.brackets) :], group.at_chance
-        more = f"use --set search.budget={group.search.budget + 2 * len(missing)}"
-        notes = [f"no runs were left for seed {', '.join(map(str, missing))}; {more}"] * bool(missing)
-        notes += [f"{chance} ended at chance level, as also happens where {self.option} is too small"] * bool(chance)
-        notes += result.violations
-        each = tuple(f"seed {b.seed}: {b.low:.3g} to {b.high:.3g}" for b in result.brackets)
+        row |= {"dataset": job.dataset, "options": options}
+        if not group.ended:
+            return row | {"note": f"search unfinished: {group.failed or 'stopped'}", "runs": len(search.probes)}
+        notes = search.violations
+        if group.at_chance:
+            notes = [
+                f"{group.at_chance} ended at chance level, as also happens where {self.option} is too small",
+                *notes,
+            ]
+        if missing := search.seeds[len(search.brackets) :]:
+            more = f"use --set search.budget={search.budget + 2 * len(missing)}"
+            notes = [f"no runs were left for seed {', '.join(map(str, missing))}; {more}", *notes]
+        low, high = min(one.low for one in search.brackets), max(one.high for one in search.brackets)
         return row | {
-            f"largest stable {self.option}": result.estimate,
+            f"largest stable {self.option}": search.estimate,
             "range over seeds": f"{low:.3g} to {high:.3g}",
-            "each seed": each,
-            "runs": len(result.probes),
+            "each seed": tuple(f"seed {one.seed}: {one.low:.3g} to {one.high:.3g}" for one in search.brackets),
+            "runs": len(search.probes),
             "note": tuple(notes),
         }
 
-    def _job(self, group: _RunningSearch, rate_and_seed: tuple[float, int]) -> SweepJob:
+    def _job(self, group: SearchJobs, rate_and_seed: tuple[float, int]) -> SweepJob:
         rate, seed = rate_and_seed
         old = group.job
         options = old.options | {self.option: rate}
@@ -127,21 +283,7 @@ class Searches:
         return job
 
 
-def _in_same_search(job: SweepJob, other: SweepJob, option: str) -> bool:
-    """Return whether two jobs belong to the same search: they differ in nothing but the seed and the rate."""
-    first, second = (
-        (item.backbone, item.dataset, item.parent, {k: v for k, v in item.options.items() if k != option})
-        for item in (job, other)
-    )
-    return first == second
-
-
 def _axes(job: SweepJob) -> tuple[str, ...]:
     """Return the names of the options of a job that its grid or the row of a part varies."""
-    varied = dict.fromkeys((*job.step.varied, "stem", "attention", "ffn"))
+    varied = dict.fromkeys((*job.step.varied, *PARTS))
     return tuple(name for name in varied if name in job.options)
-
-
-def _options(job: SweepJob, option: str) -> str:
-    """Return the varied options of a job as text, without the searched one."""
-    return ", ".join(f"{name}={job.options[name]}" for name in _axes(job) if name != option)

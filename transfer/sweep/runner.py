@@ -188,7 +188,7 @@ class Sweeper:
     def _finish(self, progress: Progress, status: int) -> None:
         """Take the record that an ended process left; without one the job has failed, and is tried once more."""
         result = command_result.read(result_file(self.out, progress.job.name))
-        record = read_record(self.out, result.runs) if result else None
+        record = read_record(self.out, result.runs[0]) if result else None
         if record is not None and status >= 0:
             if self._files_unchanged(progress):
                 self._earlier.keep(progress.job, record, progress.key)

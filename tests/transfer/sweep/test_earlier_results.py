@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transfer.sweep.earlier_results import data_state
+from transfer.sweep.earlier_results import data_paths, path_state
 
 
 @pytest.mark.parametrize("named", ["{folder}/labels/val.json", "{folder}/labels/*.json"])
@@ -17,8 +17,8 @@ def test_files_outside_the_folder_that_a_yaml_names_count(named: str, tmp_path: 
     (tmp_path / "images" / "1.jpg").write_bytes(b"x")
     own = tmp_path / "mine.yaml"
     own.write_text(f"format: coco\nroot: {tmp_path / 'images'}\nval_annotations: {named.format(folder=tmp_path)}\n")
-    before, times = data_state(str(own), None), labels.stat()
-    assert data_state(str(own), None) == before
+    before, times = [path_state(path) for path in data_paths(str(own), None)], labels.stat()
+    assert [path_state(path) for path in data_paths(str(own), None)] == before
     labels.write_text("[]")
     os.utime(labels, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert data_state(str(own), None) != before
+    assert [path_state(path) for path in data_paths(str(own), None)] != before
