@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from backbones.spec import BackboneSpec
 from backbones.weights.locate import trained_size
 from transfer.core.errors import UserError, reject
-from transfer.core.options import Checked, Range
+from transfer.core.options import Checked, Common, Execution, Range
 from transfer.data.classification import READERS, ClassificationData, open_classification
 from transfer.data.loading.options import AugmentOptions
 from transfer.data.spec import DatasetSpec
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class ViewOptions(Checked):
     """Options of the evaluation transform."""
 
-    size: Annotated[int, Range(1)]
+    size: Annotated[int, Range(1), Common()]
     """Height and width of the centre crop in pixels; unless set, built-in tasks take that of the weights, if known."""
     resize: Annotated[int | None, Range(1)]
     """Shorter side of the image before that crop; unless set, in the recipe's proportion to --size. None:
     floor(size / 0.875)."""
-    eval_batch_size: Annotated[int, Range(1)]
+    eval_batch_size: Annotated[int, Range(1), Execution()]
     """Images per batch where nothing is trained, per rank."""
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transfer.cli.command import Command, read_command
-from transfer.cli.keywords import keyword_arguments
+from transfer.cli.layers import keyword_arguments
 from transfer.cli.options import BackboneOptions, LaunchOptions, PretrainRunOptions, RunOptions
 from transfer.cli.recipe import method_of, pretraining_recipe, task_recipe
 from transfer.core import live_modules
@@ -139,7 +139,7 @@ def pretrain(
     runs = _execute(command, pretraining_task(command, method, read.name), progress, check_planned_target)
     if ranks_from_environment(command.run.sequence_parallel).first:
         for run in runs:
-            publish_export(run.record, command.run)
+            publish_export(run.record, command.run, method.options)
     return runs
 
 

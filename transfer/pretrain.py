@@ -61,7 +61,7 @@ def _main(argv: list[str]) -> int:
         return launch("transfer.pretrain", [named, *arguments], command)
     status, records = execute(commands, task, check_planned_target)
     for record in records:
-        if folder := publish_export(record, command.run):
+        if folder := publish_export(record, command.run, method.options):
             print_safe(f"weights: {folder}", file=sys.stderr)
     command_result.write(command.run.result_file, records, status)
     return status

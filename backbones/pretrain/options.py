@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from transfer.core.errors import reject
-from transfer.core.options import Checked, Needs, Other, Range
+from transfer.core.options import Checked, Execution, Needs, Other, Range
 from transfer.engine.options import FitOptions
 
 
@@ -46,7 +46,7 @@ class PretrainOptions(FitOptions):
     fraction_seed: Annotated[int, Needs(label_fraction=Other(1)), Range(0)]
     """Seed of the choice of images. It is apart from the run's own, so that runs of several seeds share their
     images."""
-    validate_at: tuple[int, ...]
+    validate_at: Annotated[tuple[int, ...], Execution()]
     """Epochs (from 1; negative ones from the end) after which the validation split is scored, besides the last one."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from backbones.archs import VITS, plain_vits
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError, UserError, did_you_mean, kept, reject, unknown
-from transfer.core.options import Needs, Range
+from transfer.core.options import Common, Execution, Files, Needs, Range
 from transfer.core.settings import CONFIGS, config_names, read_yaml
 from transfer.core.user_code import has_parameter, is_user_part
 from transfer.data.coco.dataset import CocoData, open_coco
@@ -61,7 +61,7 @@ def resolve_detector(name: str) -> DetectorSpec:
 class DetectOptions(FitOptions):
     """Options of `transfer.run detect` besides those of the training loop."""
 
-    detector: str | None
+    detector: Annotated[str | None, Files(), Common()]
     """A name of configs/detectors, or a YAML file. None: mask_rcnn where the data has masks, else faster_rcnn."""
     pyramid: Literal["simple", "taps"]
     """What the levels of the pyramid are made of. They come from the last map (ViTDet), or from four blocks through an
@@ -77,29 +77,29 @@ class DetectOptions(FitOptions):
     """Blocks without windows. None: the last of each quarter."""
     relative: bool
     """Relative positions within the attention, from zero; a function of one's own can have them if it takes `scale`."""
-    grad_checkpointing: bool
+    grad_checkpointing: Annotated[bool, Execution()]
     """Recompute activations in the backward pass. It takes less memory and a third more time."""
     norm_eval: Annotated[bool, TRAINING]
     """Keep the statistics of the backbone's batch norms. Small batches give poor ones."""
-    drop_path: Annotated[float, TRAINING, Range(0, 0.99)]
+    drop_path: Annotated[float, TRAINING, Range(0, 0.99), Common()]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     resize_mode: Literal["jitter", "resize", "scales"]
     """How training images are resized. Large-scale jitter, 0.1 to 2 times the size and cropped to it; the whole image;
     or the whole image with the limit of its shorter side drawn from 0.6 to 1 times that of --size."""
-    size: Annotated[tuple[int, int], Range(1)]
+    size: Annotated[tuple[int, int], Range(1), Common()]
     """Limits of the shorter and longer side in pixels; with jitter the height and width of the crop."""
     flip: Annotated[float, TRAINING, Range(0, 1)]
     """Probability of a horizontal flip."""
-    batch_size: Annotated[int, TRAINING, Range(1)]
+    batch_size: Annotated[int, TRAINING, Range(1), Common()]
     """Images per step, over all ranks."""
-    eval_batch_size: Annotated[int, Range(1)]
+    eval_batch_size: Annotated[int, Range(1), Execution()]
     """Images per batch in evaluation, per rank."""
-    validate_at: Annotated[tuple[int, ...], TRAINING]
+    validate_at: Annotated[tuple[int, ...], TRAINING, Execution()]
     """Epochs with a validation on the way; the last one's is the run's score."""
-    test_dataset: tuple[str, ...]
+    test_dataset: Annotated[tuple[str, ...], Execution(), Common()]
     """Datasets to score as well, where classes agree by name. Each gives a record of its own, and its images must not
     be among the training images."""
-    save_pictures: Annotated[int, Range(0)]
+    save_pictures: Annotated[int, Range(0), Execution()]
     """Validation images saved with the boxes found on them."""
 
     def __post_init__(self) -> None:

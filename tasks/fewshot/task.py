@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tasks.fewshot.support_sets import SupportSets, draw_support_sets, image_digest
 from tasks.labelled_images import Classification, FrozenOptions
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Range
+from transfer.core.options import Common, Needs, Range
 from transfer.data.classification import ClassificationData
 from transfer.data.loading.options import shorter_side
 from transfer.task import Defaults, Metric, Outcomes
@@ -26,7 +26,7 @@ class FewshotOptions(FrozenOptions):
     bytes (`fast`), or by area."""
     block: int | None
     """Features after this block (from 0; -1 is the last) instead of the network's own, pooled as those are."""
-    shots: Annotated[tuple[int, ...], Range(1)]
+    shots: Annotated[tuple[int, ...], Range(1), Common()]
     """Images per class of the nested support sets; each gives a score."""
     draws: Annotated[int, Range(1)]
     """Support sets of each size. The run's --seeds change random weights alone."""
@@ -40,7 +40,7 @@ class FewshotOptions(FrozenOptions):
     support sets."""
     logistic_l2: Annotated[tuple[float, ...], Needs(probe="logistic"), Range(1e-9)]
     """Regularization strength of logistic regression (1 / C). Several: as for --l2."""
-    k: Annotated[tuple[int, ...], Needs(probe="knn"), Range(1)]
+    k: Annotated[tuple[int, ...], Needs(probe="knn"), Range(1), Common()]
     """Neighbours (all support images where there are fewer); several: as for --l2."""
     temperature: Annotated[float, Needs(probe="knn"), Range(1e-9)]
     """Temperature of the neighbours' votes."""

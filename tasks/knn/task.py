@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tasks.labelled_images import Classification, FrozenOptions
-from transfer.core.options import Range
+from transfer.core.options import Common, Range
 from transfer.data.classification import ClassificationData
 from transfer.task import Defaults, Metric
 
@@ -15,7 +15,7 @@ class KnnOptions(FrozenOptions):
 
     resize_mode: Literal["bicubic", "fast"]
     """How the image is resized before the centre crop. Bicubic as in DINO, or likewise on bytes (`fast`)."""
-    k: Annotated[int, Range(1)]
+    k: Annotated[int, Range(1), Common()]
     """Neighbors for top1 and top5."""
     other_k: Annotated[tuple[int, ...], Range(1)]
     """Further numbers of neighbors, as top1_k<number>."""

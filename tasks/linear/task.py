@@ -6,7 +6,7 @@ from typing import Annotated
 
 from backbones.spec import BackboneSpec
 from tasks.labelled_images import Classification, ViewOptions
-from transfer.core.options import Range
+from transfer.core.options import Common, Range
 from transfer.engine.options import TRAINING, FitOptions
 from transfer.task import Defaults, Metric
 
@@ -15,9 +15,9 @@ from transfer.task import Defaults, Metric
 class LinearOptions(ViewOptions, FitOptions):
     """Options of `transfer.run linear` besides those of the training loop."""
 
-    batch_size: Annotated[int, TRAINING, Range(1)]
+    batch_size: Annotated[int, TRAINING, Range(1), Common()]
     """Images per step, over all ranks and micro-batches."""
-    n_last_blocks: Annotated[int, Range(1)]
+    n_last_blocks: Annotated[int, Range(1), Common()]
     """Last blocks whose features are concatenated."""
     avgpool: bool
     """Concatenate the mean over the last block's patch tokens."""

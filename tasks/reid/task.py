@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Range, check_pad
+from transfer.core.options import Common, Execution, Needs, Range, check_pad
 from transfer.data.reid.dataset import FORMATS, ReidData, open_reid
 from transfer.data.spec import DatasetSpec
 from transfer.engine.options import TRAINING, FitOptions
@@ -21,11 +21,11 @@ from transfer.task import Defaults, Metric, Outcomes, Task
 class ReidOptions(FitOptions):
     """Options of `transfer.run reid` besides those of the training loop."""
 
-    size: Annotated[tuple[int, int], Range(1)]
+    size: Annotated[tuple[int, int], Range(1), Common()]
     """Height and width of the images in pixels."""
     num_identities: Annotated[int, TRAINING, Range(2)]
     """Identities per batch (P), over all ranks."""
-    num_instances: Annotated[int, TRAINING, Range(2)]
+    num_instances: Annotated[int, TRAINING, Range(2), Common()]
     """Images per identity in a batch (K)."""
     flip: Annotated[float, TRAINING, Range(0, 1)]
     """Probability of a horizontal flip."""
@@ -33,7 +33,7 @@ class ReidOptions(FitOptions):
     """Pixels of black border before the random crop."""
     erase: Annotated[float, TRAINING, Range(0, 1)]
     """Probability of random erasing."""
-    drop_path: Annotated[float, TRAINING, Range(0, 0.99)]
+    drop_path: Annotated[float, TRAINING, Range(0, 0.99), Common()]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
     identity_weight: Annotated[float, TRAINING, Range(0)]
     """Weight of the identity loss (cross-entropy)."""
@@ -50,7 +50,7 @@ class ReidOptions(FitOptions):
     ap: Literal["rectangle", "trapezoid"]
     """How the area under precision and recall is computed. `rectangle` is as in torchreid and TransReID, the other as
     in Market-1501's own script."""
-    rerank: bool
+    rerank: Annotated[bool, Common()]
     """Re-rank distances by k-reciprocal neighbours."""
     rerank_k1: Annotated[int, Needs(rerank=True), Range(1)]
     """Size of the reciprocal neighbourhoods."""
@@ -60,11 +60,11 @@ class ReidOptions(FitOptions):
     """Weight of the original distance."""
     msmt17_val: Annotated[bool, TRAINING]
     """Train on MSMT17's validation half as well."""
-    test_dataset: tuple[str, ...]
+    test_dataset: Annotated[tuple[str, ...], Execution(), Common()]
     """Datasets on which the trained backbone is scored as well. Each makes a record of its own, without training."""
-    eval_batch_size: Annotated[int, Range(1)]
+    eval_batch_size: Annotated[int, Range(1), Execution()]
     """Images per batch when features are extracted, per rank."""
-    save_pictures: Annotated[int, Range(0)]
+    save_pictures: Annotated[int, Range(0), Execution()]
     """Queries saved as pictures with ten gallery images. They are spaced evenly over the list of queries."""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from tasks.labelled_images import Classification, FrozenOptions
-from transfer.core.options import Range
+from transfer.core.options import Common, Range
 from transfer.task import Defaults, Metric
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ SCORED = {"stem": "similarity_stem", "positions": "similarity_positions", "block
 class TokensOptions(FrozenOptions):
     """Options of `transfer.run tokens`."""
 
-    images: Annotated[int | None, Range(1)]
+    images: Annotated[int | None, Range(1), Common()]
     """Validation images, evenly spaced; None takes all."""
     class_token: bool
     """Count the class token and registers as tokens. They count from the positions on; the paper does not say."""

@@ -19,9 +19,9 @@ from backbones.spec import BackboneSpec
 from backbones.stems import STEMS
 from tests.interactions.places import Places
 from transfer.cli.command import read_command
-from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions, RunOptions
+from transfer.cli.options import BackboneOptions, PretrainRunOptions, RunOptions
 from transfer.cli.recipe import pretraining_names, pretraining_recipe, task_names, task_recipe
-from transfer.core.options import Needs, Other, conditions
+from transfer.core.options import Execution, Needs, Other, noted
 from transfer.task import load_task
 
 SIZES = "--epochs 3 --batch-size 8 --size 32 --resize 32 --warmup-epochs 0 --num-identities 4 --num-instances 2"
@@ -95,7 +95,7 @@ def choices(work: str) -> dict[str, Any]:
     hints: dict[str, Any] = {}
     for kind in reversed(kinds(work)):
         hints |= typing.get_type_hints(kind)
-    left = {*LEFT_OUT, *EXECUTION}
+    left = {*LEFT_OUT, *(name for kind in kinds(work) for name in noted(kind, Execution))}
     return {name: hint for name, hint in hints.items() if name not in left and Path not in typing.get_args(hint)}
 
 
@@ -143,7 +143,7 @@ def drawn(work: str, name: str, values: dict[str, Any], rng: random.Random, plac
     """Another value of an option, with what it needs to act."""
     hints = choices(work)
     changed = {name: other_value(name, hints[name], values.get(name), rng, places)}
-    needs = {key: note for kind in (*kinds(work), BackboneSpec) for key, note in conditions(kind).items()}
+    needs = {key: note for kind in (*kinds(work), BackboneSpec) for key, note in noted(kind, Needs).items()}
     while name in needs and not needs[name].holds((values | changed).get(needs[name].option)):
         condition = needs[name]
         name = condition.option

@@ -10,7 +10,7 @@ from transfer.cli.options import BackboneOptions, LaunchOptions, RunOptions
 from transfer.cli.recipe import Recipe
 from transfer.cli.run_weights import check_pretrained, weights_of_run
 from transfer.core.errors import UsageError, errors_together, reject
-from transfer.core.options import conditions, idle_options, plain, with_value
+from transfer.core.options import Needs, idle_options, noted, plain, with_value
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.data.loading.options import narrow_crop
 
@@ -57,7 +57,7 @@ class Command:
         from backbones.spec import BackboneSpec
 
         kinds = (type(self.options), LaunchOptions, *([BackboneSpec] if spec else []))
-        needs = {name: condition for kind in kinds for name, condition in conditions(kind).items()}
+        needs = {name: condition for kind in kinds for name, condition in noted(kind, Needs).items()}
         known = {name: value for name, value in spec.as_dict().items() if value is not None} if spec else {}
         values = known | plain(self.options) | plain(self.launch)
         idle = idle_options(needs, values)
@@ -151,7 +151,7 @@ def read_command(
         options: the dataclass of the options of the task or method.
         argv: the arguments after the name of the task or recipe.
         run: the dataclass of the options that all commands of this kind share.
-        called: the Python function whose keywords `argv` stands for, see `transfer.cli.keywords`; errors name it.
+        called: the Python function whose keywords `argv` stands for, see `transfer.cli.layers`; errors name it.
 
     Raises:
         UsageError: a layer has a wrong key or value (the layer is named), or backbone or dataset is missing.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from transfer.cli.layers import flag_values, layer_values, names_of_flags
-from transfer.core.options import spans_of
+from transfer.core.options import Span, noted
 from transfer.core.settings import CONFIGS, as_flags, read_yaml
 
 Layer = tuple[Path, dict[str, Any]]
@@ -47,11 +47,11 @@ def fitted_layers(
 
 def _fitted_spans(kind: type[Any], shipped: dict[str, Any], given: set[str], epochs: int) -> dict[str, Any]:
     whole = shipped["epochs"]
-    values = {name: _numbers(shipped.get(name)) for name in spans_of(kind) if name not in given}
+    values = {name: _numbers(shipped.get(name)) for name in noted(kind, Span) if name not in given}
     held = shipped.get("schedule") == "epoch" and "schedule" not in given
     around = sum(sum(values.get(name, ())) for name in HELD) + held * max(-shipped.get("schedule_offset", 0), 0)
     fitted: dict[str, Any] = {
-        name: _scaled(shipped[name], epochs / whole, spans_of(kind)[name].whole)
+        name: _scaled(shipped[name], epochs / whole, noted(kind, Span)[name].whole)
         for name, numbers in values.items()
         if any(numbers) and (name == "milestones" or (around if name in HELD else max(numbers)) >= epochs)
     }

@@ -6,28 +6,18 @@ import re
 import textwrap
 import types
 import typing
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
-from transfer.core.settings import (
-    choices_of,
-    is_positional,
-    parse,
-    value_name,
-)
+from transfer.core.options import Common, Execution, noted
+from transfer.core.settings import is_positional, parse, value_name
 
 T = TypeVar("T")
 COLUMNS, _INDENT = 100, 30
 MOST = 30
 """A command of more options shows only the common ones by default."""
-COMMON = (
-    *("backbone", "weights", "stem", "attention", "dataset", "data", "subset", "smoke", "size", "shots", "k"),
-    *("detector", "n_last_blocks", "num_instances", "images", "trainable", "epochs", "batch_size", "lr"),
-    *("warmup_epochs", "loss", "weight_decay", "drop_path", "rerank", "test_dataset", "name", "replace", "config"),
-    *("seeds", "device", "workers", "precision", "out", "dry_run"),
-)
-"""The options of a task or recipe that `--help` shows, in this order; all other options are shown by `--help-all`."""
 OURS = ("backbones", "tasks", "transfer")
 
 
@@ -51,30 +41,31 @@ def help_page(program: str, groups: Mapping[str, type[Any]], values: Any, *, eve
         program: the command, as `python -m transfer.run reid`.
         groups: its dataclasses of options.
         values: an object with an attribute for each group, whose values are the defaults; None: those of the fields.
-        everything: whether all options are shown, by the classes that declare them, or the common ones.
+        everything: whether all options are shown, by the classes that declare them, or the `Common` ones and a user's,
+            those of execution last.
     """
-    titles: dict[str, dict[str, str]] = {}
-    usage, own = [f"usage: {program}"], list[str]()
+    titles, common, execution = defaultdict[str, dict[str, str]](dict), list[str](), set[str]()
+    usage = [f"usage: {program}"]
     for name, dataclass in groups.items():
         texts, kinds = meanings(dataclass), typing.get_type_hints(dataclass, include_extras=True)
+        execution |= {*noted(dataclass, Execution)}
         for item in fields(dataclass):
             usual = item.default if item.default_factory is MISSING else item.default_factory()
             default = usual if values is None else getattr(getattr(values, name), item.name)
             if is_positional(kinds[item.name]):
                 usage.append(f"{item.name.upper()}" if default is MISSING else f"[{item.name.upper()} ...]")
             owner = _owner(item.name, dataclass)
-            own += [] if owner.__module__.partition(".")[0] in OURS else [item.name]
-            entry = _entry(item.name, kinds[item.name], texts.get(item.name, ""), default)
-            titles.setdefault(_title(owner), {})[item.name] = entry
+            users = owner.__module__.partition(".")[0] not in OURS
+            common += [item.name] if users or item.name in noted(dataclass, Common) else []
+            titles[_title(owner)][item.name] = _entry(item.name, kinds[item.name], texts.get(item.name, ""), default)
     entries = {name: entry for of_title in titles.values() for name, entry in of_title.items()}
     usage += [*(["--backbone NAME"] if "backbone" in entries else []), "[options]"]
     parts = [" ".join(usage)]
     if everything or len(entries) <= MOST:
         parts += ["\n".join([f"{title}:", *of_title.values()]) for title, of_title in titles.items()]
     else:
-        shown = [name for name in (*COMMON, *own) if name in entries]
-        parts.append("\n".join(entries[name] for name in dict.fromkeys(shown)))
-        rest = len(entries) - len(shown)
+        parts.append("\n".join(entries[name] for name in sorted(common, key=execution.__contains__)))
+        rest = len(entries) - len(common)
         parts.append(f"--help-all shows the other {rest} options. docs/guide has a page for each task.")
     return "\n\n".join([*parts, "--debug shows the traceback of an error."])
 
@@ -108,8 +99,6 @@ def _entry(option: str, kind: Any, meaning: str, default: Any) -> str:
     name = option.strip("_")
     flag = f"  {name.upper()}" if is_positional(kind) else f"  --{name.replace('_', '-')} {value_name(kind)}".rstrip()
     sentence = first_sentence(meaning)
-    if "CHOICE" in flag:
-        sentence += f" ({', '.join(choices_of(kind))})"
     stated = f"on; --no-{name.replace('_', '-')} turns it off" if default is True else _default(default)
     if stated and "by default" not in sentence.lower():
         sentence += f" [{textwrap.shorten(stated, 60, placeholder='...')}]"

@@ -19,10 +19,8 @@ from transfer.core.errors import (
     kept,
     reject,
 )
+from transfer.core.options import CommandLine, Files, noted
 from transfer.core.settings import CONFIGS, as_flags, config_names, flat_schema, parse, read_yaml
-
-# Options whose values may be paths beside the YAML file that has them.
-_PATH_OPTIONS = ("arch", "stem", "attention", "ffn", "backbone", "dataset", "weights", "detector", "metric", "method")
 
 
 def flag_values(argv: list[str], flag: str) -> list[str]:
@@ -75,8 +73,31 @@ def check_keys(layer: Path, content: Mapping[str, Any], groups: Iterable[type[An
             raise UsageError(f"{layer}: unknown option `{key}`{did_you_mean(key, known)}")
 
 
-def with_full_paths(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
+def keyword_arguments(function: str, keywords: Mapping[str, Any], groups: Iterable[type[Any]]) -> list[str]:
+    """Return the arguments that stand for keywords of the Python interface, where every boolean has its value.
+
+    Args:
+        function: the name of the function for messages, as "evaluate".
+        keywords: option -> value. A single value stands for a list of one.
+        groups: the dataclasses that have the options.
+
+    Raises:
+        UsageError: an unknown option, with the nearest names.
+    """
+    known = {item.name: noted(group, CommandLine).get(item.name) for group in groups for item in fields(group)}
+    for name in keywords:
+        if name not in known:
+            more = f"{did_you_mean(name, known)}; see the flags of the command line, with _ for -"
+            raise UsageError(f"{function}(): unknown option {name!r}{more}")
+        if only := known[name]:
+            raise UsageError(f"{function}(): {name} has no use in Python: {only.instead}")
+    # read_command takes the word --smoke for the wish
+    return as_flags({name: value for name, value in keywords.items() if not (name == "smoke" and not value)})
+
+
+def with_full_paths(layer: Path, content: dict[str, Any], groups: Iterable[type[Any]]) -> dict[str, Any]:
     """Return the content of a YAML file in which files that lie beside it have their full paths. Raises UsageError."""
+    may_be_files = {name for group in groups for name in noted(group, Files)}
     if "config" in content:
         raise UsageError(f"{layer}: `config` is not allowed in a YAML; use --config with both files")
 
@@ -88,7 +109,7 @@ def with_full_paths(layer: Path, content: dict[str, Any]) -> dict[str, Any]:
             return str((layer.parent / path).resolve()) + value[len(path) :]
         return value
 
-    return {name: full_path(value) if name in _PATH_OPTIONS else value for name, value in content.items()}
+    return {name: full_path(value) if name in may_be_files else value for name, value in content.items()}
 
 
 T = TypeVar("T")
@@ -145,7 +166,7 @@ def _combined_layers(
 
     A process that checks the commands of many cells has few different layers, each of which takes a tenth of a second.
     """
-    contents = [(layer, with_full_paths(layer, values)) for layer, values in layers]
+    contents = [(layer, with_full_paths(layer, values, groups.values())) for layer, values in layers]
     key = repr((task, program, [(name, id(group)) for name, group in groups.items()], contents))
     if key not in _known:
         schema, checked = _unchecked(groups), flat_schema(**groups)

@@ -5,67 +5,68 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from transfer.core.errors import reject
-from transfer.core.options import Checked, Needs, Range, check_keys
+from transfer.core.options import Checked, CommandLine, Common, Execution, Files, Needs, Range, check_keys
 from transfer.core.settings import as_flags, parse
 
 MOST_PROCESSES = 1_024
 """Of workers, and of threads of torch."""
+DRY_RUN = CommandLine("the command line prints the options of a run: python -m transfer.run TASK ... --dry-run")
 
 
 @dataclass(kw_only=True)
 class RunOptions(Checked):
     """What to run and where. Only backbone, dataset, seed, smoke and subset are part of the run key."""
 
-    backbone: str = ""
+    backbone: Annotated[str, Files(), Common()] = ""
     """Backbone: a name of configs/backbones, a timm model, a YAML file, file.py:Name, or an exported folder such as
     weights/NAME."""
-    dataset: tuple[str, ...] = ()
+    dataset: Annotated[tuple[str, ...], Files(), Common()] = ()
     """Datasets: names, YAML files, folders, torchreid:NAME."""
-    data: Path | None = None
+    data: Annotated[Path | None, Execution(), Common()] = None
     """Folder with the datasets; by default $TRANSFER_DATA."""
-    seeds: tuple[int, ...] = (0,)
+    seeds: Annotated[tuple[int, ...], Common()] = (0,)
     """Seeds; each makes a run with its own record."""
-    subset: Annotated[int | None, Range(2)] = None
+    subset: Annotated[int | None, Range(2), Common()] = None
     """Use only so many identities, images per class, or images of each COCO split, selected by content hash; marked in
     the record."""
-    smoke: bool = False
+    smoke: Annotated[bool, Common()] = False
     """Smoke test on bundled synthetic data, in seconds; marked in the record and excluded from reports."""
-    config: tuple[Path, ...] = ()
+    config: Annotated[tuple[Path, ...], Execution(repeated=False), Common()] = ()
     """YAML files with options, or names of configs/schedules; later files override earlier ones, and flags override
     all."""
-    out: Path = Path("runs")
+    out: Annotated[Path, Execution(repeated=False), Common()] = Path("runs")
     """Folder of the runs."""
-    feature_cache: Path = Path("features")
+    feature_cache: Annotated[Path, Execution(repeated=False)] = Path("features")
     """Folder that caches features of frozen backbones for later probes; delete it to free space."""
-    metric: tuple[str, ...] = ()
+    metric: Annotated[tuple[str, ...], Files()] = ()
     """Custom metrics, as my_metric.py:NAME: functions of a run's per-sample results, recorded beside the task's
     scores."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], Execution(), Common()] = "auto"
     """Device to compute on; auto uses a GPU if there is one."""
-    workers: Annotated[int | None, Range(0, MOST_PROCESSES)] = None
+    workers: Annotated[int | None, Range(0, MOST_PROCESSES), Execution(), Common()] = None
     """Image-loading processes per rank; by default from the usable cores."""
-    threads: Annotated[int | None, Range(1, MOST_PROCESSES)] = None
+    threads: Annotated[int | None, Range(1, MOST_PROCESSES), Execution()] = None
     """CPU threads of torch per rank; by default OMP_NUM_THREADS, else the rank's share of the usable cores, and 1 for
     small models."""
-    sequence_parallel: Annotated[int, Range(1)] = 1
+    sequence_parallel: Annotated[int, Range(1), Execution()] = 1
     """Neighbouring ranks that share an image's tokens, under torchrun, in pretraining and detection."""
-    checkpoint_seconds: Annotated[float, Range(0)] = 300.0
+    checkpoint_seconds: Annotated[float, Range(0), Execution()] = 300.0
     """Seconds between two checkpoints."""
-    save_weights: Literal["last", "none"] = "last"
+    save_weights: Annotated[Literal["last", "none"], Execution()] = "last"
     """Trained weights that reid, linear and detect export to the run's folder `export`: those of the last step in
     timm's format with the head beside them, or none."""
-    allow_modified: bool = False
+    allow_modified: Annotated[bool, Execution()] = False
     """Accept exported weights that were changed after they were written; without it they are rejected."""
-    allow_dropped: bool = False
+    allow_dropped: Annotated[bool, Execution()] = False
     """Accept weights of which more tensors are dropped or missing than --load partial allows; the record lists them."""
-    drop_corrupt: bool = False
+    drop_corrupt: Annotated[bool, Execution()] = False
     """Exclude corrupt images and record their number, decoding every image once; without it a corrupt image stops the
     run."""
-    tracker: Literal["none", "tensorboard", "trackio", "wandb"] = "none"
+    tracker: Annotated[Literal["none", "tensorboard", "trackio", "wandb"], Execution()] = "none"
     """Tracker that gets the statistics and the record, on this machine, besides history.jsonl."""
-    result_file: Path | None = None
+    result_file: Annotated[Path | None, Execution(repeated=False), CommandLine("the records are returned")] = None
     """File for the names of the runs and the exit status; sweeps read it when the command has ended."""
-    dry_run: bool = False
+    dry_run: Annotated[bool, Execution(repeated=False), Common(), DRY_RUN] = False
     """Check everything that a run checks, print how it differs from the recipe, and stop."""
 
     def __post_init__(self) -> None:
@@ -76,28 +77,19 @@ class RunOptions(Checked):
             reject(f"--dataset {' '.join(self.dataset)}: a name is duplicated")
 
 
-# Options of how a run is executed and observed, which never belong to its identity.
-EXECUTION = (
-    *("compile", "grad_checkpointing", "eval_batch_size", "validate_at"),
-    *("data", "out", "feature_cache", "device", "workers", "threads", "checkpoint_seconds", "drop_corrupt", "tracker"),
-    *("sequence_parallel", "save_weights", "name", "export_dir", "replace", "save_pictures"),
-    *("test_dataset", "result_file", "tokens_at", "allow_modified", "allow_dropped"),
-)
-
-
 @dataclass(kw_only=True)
 class PretrainRunOptions(RunOptions):
     """Where the weights of a pretraining go."""
 
-    method: str = ""
+    method: Annotated[str, Files()] = ""
     """Pretraining method, set by the recipe: supervised, dino, or my_method.py:METHOD."""
-    name: str | None = None
+    name: Annotated[str | None, Execution(), Common()] = None
     """Name of the exported weights; by default the backbone's, under which tasks look for them."""
-    export_dir: Path = Path("weights")
+    export_dir: Annotated[Path, Execution()] = Path("weights")
     """Folder of the exports; the weights go to EXPORT_DIR/NAME."""
-    replace: bool = False
+    replace: Annotated[bool, Execution(repeated=False), Common()] = False
     """Overwrite the exported weights of another run."""
-    tokens_at: tuple[int, ...] = ()
+    tokens_at: Annotated[tuple[int, ...], Execution()] = ()
     """Epochs (1-based; negative ones count from the end) after which the token measurements of 64 images go to
     history.jsonl."""
 
@@ -155,7 +147,7 @@ RESOURCES = tuple(item.name for item in fields(LaunchOptions) if item.name != "l
 class BackboneOptions:
     """Parts of the backbone that override those of its configuration."""
 
-    weights: tuple[str, ...] = ("config",)
+    weights: Annotated[tuple[str, ...], Files(), Common()] = ("config",)
     """Weights to start from: config (those of the backbone's YAML), random, timm, timm:NAME, hf-hub:NAME, a run, a
     folder or a file."""
     weights_key: str | None = None
@@ -167,13 +159,13 @@ class BackboneOptions:
     weights_size: tuple[int, int] | None = None
     """Height and width of the images that the weights were trained on, where the number of positions does not give the
     grid."""
-    arch: str | None = None
+    arch: Annotated[str | None, Files()] = None
     """Architecture: vit_ti, vit_s, vit_b, vit_l, volo_d1, a timm model, or file.py:Name."""
-    stem: str | None = None
+    stem: Annotated[str | None, Files(), Common()] = None
     """Stem: a name of `--list stems`, components such as 3Conv+3BN+3ReLU+1Proj@2,1,1,8, or file.py:Name."""
-    attention: str | None = None
+    attention: Annotated[str | None, Files(), Common()] = None
     """Attention: a name of `--list attentions`, or file.py:Name."""
-    ffn: str | None = None
+    ffn: Annotated[str | None, Files()] = None
     """Feed-forward network: a name of `--list ffns`, or file.py:Name."""
     patch: int | None = None
     """Patch size in pixels."""

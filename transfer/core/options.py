@@ -1,8 +1,8 @@
-"""Notes on the fields of option dataclasses: the range of one, the condition under which it acts, the value of one that
-was added later, and that one is a part of the training's length.
+"""Notes on the fields of option dataclasses: everything that the suite knows of an option besides its meaning.
 
-They are annotations, as `momentum: Annotated[float, Needs(optimizer="sgd")]`. Refusals of flags, comparisons
-and identities of runs, and schedules of shorter trainings derive from them. Imports no torch.
+They are annotations, as `workers: Annotated[int | None, Range(0), Execution(), Common()] = None`. Help, rejected flags,
+run keys, protocols, keywords of Python, paths in YAML files and schedules of shorter trainings derive from them; see
+`noted`. Imports no torch.
 """
 
 import dataclasses
@@ -12,9 +12,34 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from transfer.core.errors import UsageError, did_you_mean, reject
+
+Note = TypeVar("Note")
+
+
+class Common:
+    """A field that `--help` shows; all others are shown by `--help-all` alone."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A field of how and where a run is executed: no part of its key, nor of its protocol."""
+
+    repeated: bool = True
+    """Whether the options.yaml of a run has it."""
+
+
+class Files:
+    """A field whose values may be files; those in a YAML file may lie beside it."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A field without a use in Python, and what Python has instead."""
+
+    instead: str
 
 
 class Other:
@@ -71,9 +96,7 @@ class Checked:
     """Base of option dataclasses, which checks each field's `Range`; a `__post_init__` of their own calls this one."""
 
     def __post_init__(self) -> None:
-        for name, note in _notes(type(self)):  # type: ignore[arg-type]
-            if not isinstance(note, Range):
-                continue
+        for name, note in noted(type(self), Range).items():
             value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
             for number in value if isinstance(value, tuple) else (value,):
                 if number is not None and not note.low <= number <= note.high:
@@ -90,19 +113,9 @@ def _notes(kind: Any) -> list[tuple[str, Any]]:
     return [(name, note) for name, hint in hints.items() for note in getattr(hint, "__metadata__", ())]
 
 
-def conditions(kind: Any) -> dict[str, Needs]:
-    """Return the condition of each field of a dataclass that has one."""
-    return {name: note for name, note in _notes(kind) if isinstance(note, Needs)}
-
-
-def added_values(kind: Any) -> dict[str, Any]:
-    """Return the value at which each later field of a dataclass is left out of the identity."""
-    return {name: note.value for name, note in _notes(kind) if isinstance(note, Added)}
-
-
-def spans_of(kind: Any) -> dict[str, Span]:
-    """Return the fields of a dataclass that are parts of the training's length."""
-    return {name: note for name, note in _notes(kind) if isinstance(note, Span)}
+def noted(kind: Any, note: type[Note]) -> dict[str, Note]:
+    """Return the fields of a dataclass that have a kind of note, each with its note."""
+    return {name: found for name, found in _notes(kind) if isinstance(found, note)}
 
 
 def idle_options(needs: Mapping[str, Needs], values: Mapping[str, Any]) -> dict[str, Needs]:

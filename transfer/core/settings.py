@@ -9,7 +9,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -233,8 +233,9 @@ def _reason_in(box: str, kinds: Mapping[str, Any]) -> tuple[str, str]:
         got = " ".join(re.findall(r"'([^']*)'", re.findall(r"\['.*?'\]|'[^']*'", reason)[0]))
         if count := re.search(r"expected argument count (\d+)", reason):
             return flag, f"{flag} needs {count[1]} values, got {got!r}"
-        choices = choices_of(kinds[flag])
-        wanted = f"one of {', '.join(choices)}" if choices else value_name(kinds[flag])
+        choices, wanted = choices_of(kinds[flag]), value_name(kinds[flag])
+        if wanted == "{" + ",".join(choices) + "}":
+            wanted = f"one of {', '.join(choices)}"
         return flag, f"{flag} must be {wanted}, got {got!r}{did_you_mean(got, choices)}"
     if reason.startswith("Missing value"):
         pair = "2 values, height and width, as in {0} 128 128" if "size" in flag else "2 values: {1}"
@@ -246,32 +247,25 @@ def _reason_in(box: str, kinds: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def value_name(kind: Any) -> str:
-    """Return how help writes the value of an option: {a,b}, INT, FLOAT, PATH, TEXT, CHOICE, INT ...; empty for bool."""
-    kinds = list(_plain_types(kind))
-    choices = choices_of(kind)
-    if bool in kinds:
-        return ""
-    if choices and len(text := "{" + ",".join(choices) + "}") <= 20:
-        return text
-    names = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT", Ellipsis: "..."}
-    return " ".join(names.get(item, "CHOICE") for item in kinds if item is not type(None))
+    """Return how help writes the value of an option: {a,b}, INT, FLOAT|{learned}, INT INT, TEXT ...; empty for bool."""
+    inner = typing.get_args(kind)
+    match typing.get_origin(kind):
+        case origin if origin is Annotated:
+            return value_name(inner[0])
+        case origin if origin is Literal:
+            return "{" + ",".join(map(str, inner)) + "}"
+        case origin if origin is tuple:
+            return " ".join(map(value_name, inner))
+        case origin if origin in (typing.Union, types.UnionType):
+            return "|".join(filter(None, map(value_name, inner)))
+    return {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT", Ellipsis: "..."}.get(kind, "")
 
 
 def choices_of(kind: Any) -> list[str]:
     """Return the words of the `Literal`s in the type of an option."""
-    literals = [item for item in _plain_types(kind) if typing.get_origin(item) is Literal]
-    return [str(choice) for literal in literals for choice in typing.get_args(literal)]
-
-
-def _plain_types(kind: Any) -> Iterator[Any]:
-    """Yield the plain types and `Literal`s within a union, tuple or annotation."""
-    origin = typing.get_origin(kind)
-    inner = typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType, tuple, Annotated):
-        for part in inner[:1] if origin is Annotated else inner:
-            yield from _plain_types(part)
-    else:
-        yield kind
+    if typing.get_origin(kind) is Literal:
+        return list(map(str, typing.get_args(kind)))
+    return [choice for inner in typing.get_args(kind) for choice in choices_of(inner)]
 
 
 def is_positional(hint: Any) -> bool:

@@ -7,27 +7,29 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from transfer.core.errors import reject
-from transfer.core.options import Checked, Needs, Range, Span
+from transfer.core.options import Checked, Common, Execution, Needs, Range, Span
 
 TRAINING = Needs(epochs=True)
 """Condition of options that only training reads; `--epochs 0` evaluates the weights as they are."""
+RESOLVED = ("precision", "eval_precision")
+"""The options that count as what they come to on the machine, also those of a user's own dataclass."""
 
 
 @dataclass(kw_only=True)
 class FitOptions(Checked):
     """The training loop."""
 
-    epochs: Annotated[int, Range(0)]
+    epochs: Annotated[int, Range(0), Common()]
     """Passes over the training data."""
-    trainable: Annotated[tuple[str, ...], TRAINING]
+    trainable: Annotated[tuple[str, ...], TRAINING, Common()]
     """Name patterns of the parameters that train; `*` is all of them."""
     optimizer: Annotated[Literal["sgd", "adamw"], TRAINING]
     """SGD with momentum, or AdamW (betas 0.9, 0.999)."""
-    lr: Annotated[float, TRAINING, Range(0)]
+    lr: Annotated[float, TRAINING, Range(0), Common()]
     """Peak learning rate. The value given is the value used: no scaling by batch or world size."""
     momentum: Annotated[float, Needs(optimizer="sgd"), Range(0, 1)]
     """Momentum of SGD."""
-    weight_decay: Annotated[float, TRAINING, Range(0)]
+    weight_decay: Annotated[float, TRAINING, Range(0), Common()]
     """Coupled l2 decay for SGD, decoupled decay for AdamW."""
     weight_decay_end: Annotated[float | None, TRAINING, Range(0)]
     """Weight decay at the end of a cosine; None keeps it constant. It runs over all epochs, at the
@@ -48,7 +50,7 @@ class FitOptions(Checked):
     """Move the cosine with every step, or hold it per epoch."""
     schedule_offset: Annotated[int, Needs(schedule="epoch")]
     """Epochs added to the position of `schedule: epoch`. With 1 an epoch has the learning rate of its end."""
-    warmup_epochs: Annotated[float, TRAINING, Span(), Range(0)]
+    warmup_epochs: Annotated[float, TRAINING, Span(), Range(0), Common()]
     """Epochs of linear warm-up. The cosine starts at the first epoch."""
     warmup_prefix: Annotated[bool, Needs(warmup_epochs=True)]
     """Start the cosine after the warm-up."""
@@ -79,14 +81,14 @@ class FitOptions(Checked):
     """Perturb by the gradient of all ranks, not each its own."""
     grad_accum_steps: Annotated[int, TRAINING, Range(1)]
     """Micro-batches per step. Batch statistics and mining then see one micro-batch at a time."""
-    precision: Annotated[Literal["auto", "bf16", "fp16", "fp32"], TRAINING]
+    precision: Annotated[Literal["auto", "bf16", "fp16", "fp32"], TRAINING, Common()]
     """Precision of training; auto is bf16 where available. Elsewhere it is fp32; what it resolves to is recorded."""
     eval_precision: Literal["fp32", "run", "bf16", "fp16"]
     """Precision of the network where it is scored. Validation counts too; fp32 is without TF32, `run` is that of
     training."""
     sync_bn: Annotated[bool, TRAINING]
     """Compute batch-norm statistics over all ranks."""
-    compile: bool
+    compile: Annotated[bool, Execution()]
     """Compile the training's forward pass by torch.compile."""
     stop_early: Annotated[bool, TRAINING]
     """Stop training runs that look failed. They must do so at five consecutive tenths of their epochs after warm-up."""

@@ -11,15 +11,15 @@ from typing import Any
 
 from backbones.weights.locate import head_digest
 from transfer.cli.command import Command
-from transfer.cli.options import EXECUTION, PretrainRunOptions
+from transfer.cli.options import PretrainRunOptions
 from transfer.core import user_code
 from transfer.core.errors import UserError
-from transfer.core.options import added_values, conditions, idle_options, plain
+from transfer.core.options import Added, Execution, Needs, idle_options, noted, plain
 from transfer.core.process import ranks_from_environment
 from transfer.core.settings import write_yaml
 from transfer.data.spec import manifest_digest, resolve_dataset
 from transfer.data.splits.manifest import named_files
-from transfer.engine.options import precisions_without_torch
+from transfer.engine.options import RESOLVED, precisions_without_torch
 from transfer.engine.outcome import RULE
 from transfer.evaluation.environment import source_state
 from transfer.evaluation.preflight import ResolvedInputs, open_datasets
@@ -29,14 +29,6 @@ from transfer.records.protocol import processes
 from transfer.records.record import Record
 from transfer.records.store import RECORD, RunKey, Store
 from transfer.task import Task
-
-# Options that say where a run is written or how its command was composed; they are not needed to repeat it.
-NOT_REPEATED = ("config", "out", "feature_cache", "dry_run", "replace")
-# Options whose resolved value on this machine belongs to the identity, not the requested one.
-RESOLVED = ("precision", "eval_precision")
-
-# Options that concern the command as a whole, not one of its runs.
-OF_THE_COMMAND = ("result_file",)
 
 
 def _absolute_path(argument: str) -> str:
@@ -99,14 +91,14 @@ class PlannedRun:
             if isinstance(value, Path):
                 options[name] = _content_digest(value)
         untrained = options.get("epochs") == 0  # then nothing of the training is counted
-        not_counted = {*idle_options(conditions(kind), options)} if untrained else set()
-        not_counted |= {name for name, value in added_values(kind).items() if options[name] == value}
+        not_counted = {*idle_options(noted(kind, Needs), options)} if untrained else set()
+        not_counted |= {name for name, added in noted(kind, Added).items() if options[name] == added.value}
         training = {"precision": self.precision, "outcome_rule": RULE} if self.trains else {}
         content = self.task.content(dataset, self.command.options)
         head = head_digest(self.inputs.spec.weights) if untrained else ""
         digests = {part: code["sha256"] for part, code in self.user_code.items()}
         # a file that an option names is identified by its content, not by its path
-        not_counted |= {*RESOLVED, *EXECUTION, *content}
+        not_counted |= {*RESOLVED, *noted(kind, Execution), *content}
         options = {name: value for name, value in options.items() if name not in not_counted}
         return RunKey(
             ({"content": content} if content else {})
@@ -159,7 +151,8 @@ class PlannedRun:
             elif isinstance(value, str) and value.endswith((".yaml", ".yml")):
                 options[name] = _absolute_path(value)
         options |= {"data": str(Path(options["data"]).resolve()) if options["data"] else None}
-        return {name: value for name, value in options.items() if name not in OF_THE_COMMAND}
+        del options["result_file"]  # of the command as a whole
+        return options
 
     @property
     def options_yaml(self) -> str:
@@ -167,7 +160,8 @@ class PlannedRun:
         # options of the recipe keep the value None; elsewhere None means that the option was not set
         recipe = plain(self.command.options)
         options = {key: value for key, value in self.options.items() if value is not None or key in recipe}
-        kept = {key: value for key, value in options.items() if key not in NOT_REPEATED}
+        notes = noted(type(self.command.run), Execution) | noted(type(self.command.options), Execution)
+        kept = {key: value for key, value in options.items() if key not in notes or notes[key].repeated}
         return f"# {self.task.repeat()}\n" + write_yaml(kept)
 
     @property

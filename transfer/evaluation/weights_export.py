@@ -8,18 +8,16 @@ from typing import Any
 
 from backbones.pretrain.method import PretrainingMethod, check_epochs
 from transfer.cli.command import Command
-from transfer.cli.options import EXECUTION, PretrainRunOptions
+from transfer.cli.options import PretrainRunOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.exports import EXPORT, WEIGHTS, pretraining_facts, seed_exports
 from transfer.core.files import check_writable, lock, replace_folder, write_error
-from transfer.core.options import differences
+from transfer.core.options import Execution, differences, noted
 from transfer.core.user_code import USER_PARTS, is_in_file, locate
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.records.record import Record
 from transfer.task import Task
 
-# Options that may differ between two commands for the same weights.
-_NOT_COMPARED = (*EXECUTION, "config", "dry_run")
 LOCK_FILE = ".lock"
 
 
@@ -59,14 +57,16 @@ def check_planned_target(planned: PlannedRun) -> None:
         return
     check_writable(run.export_dir, "--export-dir")
     if not run.replace:
-        check_target(target, planned.run_key.digest, planned.options)
+        check_target(target, planned.run_key.digest, planned.options, planned.task.options)
 
 
-def publish_export(record: Record, run: Any) -> Path | None:
+def publish_export(record: Record, run: Any, kind: type[Any]) -> Path | None:
     """Copy a run's export to WEIGHTS/NAME unless it is there, and return that folder; None when the training failed.
+
 
     Args:
         run: the options of the command, those of a pretraining.
+        kind: the dataclass of its method's options.
 
     Raises:
         UserError: the export is missing, or WEIGHTS/NAME holds weights of another run by now.
@@ -85,7 +85,7 @@ def publish_export(record: Record, run: Any) -> Path | None:
         with (target.parent / LOCK_FILE).open("a") as file:  # another run may end at the same moment
             lock(file, target.parent / LOCK_FILE, flag="--export-dir", wait=True)
             if not run.replace:
-                check_target(target, record.run_key, record.options)
+                check_target(target, record.run_key, record.options, kind)
             publish(source, target)
     return target
 
@@ -100,13 +100,14 @@ def target_of(run: PretrainRunOptions, backbone: str, seed: int) -> Path:
     return folder / f"seed{seed}" if several else folder
 
 
-def check_target(target: Path, run_key: str, options: dict[str, Any]) -> None:
+def check_target(target: Path, run_key: str, options: dict[str, Any], kind: type[Any] = PretrainRunOptions) -> None:
     """Check that no other run has put its weights into a folder.
 
     Args:
         target: WEIGHTS/NAME.
         run_key: the key of the run whose export is to go there.
         options: the options of the run.
+        kind: the dataclass of its method's options.
 
     Raises:
         UserError: the target belongs to another run; the message says in which options they differ if that is known.
@@ -115,7 +116,8 @@ def check_target(target: Path, run_key: str, options: dict[str, Any]) -> None:
         theirs = facts.get("options", {})
         # an export names its copy of a user's file
         same = [part for part in USER_PARTS if len({Path(str(of.get(part))).name for of in (theirs, options)}) == 1]
-        text = differences(theirs, options, (*_NOT_COMPARED, *same))
+        ignored = {*noted(PretrainRunOptions, Execution), *noted(kind, Execution), *same}
+        text = differences(theirs, options, ignored)
         owner = f"those of {facts['run']}{f': {text}' if text else ''}" if facts else "no export"
         fix = "use another --name, or --replace to overwrite them"
         raise UserError(f"{target}: there are other weights ({owner}); {fix}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError
-from transfer.core.options import conditions, idle_options
+from transfer.core.options import Needs, idle_options, noted
 from transfer.core.settings import read_yaml
 from transfer.core.user_code import file_digest
 from transfer.core.user_modules import or_its_imports
@@ -67,7 +67,7 @@ class SweepJob:
             outputs |= {"weights": out / "weights" / self.parent.name}
         module = "transfer.pretrain" if self.step.kind == "pretrain" else "transfer.run"
         inputs = {"backbone": self.backbone, "dataset": self.dataset, "seeds": self.seed}
-        idle = idle_options(conditions(BackboneSpec) | conditions(self.step.option_type), self.options)
+        idle = idle_options(noted(BackboneSpec, Needs) | noted(self.step.option_type, Needs), self.options)
         acting = {name: value for name, value in self.options.items() if name not in idle}
         return (module, self.step.recipe, *_flags(inputs), *_flags(acting), *_flags(outputs))
 

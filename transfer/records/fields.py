@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from backbones.stems import STEMS
-from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.cli.options import BackboneOptions
 from transfer.core.errors import UsageError, did_you_mean
 from transfer.core.user_code import is_user_part
 from transfer.records import protocol
@@ -61,7 +61,6 @@ def parts_label(parts: Mapping[str, Any], between: str = ", ") -> str:
 
 BASELINE = {"stem": "patchify", "attention": "softmax"}
 """The parts whose change is this suite's question, with the value that variants are compared with."""
-_RUN = {item.name for item in fields(PretrainRunOptions)} | set(EXECUTION)
 PARTS = {item.name for item in fields(BackboneOptions)} - {"weights"}
 
 
@@ -155,7 +154,7 @@ def known_fields(records: Iterable[Record], exports: Mapping[str, Record]) -> li
     """Return all names that `value_of` knows in any of the records."""
     names = dict.fromkeys(("task", "dataset", "backbone", "run", "seed"))
     for record in records:
-        names |= dict.fromkeys(name for name in record.options if name not in _RUN)
+        names |= dict.fromkeys(name for name in record.options if name not in protocol.not_of_task(record.task))
         names |= dict.fromkeys(name for name in record.backbone if name not in ("name", "weights", "files"))
         parent = protocol.pretraining(record, exports)
         if parent is not None:

@@ -12,11 +12,11 @@ from typing import Any
 
 from backbones.spec import BackboneSpec
 from backbones.stems import find_stem
-from transfer.cli.options import EXECUTION, BackboneOptions, PretrainRunOptions
+from transfer.cli.options import BackboneOptions, PretrainRunOptions
 from transfer.core.errors import UserError
-from transfer.core.options import Needs, conditions, idle_options
+from transfer.core.options import Execution, Needs, idle_options, noted
 from transfer.core.user_code import is_user_part
-from transfer.engine.options import FitOptions
+from transfer.engine.options import RESOLVED, FitOptions
 from transfer.records.per_process import per_process, synchronises
 from transfer.records.store import Record
 
@@ -26,13 +26,9 @@ PRETRAINING = "pretraining."
 """Prefix of the fields of the run that the weights come from."""
 OF_DATA = "dataset_"
 """Prefix of the fields that describe the contents of a dataset."""
-# Options whose resolved value counts, which the record's environment has.
-_RESOLVED = ("precision", "eval_precision")
 # The value of each field of the backbone while it does not act.
 _IDLE = {"alpha": 1.0, "length": "tokens", "train_size": [224, 224], "load": "strict"}
-# Options that change no score, or that other entries of a record describe.
 _PARTS = tuple(item.name for item in fields(BackboneOptions))
-_LEFT_OUT = frozenset((*EXECUTION, *_RESOLVED, *_PARTS, *(item.name for item in fields(PretrainRunOptions))))
 
 
 def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
@@ -59,7 +55,7 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
         "dataset_version": record.dataset.get("version"),
         "dataset_digest": record.dataset.get("digest"),
         "skipped": record.dataset.get("skipped", 0),
-        **{name: record.environment.get(name) for name in _RESOLVED},
+        **{name: record.environment.get(name) for name in RESOLVED},
         "smoke": record.smoke,
         "subset": record.subset,
         **{f"{part} sha256": code["sha256"] for part, code in record.user_code.items()},
@@ -70,15 +66,25 @@ def protocol(record: Record, without: Collection[str] = ()) -> dict[str, Any]:
 
 
 @lru_cache
-def _needs(task: str) -> Mapping[str, Needs]:
-    """Return the conditions of a task's options and of the backbone's fields; of a user's task those of training."""
+def _options_of(task: str) -> type[Any]:
+    """Return the dataclass of a task's options; of a user's task that of training."""
     from transfer.task import load_task
 
     try:
-        kind = load_task(task).options
+        return load_task(task).options
     except ModuleNotFoundError:
-        kind = FitOptions
-    return {**conditions(BackboneSpec), **conditions(kind)}
+        return FitOptions
+
+
+@lru_cache
+def not_of_task(task: str) -> frozenset[str]:
+    """Return the recorded options that are not a task's own: those of every command, and those of execution."""
+    return frozenset((*(item.name for item in fields(PretrainRunOptions)), *noted(_options_of(task), Execution)))
+
+
+def _left_out(task: str) -> frozenset[str]:
+    """Return the options that change no score, or that other entries of a record describe."""
+    return not_of_task(task).union(RESOLVED, _PARTS)
 
 
 def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -88,7 +94,8 @@ def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
 def idle(record: Record, without: Collection[str] = ()) -> set[str]:
     """Return the options and the fields of the backbone that do not act; nothing is concluded from those `without`."""
     fields = {name: value for name, value in record.backbone.items() if value is not None}
-    found = {*idle_options(_needs(record.task), _without({**_without(record.options, _PARTS), **fields}, without))}
+    needs = noted(BackboneSpec, Needs) | noted(_options_of(record.task), Needs)
+    found = {*idle_options(needs, _without({**_without(record.options, _PARTS), **fields}, without))}
     options, backbone = (_without(values, without) for values in (record.options, record.backbone))
     return found if synchronises(record.task, options, backbone, _world(record)) else found | {"sync_bn"}
 
@@ -109,7 +116,7 @@ def _processes(record: Record, without: Collection[str] = ()) -> dict[str, int]:
 
 
 def _options(record: Record, without: Collection[str]) -> dict[str, Any]:
-    left_out = _LEFT_OUT.union(idle(record, without))
+    left_out = _left_out(record.task).union(idle(record, without))
     options = _without(record.options, left_out)
     content: dict[str, Any] = record.run_key_content.get("content", {})
     kept = _without(record.run_key_content.get("options", record.options), left_out)
@@ -136,7 +143,8 @@ def displayed_fields(record: Record, without: Collection[str] = ()) -> dict[str,
         content["precision"] = NO_EFFECT
     if "world_size" not in without:
         content.setdefault("world_size", NOT_RECORDED if _per_process(record, without) else NO_EFFECT)
-    ignored = (name for name in record.options if name not in content and name not in _LEFT_OUT and name not in without)
+    left_out = _left_out(record.task).union(without, content)
+    ignored = (name for name in record.options if name not in left_out)
     return content | dict.fromkeys(ignored, NO_EFFECT)
 
 

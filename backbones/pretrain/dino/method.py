@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from backbones.pretrain.method import PretrainingMethod
 from backbones.pretrain.options import PretrainOptions
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Range, Span
+from transfer.core.options import Common, Execution, Needs, Range, Span
 from transfer.data.loading.options import ImageOpsOptions
 from transfer.task import Metric
 
@@ -15,9 +15,9 @@ from transfer.task import Metric
 class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Options of the `dino` method besides those of the training loop."""
 
-    batch_size: Annotated[int, Range(1)]
+    batch_size: Annotated[int, Range(1), Common()]
     """Images per batch, over all ranks and micro-batches."""
-    size: Annotated[int, Range(1)]
+    size: Annotated[int, Range(1), Common()]
     """Height and width of the global crops in pixels. Images of the k-NN evaluation have this size too."""
     global_area: Annotated[tuple[float, float], Range(0, 1, rising=True)]
     """Smallest and largest area share of a global crop."""
@@ -31,7 +31,7 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Smallest and largest blur radius in pixels; None is off."""
     resize: Annotated[int | None, Range(1)]
     """Shorter side before the k-NN evaluation's crop. None is floor(size / 0.875)."""
-    drop_path: Annotated[float, Range(0, 1)]
+    drop_path: Annotated[float, Range(0, 1), Common()]
     """Stochastic depth of the student's last block; earlier blocks grow to it linearly. The teacher has none."""
     out_dim: Annotated[int, Range(2)]
     """Prototypes (K): outputs of the projection head."""
@@ -62,7 +62,7 @@ class DinoOptions(ImageOpsOptions, PretrainOptions):
     """Neighbours that vote in the k-NN evaluation."""
     knn_temperature: Annotated[float, Range(1e-9)]
     """Temperature of their votes."""
-    eval_batch_size: Annotated[int, Range(1)]
+    eval_batch_size: Annotated[int, Range(1), Execution()]
     """Images per batch when features are extracted, per rank."""
 
     def __post_init__(self) -> None:

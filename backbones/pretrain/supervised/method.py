@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from backbones.pretrain.method import PretrainingMethod
 from backbones.pretrain.options import MixOptions, PretrainOptions
 from transfer.core.errors import reject
-from transfer.core.options import Needs, Range, check_pad
+from transfer.core.options import Common, Execution, Needs, Range, check_pad
 from transfer.data.loading.options import AugmentOptions
 from transfer.task import Metric
 
@@ -16,16 +16,16 @@ from transfer.task import Metric
 class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     """Options of the `supervised` method besides those of the training loop."""
 
-    size: Annotated[int, Range(1)]
+    size: Annotated[int, Range(1), Common()]
     """Height and width of the images in pixels; unless set, finetune takes that of the weights, if known."""
-    batch_size: Annotated[int, Range(1)]
+    batch_size: Annotated[int, Range(1), Common()]
     """Images per step, over all ranks and micro-batches."""
     repeats: Annotated[int, Range(1)]
     """Augmented versions of an image in an epoch; 1 is off. The epoch stays as long, so with 3 it shows a third of the
     images."""
-    drop_path: Annotated[float, Range(0, 1)]
+    drop_path: Annotated[float, Range(0, 1), Common()]
     """Stochastic depth of the last block; earlier blocks grow to it linearly."""
-    loss: Literal["softmax", "sigmoid"]
+    loss: Annotated[Literal["softmax", "sigmoid"], Common()]
     """Cross-entropy, or binary cross-entropy of each class."""
     head_bias: float
     """Initial bias of the classifier."""
@@ -39,7 +39,7 @@ class SupervisedOptions(AugmentOptions, MixOptions, PretrainOptions):
     """Decay per step of a moving average of the weights; None: no average."""
     export: Literal["raw", "ema"]
     """Which weights are scored and exported."""
-    eval_batch_size: Annotated[int, Range(1)]
+    eval_batch_size: Annotated[int, Range(1), Execution()]
     """Images per batch of the evaluation, per rank."""
 
     def __post_init__(self) -> None:

@@ -14,10 +14,11 @@ import pytest
 from backbones.spec import resolve
 from tests.transfer.records.test_store import record
 from transfer.cli.command import Command, read_command
-from transfer.cli.options import EXECUTION, LaunchOptions, PretrainRunOptions
+from transfer.cli.options import LaunchOptions, PretrainRunOptions
 from transfer.cli.recipe import pretraining_recipe, task_names, task_recipe
 from transfer.core.errors import UsageError
-from transfer.core.options import Added, Needs, Other, conditions
+from transfer.core.options import Added, Execution, Needs, Other, noted
+from transfer.engine.options import RESOLVED
 from transfer.engine.outcome import RULE
 from transfer.evaluation.planned_run import PlannedRun
 from transfer.evaluation.preflight import ResolvedInputs
@@ -30,8 +31,6 @@ RECIPES = {"pretrain-supervised": "deit", "pretrain-dino": "dino"}
 WORKS = (*task_names(), *RECIPES)
 CONV, PLAIN = (resolve("tiny", stem=stem, attention=name, weights="random")
                for stem, name in (("conv", "relu"), ("patchify", "softmax")))  # fmt: skip
-RESOLVED = {"precision", "eval_precision"}
-"""What counts as what it comes to on the machine."""
 
 
 @cache
@@ -100,7 +99,7 @@ def meeting(condition: Needs, options: Any) -> Any:
 
 def acting(name: str, options: Any) -> Iterator[tuple[str, Any]]:
     """The values of the other options beside which one acts."""
-    needs = conditions(type(options))
+    needs = noted(type(options), Needs)
     while name in needs:
         yield needs[name].option, meeting(needs[name], options)
         name = needs[name].option
@@ -116,11 +115,12 @@ def failing(condition: Needs, hint: Any) -> Any:
 @pytest.mark.parametrize("work", WORKS)
 def test_every_option_counts_unless_it_belongs_to_the_execution(work: str) -> None:
     options = base(work).options
-    hints, needs = typing.get_type_hints(type(options)), conditions(type(options))
+    execution = noted(type(options), Execution)
+    hints, needs = typing.get_type_hints(type(options)), noted(type(options), Needs)
     for name in (field.name for field in fields(options) if field.name not in RESOLVED):
         beside = dict(acting(name, options))
         changed = {name: other_value(hints[name], getattr(options, name))}
-        found, aside = same(made(work, **beside), made(work, **beside, **changed)), name in EXECUTION
+        found, aside = same(made(work, **beside), made(work, **beside, **changed)), name in execution
         assert found == (aside, aside or (work, name) == ("linear", "sync_bn")), f"{work}: {name}"
         if name in needs and needs[name].option != "epochs":
             beside = {needs[name].option: failing(needs[name], hints[needs[name].option])}
@@ -191,7 +191,7 @@ def test_values_of_a_layer_are_not_refused(tmp_path: Path) -> None:
 
 def test_every_condition_names_an_option_beside_it() -> None:
     for kind in (*(type(base(work).options) for work in WORKS), LaunchOptions):
-        assert {condition.option for condition in conditions(kind).values()} <= {field.name for field in fields(kind)}
+        assert {condition.option for condition in noted(kind, Needs).values()} <= {field.name for field in fields(kind)}
 
 
 COUNTED = [

@@ -7,7 +7,7 @@ import pytest
 
 from backbones.attention import ATTENTIONS
 from backbones.spec import POINTWISE
-from transfer.core.options import Added, Needs, Other, added_values, conditions, idle_options
+from transfer.core.options import Added, Needs, Other, idle_options, noted
 from transfer.core.settings import parse
 
 
@@ -32,13 +32,13 @@ class Sample:
     ],
 )
 def test_an_option_acts_where_its_condition_holds(values: dict[str, object], idle: set[str]) -> None:
-    assert set(idle_options(conditions(Sample), values)) == idle
+    assert set(idle_options(noted(Sample, Needs), values)) == idle
 
 
 def test_the_parser_reads_annotated_fields_as_their_types() -> None:
     words = ["--scale", "0.5", "--other", "3", "--new"]
     assert parse(Sample, words, prog="x") == Sample(scale=0.5, other=3, new=True)
-    assert added_values(Sample) == {"new": False}
+    assert noted(Sample, Added) == {"new": Added(False)}
 
 
 def test_the_length_scales_the_pointwise_attentions() -> None:

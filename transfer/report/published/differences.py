@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from backbones.spec import FIELDS, BackboneSpec
-from transfer.cli.options import EXECUTION
 from transfer.data.spec import flat_counts, resolve_dataset
+from transfer.engine.options import RESOLVED
 from transfer.experiments.published_rows import used_values
-from transfer.experiments.step import BACKBONE_OPTIONS, Step
+from transfer.experiments.step import Step
 from transfer.records.fields import value_label
 from transfer.records.protocol import NO_EFFECT, NOT_RECORDED, canonical_stem, displayed_fields, protocol
 from transfer.records.record import Record
@@ -69,7 +69,6 @@ ASSUMED = " taken, not stated"
 _HALF = ("bf16", "fp16")
 # Fields of a backbone that must agree besides the options that a row names.
 _BACKBONE = tuple(name for name in FIELDS if name not in ("weights", "load", "drop_path", "train_size"))
-_NO_OPTIONS = frozenset((*EXECUTION, *BACKBONE_OPTIONS, "dataset", "method", "precision", "eval_precision"))
 
 
 def _differs(name: str, own: Any, published: Any, mark: str = "") -> str:
@@ -130,7 +129,7 @@ def option_differences(
     reasons += [f"no {download}" for option, download in needs.items() if record.options.get(option) is None]
     for name, value in expected.items():
         used, published = record.options.get(name), used_values(value)
-        compared = name in effective and name not in _NO_OPTIONS and name not in needs
+        compared = name in effective and name not in ("dataset", *RESOLVED, *needs)
         if compared and not any(_equal(used, reading) for reading in published):
             reasons.append(_differs(name, used, published[0], ASSUMED * (name in left_open)))
     training = record.environment.get("precision")

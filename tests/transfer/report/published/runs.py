@@ -11,12 +11,14 @@ import numpy as np
 from backbones.spec import resolve
 from tests.runs import ended
 from tests.transfer.records.test_store import record
-from transfer.cli.options import EXECUTION, BackboneOptions
+from transfer.cli.options import BackboneOptions
 from transfer.core.settings import read_yaml
 from transfer.data.spec import resolve_dataset
+from transfer.engine.options import RESOLVED
 from transfer.experiments.grid import SweepJob, expand
 from transfer.experiments.published_rows import rows_of, table_of
 from transfer.experiments.sweep_file import SweepFile, read_sweep
+from transfer.records.protocol import not_of_task
 from transfer.records.record import RunKey
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
@@ -75,7 +77,7 @@ def run_of(cell: SweepJob, folder: Path, right: int | None = None, of: int = 100
         "environment": environment | given.pop("environment", {}),
         **given,
     }
-    names = [*options.keys() - {*EXECUTION, "method", "precision", "eval_precision"}]
+    names = [*options.keys() - {*not_of_task(values["task"]), *RESOLVED}]
     content = {name: value for name, value in values.items() if name in FACTS} | {"backbone": spec.identity()}
     # a folder counts by its content
     content["options"] = {name: "a" if name == "token_labels" and options[name] else options[name] for name in names}
