@@ -3,33 +3,35 @@
 Stems, attentions, FFNs, backbones, tasks, metrics, readers of data and pretraining methods may be such parts.
 A live module (`live:NAME`, see `transfer.core.live_modules`) is such a part too.
 
-The sha256 of the file, and of the files that it imports from its folder or the working directory, enters the identity
-of every run that uses it. What it imports from elsewhere, such as installed packages, does not.
+The sha256 of the file, and of the files that it imports from its folder or the working directory, is part of the key of
+every run that uses it. What it imports from elsewhere, such as installed packages, is not.
 Importing this module costs nothing; only `load` runs the user's file.
 """
 
 import ast
 import hashlib
+import importlib.util
 import re
 import shlex
-import symtable
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from transfer.core import live_modules, user_modules
-from transfer.core.errors import Replaced, UsageError, UserError, did_you_mean
+from transfer.core.errors import UsageError, UserError, did_you_mean
 from transfer.core.files import ROOT
 
 T = TypeVar("T")
 USER_PARTS = ("arch", "stem", "attention", "ffn")
 """Fields of a backbone that can be a user's own part."""
-_loaded: dict[str, str] = {}
-"""The digest of what was last imported of each user's file."""
+_loaded: dict[str, dict[Path, bytes]] = {}
+"""What `sources` returned when a user's file was last imported."""
+_DEFINED = re.compile(r"^(?:class|def|async def) +(\w+)|^(\w+)(?: *:[^=\n]+)? *=(?!=)", re.MULTILINE)
 _TABLES = {"stem": ("stems.py", "STEMS"), "attention": ("attention.py", "ATTENTIONS"), "ffn": ("ffn.py", "FFNS")}
 
 
@@ -79,7 +81,8 @@ def locate(text: str, folder: Path | None = None) -> str:
     places = [place / path for place in (folder, Path.cwd()) if place is not None]
     for place in places:
         if place.is_file():
-            if not name or not _may_define(place.read_text(encoding="utf-8", errors="replace"), name):
+            # `load` has the last word on a name that the file mentions
+            if not name or not re.search(rf"\b{re.escape(name)}\b", place.read_text(errors="replace")):
                 raise _not_found(place.resolve(), name)
             return f"{place.resolve()}:{name}"
     tried = " and ".join(dict.fromkeys(str(place.resolve()) for place in places))
@@ -92,21 +95,22 @@ def digest(text: str) -> str:
 
     Where the file imports others of the user's, it is the sha256 of the file's and theirs; see `imported_files`.
     """
-    if live_modules.is_live(text):
-        return live_modules.find(text).source_digest
-    return file_digest(Path(text.rpartition(":")[0]))
+    return (
+        live_modules.find(text).source_digest
+        if live_modules.is_live(text)
+        else user_modules.file_digest(Path(_file_of(text)))
+    )
 
 
-def file_digest(path: Path) -> str:
-    """Return the digest of a user's file and of those that it imports; see `digest`."""
-    return user_modules.joint_digest(user_modules.file_shas(path))
+def _file_of(text: str) -> str:
+    return text.rpartition(":")[0]
 
 
 def sources(text: str) -> dict[Path, bytes]:
     """Return the file of a located `file.py:Name`, first, and those that it imports: their contents when they were last
     imported, by relative path. A copy of them in another folder has the same digest.
     """
-    return user_modules.contents(Path(text.rpartition(":")[0]), loaded_digest(text))
+    return _loaded.get(_file_of(text)) or user_modules.contents_of(Path(_file_of(text)))
 
 
 def allow(text: str) -> None:
@@ -136,7 +140,7 @@ def loaded_digest(text: str) -> str:
     """Return the digest, as `digest` gave it, of what was last imported of a located `file.py:Name`; if nothing was,
     that of the file.
     """
-    return _loaded.get(text.rpartition(":")[0]) or digest(text)
+    return digest(text) if live_modules.is_live(text) else user_modules.joint_digest(sources(text))
 
 
 def load(text: str) -> Any:
@@ -202,39 +206,16 @@ def check_new_name(file: str, name: Any, taken: Collection[str]) -> None:
 def has_parameter(text: str, parameter: str) -> bool:
     """Return whether a located `file.py:Name` is a function with a parameter of this name, read without running it."""
     path, _, name = text.rpartition(":")
-    node = _definitions(Path(path)).get(name)
-    named = [*node.args.args, *node.args.kwonlyargs] if isinstance(node, ast.FunctionDef) else []
-    return parameter in [argument.arg for argument in named]
-
-
-def _may_define(content: str, name: str) -> bool:
-    """Return whether a file of this content may define a name, read without running it; `load` has the last word."""
     try:
-        symbols = symtable.symtable(content, "", "exec").get_symbols()
-    except (ValueError, SyntaxError):
-        return True  # `load` reports the line
-    found = any(symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported()) for symbol in symbols)
-    return found or "import *" in content or "global" in content
-
-
-def _definitions(file: Path) -> dict[str, ast.stmt]:
-    """Return the classes, functions and made objects of a file by name, read without running it.
-
-    A file that cannot be read has none; `load` says what is wrong with it.
-    """
-    try:
-        body = ast.parse(file.read_text(encoding="utf-8")).body
+        body = ast.parse(Path(path).read_bytes()).body
     except (OSError, ValueError, SyntaxError):
-        return {}
-    made = [node for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    objects: dict[str, ast.stmt] = {
-        name.id: node for node in made for name in node.targets if isinstance(name, ast.Name)
-    }
-    return objects | {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        return False  # `load` says what is wrong with it
+    functions = (node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return any(parameter == found.arg for named in functions for found in (*named.args, *named.kwonlyargs))
 
 
 def _not_found(file: Path, name: str) -> UsageError:
-    names = _definitions(file)
+    names = ["".join(found) for found in _DEFINED.findall(file.read_text(errors="replace"))]
     hint = did_you_mean(name, names) or f"; it defines {', '.join(names) or 'no component'}"
     return UsageError(f"{file}: {f'{name!r} not found in this file' if name else f'use {file}:NAME'}{hint}")
 
@@ -242,27 +223,33 @@ def _not_found(file: Path, name: str) -> UsageError:
 def _import_file(path: str) -> ModuleType:
     """Import a file as a module, again whenever its contents, or those of files that it imports, change."""
     try:
-        shas = user_modules.file_shas(Path(path))
+        contents = user_modules.contents_of(Path(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    content = user_modules.joint_digest(shas)
+    content = user_modules.joint_digest(contents)
     key = f"{user_modules.MODULES}{hashlib.sha256(f'{path} {content}'.encode()).hexdigest()[:16]}"
-    if key in sys.modules:
-        user_modules.forget_changed(shas)  # it may import others later
-        _loaded[path] = content
-        return sys.modules[key]
-    try:
-        module = user_modules.execute(key, Path(path), shas)
-    except Replaced:
-        raise
-    except (Exception, SystemExit) as error:
-        reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
-        raise UserError(
-            f"{path}: importing this file failed{_error_line(error, path)}: {reason}{_moved(error, path)}"
-        ) from error
-    _loaded[path] = content
-    user_modules.remember(content)
-    return module
+    if key not in sys.modules:
+        user_modules.forget_changed(contents, Path(path))
+        spec = importlib.util.spec_from_file_location(key, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[key] = importlib.util.module_from_spec(spec)  # where dataclasses and pickle look a class up
+        folder = str(Path(path).resolve().parent)
+        sys.path.insert(0, folder)
+        try:
+            spec.loader.exec_module(sys.modules[key])
+        except (Exception, SystemExit) as error:
+            del sys.modules[key]
+            reason = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else repr(error)
+            raise UserError(
+                f"{path}: importing this file failed{_error_line(error, path)}: {reason}{_moved(error, path)}"
+            ) from error
+        finally:
+            with suppress(ValueError):  # the file may have removed it
+                sys.path.remove(folder)
+        user_modules.remember(content)
+    _loaded[path] = contents
+    return sys.modules[key]
 
 
 def _moved(error: BaseException, path: str) -> str:

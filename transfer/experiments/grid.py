@@ -12,8 +12,7 @@ from backbones.spec import BackboneSpec
 from transfer.core.errors import UsageError
 from transfer.core.options import Needs, idle_options, noted
 from transfer.core.settings import read_yaml
-from transfer.core.user_code import file_digest
-from transfer.core.user_modules import or_its_imports
+from transfer.core.user_modules import file_digest, or_its_imports
 from transfer.experiments.published_rows import used_values
 from transfer.experiments.step import BACKBONE_OPTIONS, Step, options_of
 from transfer.experiments.sweep_file import SweepFile

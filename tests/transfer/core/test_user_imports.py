@@ -10,8 +10,7 @@ from backbones.backbone import create
 from backbones.weights.export import export
 from transfer.core.errors import UserError
 from transfer.core.exports import PRETRAIN
-from transfer.core.user_code import file_digest
-from transfer.core.user_modules import imported_files
+from transfer.core.user_modules import file_digest, imported_files
 
 STEM = """
 import torch
