@@ -26,13 +26,13 @@ MAINS: dict[str, Callable[[list[str]], int]] = {
     "report": report.main,
     "verify": verify.main,
 }
-OPTIONS = {"report": report.ReportOptions, "verify": verify.VerifyOptions, "doctor": doctor.DataOptions}
+OPTIONS = {"report": None, "verify": verify.VerifyOptions, "doctor": doctor.DataOptions}
 DOCTOR = {"backbone": BackboneCheckOptions, "speed": SpeedOptions}
 GUIDE = [name for name in DOCUMENTS if name not in ("CHANGELOG.md", "CONTRIBUTING.md")]
 TRIED = "docs/guide/afternoon.md"  # by tests/journey
 COMMANDS = sorted({command for name in GUIDE if name != TRIED for command in commands(name)})
 PLANNED = [command for command in COMMANDS if command[0] not in OPTIONS and "--dry-run" not in command[1]]
-PARSED = [command for command in COMMANDS if command[0] in OPTIONS]
+PARSED = [command for command in COMMANDS if command[0] in OPTIONS and "--help" not in command[1]]
 USERS_FILES = files_in("docs/adding-a-part.md")
 DATASETS = files_in("docs/guide/dataset-yaml.md")
 
@@ -61,17 +61,21 @@ def test_a_command_is_understood(module: str, arguments: tuple[str, ...], tmp_pa
 
 @pytest.mark.parametrize(("module", "arguments"), PARSED, ids=as_id)
 def test_a_command_is_parsed(module: str, arguments: tuple[str, ...]) -> None:
-    verbs = {"doctor": ("data", *DOCTOR)}.get(module, ())
-    assert not verbs or arguments[0] in verbs
-    options = DOCTOR.get(arguments[0], OPTIONS[module])
-    parse(options, list(arguments[bool(verbs) :]), prog=f"python -m transfer.{module}")
+    words, options = list(arguments), OPTIONS[module]
+    if module == "report":
+        name, words = report.command(words)
+        options = report.COMMANDS[name]
+    elif module == "doctor":
+        name = words.pop(0)
+        options = DOCTOR[name] if name != "data" else options
+    parse(options, words, prog=f"python -m transfer.{module}")
 
 
 def test_flags_in_the_text_exist(capfd: pytest.CaptureFixture[str]) -> None:
     texts = [text for name in GUIDE for text in re.findall(r"`([^`\n]*)`", prose(name)) if " -m tests." not in text]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\w)--[a-z][a-z0-9-]+", text)}
     asked = {"run": ("reid", "fewshot", "detect", "finetune", "linear", "knn", "tokens"), "pretrain": ("deit", "dino"),
-             "doctor": ("data", "backbone", "speed"), "report": ("runs",), "verify": ("runs",)}  # fmt: skip
+             "doctor": ("data", "backbone", "speed"), "report": (*report.COMMANDS,), "verify": ("runs",)}  # fmt: skip
     words = [(module, [name, "--help-all"]) for module, names in asked.items() for name in names]
     for module, arguments in (*words, ("sweep", ["--help"]), ("sweep", ["demo", "--help-all"])):
         assert MAINS[module](arguments) == 0

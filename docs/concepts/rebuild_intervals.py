@@ -1,6 +1,6 @@
 """Computes the intervals of a comparison again from the runs' outcomes.npz, with numpy and scipy alone.
 
-python -m transfer.report RUNS --compare stem=conv stem=patchify --format csv --output rows.csv
+python -m transfer.report compare RUNS --compare stem=conv stem=patchify --format csv --output rows.csv
 python docs/concepts/rebuild_intervals.py RUNS rows.csv
 It prints the interval of each row beside its own, and exits with 1 where they differ by more than 1 % of the width.
 """

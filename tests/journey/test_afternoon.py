@@ -23,7 +23,7 @@ PAGE = "docs/guide/afternoon.md"
 SMALLER = {
     "--epochs 10": "--epochs 1", "epochs=10": "epochs=1",
     "--seeds 0 1 2": "--seeds 0 1", "seeds=[0, 1, 2]": "seeds=[0, 1]",
-    "transfer.report runs": "transfer.report runs --dirty",
+    **{f"transfer.report {name} runs": f"transfer.report {name} runs --dirty" for name in ("table", "compare", "page")},
 }  # fmt: skip
 SEEDS = (0, 1)
 VARIANTS = {"patchify": "patchify + softmax", "lap": "LapStem + softmax", "lap_relu2": "LapStem + relu2"}

@@ -1,24 +1,32 @@
-"""`python -m transfer.report RUNS [...]`: show the records of runs as tables, comparisons, maps, or a page."""
+"""`python -m transfer.report [COMMAND] RUNS [...]`: show the records of runs: tables, comparisons, maps, a page."""
 
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transfer.cli.entry import exit_on_user_error
-from transfer.cli.help import read_options
-from transfer.comparison.selection import has_value, which_two
-from transfer.core.errors import UsageError, UserError, print_safe, visible_lines
+from transfer.cli.help import first_sentence, read_options
+from transfer.core.errors import UsageError, UserError, did_you_mean, print_safe, visible_lines
 from transfer.core.files import check_writable, write_atomic
-from transfer.records.run_set import RunSet, frame_of_runs
-from transfer.records.store import Run, has_record, merged, store_in
-from transfer.report.formats import DATA, ReportOptions, file_content, typed_frame
-from transfer.report.tables.cost_ratios import CostRatios
+from transfer.report import options as kinds
+from transfer.report.options import COMMANDS
 
 if TYPE_CHECKING:
+    from transfer.records.run_set import RunSet
+    from transfer.records.store import Run
     from transfer.report.page.sections import ReportRequest
+
+USAGE = """usage: python -m transfer.report [COMMAND] [RUNS ...] [options]
+
+{commands}
+
+COMMAND --help lists its options. Without COMMAND: page with --format html or an HTML file; compare
+with --compare or --interaction; map with --heatmap; paper with --paper; else table."""
+FLAGS = {"--compare": "compare", "--interaction": "compare", "--heatmap": "map", "--paper": "paper"}
+"""The command that a flag stands for where none is named."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,54 +34,59 @@ def main(argv: list[str] | None = None) -> int:
     return exit_on_user_error(_main, argv)
 
 
+def command(argv: list[str]) -> tuple[str, list[str]]:
+    """Return the name of the command that the arguments name, or stand for, and its arguments."""
+    if argv and argv[0] in COMMANDS:
+        return argv[0], argv[1:]
+    if any(word in ("html", "--format=html") or word.endswith((".html", ".htm")) for word in argv):
+        return "page", argv
+    return next((FLAGS[flag] for word in argv if (flag := word.partition("=")[0]) in FLAGS), "table"), argv
+
+
 def _main(argv: list[str]) -> int:
-    options = read_options(ReportOptions, argv, "python -m transfer.report")
-    if options.import_:
-        return _import(options.import_, options.runs[0])
+    if argv[:1] in (["-h"], ["--help"]):
+        lines = (f"  {name:10} {first_sentence(kind.__doc__ or '')}" for name, kind in COMMANDS.items())
+        print_safe(USAGE.format(commands="\n".join(lines)))
+        return 0
+    name, argv = command(argv)
+    options = read_options(COMMANDS[name], argv, f"python -m transfer.report {name}")
+    if isinstance(options, kinds.ImportOptions):
+        return _import(options)
     print_safe(f"report: reading {', '.join(map(str, options.runs))}", file=sys.stderr, flush=True)
     known = read_runs(options.runs)
-    if options.card:
+    if isinstance(options, kinds.CardOptions):
         return _card(options, known)
     shown = _shown(known, options)
-    if len(options.compare) not in (0, 2):
-        raise UsageError(f"--compare: {which_two(options.compare, RunSet.of(shown, known))}")
-    if options.bundle:
+    if isinstance(options, kinds.BundleOptions):
         from transfer.verify.bundle import bundle
 
-        packed = bundle(shown, options.bundle)
-        print_safe(f"{options.bundle}: {_runs(len(packed))}")
+        print_safe(f"{options.output}: {_runs(len(bundle(shown, options.output)))}")
         return 0
-    if options.figures:
-        return _write_figures(RunSet.of(shown, known), options, options.figures)
-    request = _request(options)
-    _print(_render(RunSet.of(shown, known), options, request), options.output, escape=options.format != "terminal")
-    if options.measure_cost and not has_record(options.runs[0]) and os.access(options.runs[0], os.W_OK):
+    from transfer.records.run_set import RunSet
+
+    runs = RunSet.of(shown, known)
+    request = _request(options, runs)
+    if isinstance(options, kinds.FiguresOptions):
+        return _write_figures(runs, options, request)
+    _print(_render(runs, options, request), options.output, escape=options.format != "terminal")
+    if request.ratios.measure and os.access(options.runs[0], os.W_OK):
         request.ratios.write(options.runs[0])
     return 0
 
 
-def _write_figures(runs: RunSet, options: ReportOptions, folder: Path) -> int:
-    from transfer.report.figures.svg import styled
-    from transfer.report.page.sections import sections
-    from transfer.report.paper_figures import write_figures
-
-    with styled(options.style):
-        files = write_figures(lambda: sections(runs, replace(_request(options), everything=True)), folder)
-    print_safe(f"{folder}: {len(files)} files")
-    return 0
-
-
-def read_runs(folders: Sequence[Path]) -> list[Run]:
+def read_runs(folders: "Sequence[Path]") -> "list[Run]":
     """Return the finished runs in folders of runs or of sweeps, with messages on stderr about all other runs.
 
     Raises:
         UserError: a folder does not exist.
     """
-    finished: list[Run] = []
-    messages: list[str] = []
+    from transfer.records.store import has_record, merged, store_in
+
+    finished, messages = list["Run"](), list[str]()
     for folder in folders:
         if not folder.is_dir():
-            raise UserError(f"{folder}: directory not found; name a folder of runs, as runs or sweeps/NAME")
+            near = did_you_mean(folder, COMMANDS)
+            raise UserError(f"{folder}: directory not found{near}; name a folder of runs, as runs or sweeps/NAME")
         if has_record(folder):  # one run
             of_folder, _ = store_in(folder.resolve().parent).runs()
             finished += [run for run in of_folder if run.folder == folder.resolve()]
@@ -90,7 +103,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     return runs
 
 
-def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
+def _shown(known: "Sequence[Run]", options: kinds.RunsOptions) -> "list[Run]":
     """Return the runs to show: smoke and dirty ones only if asked for. Raises UserError if none is left."""
     shown = [run for run in known if options.smoke or not run.record.smoke]
     if len(shown) < len(known):
@@ -98,7 +111,7 @@ def _shown(known: Sequence[Run], options: ReportOptions) -> list[Run]:
     clean = [run for run in shown if options.dirty or not run.record.dirty]
     if len(clean) < len(shown):
         print_safe(f"{_runs(len(shown) - len(clean))} of changed files excluded; --dirty shows them", file=sys.stderr)
-    if not clean and not options.paper:
+    if not clean and not isinstance(options, kinds.PaperOptions):
         raise UserError(f"no finished runs to show in {', '.join(map(str, options.runs))}")
     return clean
 
@@ -107,51 +120,67 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def _request(options: ReportOptions) -> "ReportRequest":
+def _request(options: Any, runs: "RunSet") -> "ReportRequest":
+    """Return what the options of a command ask for."""
+    from transfer.comparison.selection import which_two
     from transfer.report.page.sections import ReportRequest
+    from transfer.report.tables.cost_ratios import CostRatios
 
-    same = ("per_run", "pivot", "scores", "correction", "margin", "interaction", "by", "cost", "layers", "pictures")
-    return ReportRequest(
-        **{name: getattr(options, name) for name in same},
-        paper=options.published,
-        compare=((options.compare[0], options.compare[1]),) if options.compare else (),
-        heatmap=(options.heatmap[0], options.heatmap[1]) if options.heatmap else None,
-        ratios=_cost_ratios(options),
-        brief=options.format == "terminal",
-        everything=options.format == "html",
-    )
-
-
-def _cost_ratios(options: ReportOptions) -> CostRatios:
-    """Return the costs measured earlier, and with --measure-cost those of other pairs when they are asked for."""
+    asked = {item.name: getattr(options, item.name) for item in fields(ReportRequest) if hasattr(options, item.name)}
+    compare, both = asked.pop("compare", ()), asked.get("interaction")
+    if len(compare) != 2 and (compare or (isinstance(options, kinds.CompareOptions) and not both)):
+        raise UsageError(f"--compare: {which_two(compare, runs)}")
+    if asked.get("margin") is not None and asked["margin"] <= 0:
+        raise UsageError("--margin: a difference in points, above 0")
     ratios = CostRatios()
-    if options.measure_cost:
+    if getattr(options, "measure_cost", False):
         from transfer.doctor.speed_pairs import cost_ratios
 
         ratios = cost_ratios()
     for folder in options.runs:
         ratios.read(folder)
-    return ratios
+    asked |= {"paper": options.published} if isinstance(options, kinds.PublishedOptions) else {}
+    return ReportRequest(
+        **asked,
+        compare=[tuple(compare)] if compare else [],
+        cost=isinstance(options, kinds.CostOptions),
+        ratios=ratios,
+        brief=getattr(options, "format", None) == "terminal",
+        everything=isinstance(options, kinds.EverythingOptions),
+    )
 
 
-def _render(runs: RunSet, options: ReportOptions, request: "ReportRequest") -> bytes:
-    from transfer.report.formats import as_latex, as_markdown, as_one_table, as_terminal
+def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
+    from transfer.report.figures.svg import styled
+    from transfer.report.page.sections import sections
+    from transfer.report.paper_figures import write_figures
+
+    with styled(options.style):
+        files = write_figures(lambda: sections(runs, request), options.output)
+    print_safe(f"{options.output}: {len(files)} files")
+    return 0
+
+
+def _render(runs: "RunSet", options: kinds.OutputOptions, request: "ReportRequest") -> bytes:
+    from transfer.records.run_set import frame_of_runs
+    from transfer.report import formats
     from transfer.report.page.sections import sections
     from transfer.report.tables.terminal import shows_colors
 
-    if options.format in DATA and options.per_run and not request.names_sections:
-        return file_content(frame_of_runs(runs), options.format)
+    ids = getattr(options, "per_run", False)
+    if options.format in formats.DATA and ids and not request.names_sections:
+        return formats.file_content(frame_of_runs(runs), options.format)
     parts = sections(runs, request)
-    if options.format in DATA:
-        return file_content(typed_frame(as_one_table(parts)), options.format)
+    if options.format in formats.DATA:
+        return formats.file_content(formats.data_frame(parts), options.format)
     if options.format == "html":
         from transfer.report.page.html import page
 
         return page("Transfer results", parts, runs).encode()
     if options.format == "terminal":
-        return as_terminal(parts, ids=options.per_run, color=shows_colors()).encode()
-    write = as_latex if options.format == "latex" else as_markdown
-    return visible_lines(write(parts, ids=options.per_run)).encode()
+        return formats.as_terminal(parts, ids=ids, color=shows_colors()).encode()
+    write = formats.as_latex if options.format == "latex" else formats.as_markdown
+    return visible_lines(write(parts, ids=ids)).encode()
 
 
 def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
@@ -163,23 +192,25 @@ def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
         write_atomic(output, content, flag="--output")
 
 
-def _import(file: Path, folder: Path) -> int:
+def _import(options: kinds.ImportOptions) -> int:
+    from transfer.records.store import store_in
     from transfer.verify.bundle import import_bundle
 
-    check_writable(folder, "--import into")
-    result = import_bundle(file, store_in(folder))
+    check_writable(options.out, "--out")
+    result = import_bundle(options.bundle, store_in(options.out))
     print_safe(str(result))
     return 1 if result.conflicts else 0
 
 
-def _card(options: ReportOptions, known: Sequence[Run]) -> int:
+def _card(options: kinds.CardOptions, known: "Sequence[Run]") -> int:
+    from transfer.comparison.selection import has_value
     from transfer.report.card import model_card
 
-    name = options.card
-    named = (run for run in known if name == str(run.folder) or has_value(run.record, "run", str(name), {}))
+    name = options.run
+    named = (run for run in known if name == str(run.folder) or has_value(run.record, "run", name, {}))
     run = next(named, None)
     if run is None:
-        raise UserError(f"--card: run {name!r} not found in {', '.join(map(str, options.runs))}; use a run id")
+        raise UserError(f"--run: {name!r} not found in {', '.join(map(str, options.runs))}; use a run id")
     _print(model_card(run, known).encode(), options.output)
     return 0
 

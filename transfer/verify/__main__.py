@@ -24,7 +24,7 @@ class VerifyOptions:
     """Verify runs."""
 
     runs: Positional[tuple[Path, ...]] = (Path("runs"),)
-    """The runs to verify: folders of runs or sweeps, or files that `python -m transfer.report --bundle` wrote."""
+    """The runs to verify: folders of runs or sweeps, or files that `python -m transfer.report bundle` wrote."""
     trust_code: tuple[str, ...] = ()
     """Metrics, tasks, methods, readers and parts of models in files, FILE.py:NAME, that may run, from now on; read them
     first. What you have run yourself, and is unchanged, need not be named."""

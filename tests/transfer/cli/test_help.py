@@ -24,7 +24,7 @@ PAGES: dict[str, tuple[Main, list[str], tuple[type, ...]]] = {
     **{name: (run.main, [name], (RunOptions, load_task(name).options, *SHARED)) for name in task_names()},
     "deit": (pretrain.main, ["deit"], (PretrainRunOptions, load_task("pretrain-supervised").options, *SHARED)),
     "dino": (pretrain.main, ["dino"], (PretrainRunOptions, load_task("pretrain-dino").options, *SHARED)),
-    "report": (report.main, [], (report.ReportOptions,)),
+    **{f"report {name}": (report.main, [name], (options,)) for name, options in report.COMMANDS.items()},
     "verify": (verify.main, [], (verify.VerifyOptions,)),
     "sweep": (sweep.main, ["demo"], (sweep.SweepOptions,)),
     "doctor data": (doctor.main, ["data"], (DataOptions,)),

@@ -58,6 +58,11 @@ class Section:
     """Whether galleries or pictures stand side by side in pairs, one of each variant."""
 
     @property
+    def paragraphs(self) -> list[str]:
+        """The lines of the note that are not empty."""
+        return [line for line in self.note.splitlines() if line.strip()]
+
+    @property
     def slug(self) -> str:
         """The title in small letters, digits and hyphens."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "data"

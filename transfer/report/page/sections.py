@@ -26,7 +26,7 @@ from transfer.report.tables.text import note_text
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
-NO_COSTS = "--cost: none of these runs has a score"
+NO_COSTS = "report cost: none of these runs has a score"
 NO_LAYERS = "--layers: no run of the task tokens (python -m transfer.run tokens), none pretrained with --tokens-at"
 READING = {
     "cost": "Higher is better, further left is cheaper. Bars are ± one standard deviation over seeds. "
@@ -39,7 +39,7 @@ READING = {
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest:
-    """Sections to show besides the tables of scores; each field is explained at its option in `ReportOptions`."""
+    """Sections to show besides the tables of scores; `transfer/report/options.py` explains each field."""
 
     per_run: bool = False
     pivot: bool = False

@@ -1,4 +1,4 @@
-"""Published tables beside the user's own numbers: `python -m transfer.report RUNS --paper scaled_relu --table 4`.
+"""Published tables beside the user's own numbers: `python -m transfer.report paper RUNS --paper scaled_relu --table 4`.
 
 Own numbers are means over seeds, in percent. A row has a verdict only if its runs differ from the full tier of the
 table's sweep in nothing but the seed; every other row lists its differences. `docs/concepts/statistics.md` explains how

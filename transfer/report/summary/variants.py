@@ -56,7 +56,7 @@ def why_no_arms(runs: RunSet) -> str:
     if len(runs) > MOST_RUNS:
         return (
             f"{len(runs):,} runs are too many to be compared unasked. Name two variants: "
-            "python -m transfer.report RUNS --compare stem=conv stem=patchify --format html"
+            "python -m transfer.report page RUNS --compare stem=conv stem=patchify"
         )
     if not runs.records:
         return "No finished run: there is nothing to show but what was asked for."

@@ -243,5 +243,5 @@ def run_table(records: Sequence[Record], out: Path) -> str:
     tables = [table.without(*(name for name in table.names if name.endswith((" sd", " se")))) for table in tables]
     tables.append(over_datasets(runs).without(RUN))
     smoke = " --smoke" * any(record.smoke for record in records)
-    more = f"python -m transfer.report {out}{smoke} --per-run --format csv"
+    more = f"python -m transfer.report table {out}{smoke} --per-run --format csv"
     return "\n\n".join(terminal(table, color=shows_colors(), more=more) for table in tables if len(table))

@@ -1,4 +1,4 @@
-"""Tables as Markdown, which terminals show too, and their values as CSV."""
+"""Tables as Markdown, which terminals show too, as LaTeX and CSV."""
 
 import csv as csv_format
 import re
@@ -111,20 +111,11 @@ def without_tags(text: str) -> str:
     return _TAG.sub("&lt;", text)  # a backslash would be undone by one before it
 
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-}
+_SPECIAL = str.maketrans(
+    {character: rf"\{character}" for character in "{}&%$#_"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}"}
+)
 """LaTeX of the characters that have a meaning in LaTeX."""
 
 
@@ -169,4 +160,4 @@ def _stack(lines: list[str], side: str) -> str:
 
 def escaped(text: str) -> str:
     """Return the LaTeX that prints a text."""
-    return "".join(_SPECIAL.get(character, character) for character in visible(text))
+    return visible(text).translate(_SPECIAL)

@@ -14,7 +14,7 @@ from tests.transfer.records.test_store import CONTENT, record
 from tests.transfer.report.tables.of_records import each_run_of, over_datasets_of, said, summary_of, texts
 from transfer.records.comparability import Comparability
 from transfer.records.store import Record, RunKey
-from transfer.report.formats import as_one_table, file_content, typed_frame
+from transfer.report.formats import data_frame, file_content
 from transfer.report.page.section_types import Section
 from transfer.report.tables.cell_text import Endings
 from transfer.report.tables.columns import protocol_tables
@@ -155,7 +155,7 @@ def test_the_tables_of_a_report_are_one_table_for_programs() -> None:
     rows = Table([Column("name"), Column("protocol"), Column("score")], cells, notes)
     others = Table([Column("name"), Column("rank1")], [{"name": "three", "rank1": 3}])
     parts = [Section(title="One", table=rows, note="more"), Section(title="none"), Section(title="Two", table=others)]
-    frame = typed_frame(as_one_table(parts))
+    frame = data_frame(parts)
     assert list(frame.columns) == ["table", "name", "protocol", "score", "rank1", "notes"]
     assert frame["table"].tolist() == ["One", "One", "Two"]
     back = pd.read_csv(io.BytesIO(file_content(frame, "csv")))

@@ -29,7 +29,8 @@ def test_no_file_for_readers_has_control_characters_or_tags_of_a_name(suffix: st
     record = made(lr=0.5)
     record.backbone["name"] = record.dataset["name"] = f"{NAME}<script>ran()"
     folder, file = store(tmp_path / "runs", record, made()), tmp_path / f"x.{suffix}"
-    assert main([folder, "--output", str(file), *(["--card", record.run_id] if suffix == "card.md" else [])]) == 0
+    card = ["card", "--run", record.run_id] if suffix == "card.md" else []
+    assert main([*card, folder, "--output", str(file)]) == 0
     text = file.read_text(encoding="utf-8")
     assert not {"\x1b", "\x07", "\u202e", "\u2066"} & {*text}
     assert "title" in text
