@@ -68,7 +68,7 @@ def _main(argv: list[str]) -> int:
     request = _request(options, runs)
     if isinstance(options, kinds.FiguresOptions):
         return _write_figures(runs, options, request)
-    _print(_render(runs, options, request), options.output, escape=options.format != "terminal")
+    _print(_render(runs, options, request), options.output)
     if request.ratios.measure and os.access(options.runs[0], os.W_OK):
         request.ratios.write(options.runs[0])
     return 0
@@ -165,7 +165,6 @@ def _render(runs: "RunSet", options: kinds.OutputOptions, request: "ReportReques
     from transfer.records.run_set import frame_of_runs
     from transfer.report import formats
     from transfer.report.page.sections import sections
-    from transfer.report.tables.terminal import shows_colors
 
     ids = getattr(options, "per_run", False)
     if options.format in formats.DATA and ids and not request.names_sections:
@@ -178,16 +177,15 @@ def _render(runs: "RunSet", options: kinds.OutputOptions, request: "ReportReques
 
         return page("Transfer results", parts, runs).encode()
     if options.format == "terminal":
-        return formats.as_terminal(parts, ids=ids, color=shows_colors()).encode()
+        return formats.as_terminal(parts, ids=ids).encode()
     write = formats.as_latex if options.format == "latex" else formats.as_markdown
     return visible_lines(write(parts, ids=ids)).encode()
 
 
-def _print(content: bytes, output: Path | None, *, escape: bool = True) -> None:
-    """Write a report to a file, or print it; `escape` shows the control characters of names, colors among them."""
+def _print(content: bytes, output: Path | None) -> None:
+    """Write a report to a file, or print it."""
     if output is None:
-        text = content.decode().removesuffix("\n")
-        (print_safe if escape else print)(text)
+        print_safe(content.decode().removesuffix("\n"))
     else:
         write_atomic(output, content, flag="--output")
 

@@ -11,7 +11,7 @@ from transfer.core.errors import visible
 from transfer.core.files import csv_text
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN_COLUMNS, Table, plain_value, with_numbers
-from transfer.report.tables.terminal import BOLD, WIDTH, broken_lines, colored, terminal
+from transfer.report.tables.terminal import WIDTH, broken_lines, terminal
 from transfer.report.tables.text import latex, markdown, notes_of_row, without_tags
 
 if TYPE_CHECKING:
@@ -23,21 +23,18 @@ _TYPES = {"boolean": "boolean", "integer": "Int64", "floating": "float64", "mixe
 """The type of a column, by that of its values; any other is of texts."""
 
 
-def as_terminal(parts: Sequence[Section], *, ids: bool = False, color: bool = False) -> str:
+def as_terminal(parts: Sequence[Section], *, ids: bool = False) -> str:
     """Return the tables of a report in lines of at most 100 characters; with `ids` they have the columns of run ids."""
     texts = []
     for part in parts:
         if part.table is None and part.plot is not None:
             continue
-        pieces = [colored(visible(f"## {part.title}"), BOLD, color=color)]
+        texts.append(visible(f"## {part.title}"))
         if part.table is not None:
-            pieces.append(terminal(part.table.without(*(() if ids else RUN_COLUMNS)), color=color))
-        told = []
-        for number, line in enumerate(part.paragraphs):
-            lines = "\n".join(broken_lines(visible(line), WIDTH, "  " * line.startswith("- ")))
-            told.append(colored(lines, BOLD, color=color and part.lead and not number))
-        pieces += ["\n\n".join(told).replace("\n\n- ", "\n- ")] * bool(told)
-        texts.append("\n\n".join(pieces))
+            texts.append(terminal(part.table.without(*(() if ids else RUN_COLUMNS))))
+        lines = (broken_lines(visible(line), WIDTH, "  " * line.startswith("- ")) for line in part.paragraphs)
+        told = "\n\n".join(map("\n".join, lines)).replace("\n\n- ", "\n- ")
+        texts += [told] if told else []
     return "\n\n".join(texts)
 
 

@@ -20,7 +20,7 @@ from transfer.report.page.sections import ReportRequest, sections
 from transfer.report.tables.cost_ratios import CostRatios
 from transfer.report.tables.pivot import pivot_tables
 from transfer.report.tables.table import Table
-from transfer.report.tables.terminal import shows_colors, terminal
+from transfer.report.tables.terminal import terminal
 from transfer.sweep.runner import Sweeper
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ class SweepReport:
         means = [Section(title="Means", table=table) for table in pivot_tables(self.runs)] if len(self.runs) else []
         if self.sweep.vary is None:
             shown = [*self.of_jobs, *(parts or ([] if self.searches else means))]
-            return "\n\n".join([as_terminal(shown, color=shows_colors()), *self.missing])
+            return "\n\n".join([as_terminal(shown), *self.missing])
         told = [part.note.splitlines() for part in parts if part.lead]
         sentences = [line for lines in told for line in lines if line is lines[0] or line.startswith("Cost:")]
-        tables = [terminal(part.table, color=shows_colors()) for part in means if part.table]
+        tables = [terminal(part.table) for part in means if part.table]
         lines = [f"{self.of_jobs[0].note}. {EQUAL}", *sentences, *self.missing, *tables, self.more_seeds]
         return "\n".join(filter(None, lines))
 

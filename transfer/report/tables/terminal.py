@@ -1,30 +1,25 @@
-"""Tables for a terminal: at most 100 columns wide, colored where a terminal shows it and `NO_COLOR` is not set.
+"""Tables for a terminal: at most 100 columns wide.
 
 What is the same in every row stands once above the table; texts are broken into lines; then columns of details are left
-out, which is said below the table. On a pipe the same text comes without colors.
+out, which is said below the table.
 """
 
-import os
-import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from transfer.core.errors import visible
-from transfer.engine.cost import duration
-from transfer.engine.outcome import SCORED
 from transfer.records.evidence import is_seeded
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
-from transfer.report.tables.cell_text import Endings
 from transfer.report.tables.columns import COSTS
 from transfer.report.tables.dataset_means import over_datasets
 from transfer.report.tables.scores import TRAIN_SECONDS, each_run, summary
-from transfer.report.tables.table import RUN, RUN_COLUMNS, Column, Table, holds_number, is_missing, with_intervals
+from transfer.report.tables.table import RUN, RUN_COLUMNS, Column, Table, holds_number, with_intervals
 from transfer.report.tables.text import constant_columns, note_texts, texts_of
-from transfer.statistics.verdicts import Kind, Verdict
 
 WIDTH = 100
 """Number of characters of a line."""
@@ -32,42 +27,17 @@ MORE = "--format markdown or csv"
 """How to see what is left out of the table of a report."""
 LEAST = 2
 """Number of columns that are never left out."""
-SHORT = 40
-"""Number of characters up to which a text is broken into two lines; into four if it is longer."""
-MOST_LINES = 20
-"""Lines of a text where a column would be left out that every reader needs."""
-WITH_UNIT: dict[str, tuple[str, Callable[[float, int], str]]] = {
-    "gflops": ("FLOPs", lambda cost, more: f"{cost:.{1 + more + (cost < 1)}{'g' if cost < 1 else 'f'}} GFLOP"),
-    "train_seconds": ("training", lambda number, more: duration(number)),
-}
-"""Headings of columns of costs, and the texts of their numbers with a unit and some more digits."""
-RED, GREEN, YELLOW, BLUE, BOLD = 31, 32, 33, 34, 1
-"""Codes of ECMA-48's Select Graphic Rendition; the words say the same without them."""
-_COLORS = {
-    **dict.fromkeys((Kind.A_BETTER, Kind.ABOVE), GREEN),
-    **dict.fromkeys((Kind.B_BETTER, Kind.BELOW, Kind.A_FAILED, Kind.B_FAILED, Kind.BOTH_FAILED), RED),
-    **{Kind.EQUIVALENT: BLUE, Kind.INCONCLUSIVE: YELLOW},
-}
-
-
-def shows_colors() -> bool:
-    """Return whether stdout is a terminal that shows colors; NO_COLOR (https://no-color.org) turns them off."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def colored(text: str, code: int, *, color: bool) -> str:
-    """Return a text in a color, or as it is."""
-    return f"\x1b[{code}m{text}\x1b[0m" if color and text.strip() else text
+LINES, MOST_LINES = 4, 20
+"""Lines of a text before a column is left out, and in a column that every reader needs."""
 
 
 @dataclass
 class _Cells:
-    """The texts of a column: heading, one list of lines per row, and a color per row (0 for none)."""
+    """The texts of a column: its heading, and a text per row."""
 
     column: Column
     heading: str
     texts: list[str]
-    colors: list[int]
     breakable: bool
 
     @property
@@ -75,146 +45,76 @@ class _Cells:
         """Number of characters of the longest line."""
         return max(map(len, [self.heading, *self.texts]))
 
+    @property
+    def smallest_width(self) -> int:
+        """The width with the heading broken at every blank, and texts into a few lines."""
+        texts = [word for text in self.texts for word in text.split()] if self.breakable else self.texts
+        lines = LINES if self.column.detail >= 0 else MOST_LINES
+        share = -(-max(map(len, self.texts), default=0) // lines)
+        return max(share, 1, *map(len, [*self.heading.split(), *texts]))
 
-def terminal(table: Table, *, width: int = WIDTH, color: bool = False, more: str = MORE) -> str:
-    """Return a table with its notes as lines that are at most `width` characters long.
+
+def terminal(table: Table, *, more: str = MORE) -> str:
+    """Return a table with its notes as lines that are at most `WIDTH` characters long.
 
     Columns are left out by their `detail`, then from the right; the first two stay, whatever they need. `more` says how
     to see them.
     """
     table = with_intervals(table)
     columns = [_cells(table, column) for column in table.columns]
-    constant = constant_columns(table, least=2 if _line_width(columns) <= width else 1)
-    columns = [cells for cells in columns if cells.column.name not in constant]
-    shared = {name: value for name, value in constant.items() if value}
-    above = ", ".join(f"{name} {value}" for name, value in shared.items())
-    if _line_width(columns) > width:
-        columns = [_with_short_ids(cells) for cells in columns]
-    widths, columns, left_out = _fit(columns, width)
-    where = "In every row" if len(table) > 1 else "Here"
-    lines = [*broken_lines(f"{where}: {visible(above)}.", width), ""] if above else []
-    lines += _grid(columns, widths, color)
+    constant = constant_columns(table, least=2 if _line_width([cells.width for cells in columns]) <= WIDTH else 1)
+    columns, left_out = [cells for cells in columns if cells.column.name not in constant], list[str]()
+    while (widths := _widths(columns)) is None and len(columns) > LEAST:
+        # the last of those with most detail; the ids of runs at the very end
+        places = range(len(columns) - 1, LEAST - 1, -1)
+        dropped = max(places, key=lambda at: (columns[at].column.name not in RUN_COLUMNS, columns[at].column.detail))
+        left_out.insert(0, columns.pop(dropped).heading)
+    above = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
+    lines = [*broken_lines(f"{'In every row' if len(table) > 1 else 'Here'}: {visible(above)}.", WIDTH), ""]
+    lines = (lines if above else []) + _grid(columns, widths or [cells.width for cells in columns])
     if left_out:
-        lines += broken_lines(f"Not shown in {width} columns: {', '.join(left_out)} ({more}).", width)
-    notes = note_texts(table.notes)
-    lines += [""] * bool(notes)
-    for note in notes:
-        lines += broken_lines(f"- {visible(note)}", width, indent="  ")
-    return "\n".join(lines)
+        lines += broken_lines(f"Not shown in {WIDTH} columns: {', '.join(left_out)} ({more}).", WIDTH)
+    notes = [line for note in note_texts(table.notes) for line in broken_lines(f"- {visible(note)}", WIDTH, "  ")]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
 def _cells(table: Table, column: Column) -> _Cells:
-    values = table[column.name]
+    """Return the texts of a column; of the ids of runs the ends, which tell them apart."""
     texts = [" ".join(visible(text).split()).replace("|", "\\|") for text in texts_of(table, column)]
+    if column.name in RUN_COLUMNS:
+        texts = [" ".join(run.rpartition("-")[2] for run in text.split()) for text in texts]
+        return _Cells(column, column.name, texts, breakable=False)
     words = any(character.isalpha() for text in texts for character in text)  # an interval is not broken
-    breakable = column.name not in RUN_COLUMNS and words and not any(map(holds_number, values))
-    heading = column.name
-    if heading in WITH_UNIT:
-        heading, unit_text = WITH_UNIT[heading]
-        for more in range(4):
-            texts = ["" if is_missing(value) else unit_text(value, more) for value in values]
-            if len({*texts}) == len({*values}):
-                break
-    return _Cells(column, visible(heading), texts, [_color(value) for value in values], breakable)
+    return _Cells(column, visible(column.name), texts, words and not any(map(holds_number, table[column.name])))
 
 
-def _with_short_ids(cells: _Cells) -> _Cells:
-    """Return a column of run ids with their last parts alone, which tell them apart; any other as it is."""
-    if cells.column.name not in RUN_COLUMNS:
-        return cells
-    texts = [" ".join(run.rpartition("-")[2] for run in text.split()) for text in cells.texts]
-    return replace(cells, texts=texts)
+def _line_width(widths: Sequence[int]) -> int:
+    return sum(width + 3 for width in widths) + 1
 
 
-def _color(value: object) -> int:
-    if isinstance(value, Verdict):
-        return _COLORS.get(value.kind, 0)
-    if isinstance(value, Endings):
-        return RED if any(status not in SCORED for status, _ in (*value.runs, *value.pretraining)) else 0
-    return 0
-
-
-def _line_width(columns: Sequence[_Cells]) -> int:
-    return sum(cells.width + 3 for cells in columns) + 1
-
-
-def _fit(columns: list[_Cells], width: int) -> tuple[list[int], list[_Cells], list[str]]:
-    """Return the widths of the columns that are shown, these columns, and the names of the others."""
-    left_out: list[str] = []
-    while (widths := _widths(columns, width)) is None and len(columns) > LEAST:
-        if all(cells.column.detail < 0 for cells in columns[LEAST:]) and (
-            widths := _widths(columns, width, MOST_LINES)
-        ):
-            break
-        others = [cells for cells in columns[LEAST:] if cells.column.name not in RUN_COLUMNS] or columns[LEAST:]
-        most = max(cells.column.detail for cells in others)
-        dropped = [cells for cells in others if cells.column.detail == most][-1]
-        columns = [cells for cells in columns if cells is not dropped]
-        left_out.insert(0, dropped.heading)
-    return widths or [cells.width for cells in columns], columns, left_out
-
-
-def _widths(columns: Sequence[_Cells], width: int, lines: int = 0) -> list[int] | None:
+def _widths(columns: Sequence[_Cells]) -> list[int] | None:
     """Return the widths with which the columns fit, the longest texts broken; None if they do not."""
-    widths = [cells.width for cells in columns]
-    smallest = [_smallest_width(cells, lines) for cells in columns]
-    excess = _line_width(columns) - width
-    while excess > 0:
+    widths, smallest = [cells.width for cells in columns], [cells.smallest_width for cells in columns]
+    while _line_width(widths) > WIDTH:
         room = [(now, place) for place, (now, least) in enumerate(zip(widths, smallest, strict=True)) if now > least]
         if not room:
             return None
-        now, place = max(room)
-        widths[place] = now - 1
-        excess -= 1
+        widths[max(room)[1]] -= 1
     return widths
 
 
-def _smallest_width(cells: _Cells, lines: int = 0) -> int:
-    """Return the width of a column with its heading broken at every blank, and texts into a few lines."""
-    heading = max(map(len, cells.heading.split()), default=0)
-    if not cells.breakable:
-        return max([heading, *map(len, cells.texts)])
-    longest = max(map(len, cells.texts), default=0)
-    word = max((len(word) for text in cells.texts for word in text.split()), default=0)
-    lines = lines or (2 if longest <= SHORT else 4)
-    widths = range(max(heading, -(-longest // lines), word, 1), longest + 1)
-    fits = (
-        width
-        for width in widths
-        if all(
-            len(broken) <= lines and all(len(line) <= width for line in broken)
-            for broken in (broken_lines(text, width) for text in cells.texts)
-        )
-    )
-    return next(fits, max(longest, heading))
-
-
-def _grid(columns: Sequence[_Cells], widths: Sequence[int], color: bool) -> list[str]:
+def _grid(columns: Sequence[_Cells], widths: Sequence[int]) -> list[str]:
     """Return the lines of a Markdown table; long texts are wrapped."""
-    heads = [broken_lines(cells.heading, width) for cells, width in zip(columns, widths, strict=True)]
-    lines = [colored(line, BOLD, color=color) for line in _row(columns, widths, heads, None)]
-    rules = [
-        f":{'-' * (width + 1)}" if cells.breakable else f"{'-' * (width + 1)}:" for cells, width in zip(columns, widths)
-    ]
-    lines.append(f"|{'|'.join(rules)}|")
-    for place in range(len(columns[0].texts) if columns else 0):
-        texts = [broken_lines(cells.texts[place], width) for cells, width in zip(columns, widths, strict=True)]
-        lines += _row(columns, widths, texts, place if color else None)
-    return lines
-
-
-def _row(
-    columns: Sequence[_Cells], widths: Sequence[int], texts: Sequence[list[str]], colors: int | None
-) -> Iterator[str]:
-    """Yield the lines of a row, colored by its place `colors` if that is given."""
-    for number in range(max(map(len, texts), default=0)):
-        parts = []
-        for cells, width, lines in zip(columns, widths, texts, strict=True):
-            text = lines[number] if number < len(lines) else ""
-            text = f"{text:{width}}" if cells.breakable else f"{text:>{width}}"
-            code = 0 if colors is None else cells.colors[colors]
-            parts.append(f" {colored(text, code, color=code > 0)} ")
-        yield f"|{'|'.join(parts)}|"
+    sides = ["<" if cells.breakable else ">" for cells in columns]
+    dashes = ["-" * (width + 1) for width in widths]
+    rules = [f":{line}" if side == "<" else f"{line}:" for line, side in zip(dashes, sides, strict=True)]
+    rows = []
+    for row in zip(*([cells.heading, *cells.texts] for cells in columns), strict=True):
+        broken = [broken_lines(text, width) for text, width in zip(row, widths, strict=True)]
+        lines = zip_longest(*broken, fillvalue="")
+        rows.append([[f" {text:{side}{width}} " for text, side, width in zip(line, sides, widths)] for line in lines])
+    rows.insert(1, [rules])
+    return [f"|{'|'.join(line)}|" for lines in rows for line in lines]
 
 
 def broken_lines(text: str, width: int, indent: str = "") -> list[str]:
@@ -244,4 +144,4 @@ def run_table(records: Sequence[Record], out: Path) -> str:
     tables.append(over_datasets(runs).without(RUN))
     smoke = " --smoke" * any(record.smoke for record in records)
     more = f"python -m transfer.report table {out}{smoke} --per-run --format csv"
-    return "\n\n".join(terminal(table, color=shows_colors(), more=more) for table in tables if len(table))
+    return "\n\n".join(terminal(table, more=more) for table in tables if len(table))

@@ -1,14 +1,12 @@
-"""Tables for a terminal: never wider than asked for, nothing lost without a word, colors on terminals alone."""
+"""Tables for a terminal: never wider than asked for, nothing lost without a word."""
 
 import random
 import re
-from itertools import product
 
 import pytest
 
 from transfer.report.tables.table import RUN, Column, Note, Table
-from transfer.report.tables.terminal import WIDTH, shows_colors, terminal
-from transfer.statistics.verdicts import Kind, Verdict
+from transfer.report.tables.terminal import WIDTH, terminal
 
 WORDS = ("conv", "patchify", "a rather long name of a backbone", "toy_market (smoke, version 1)", "x", "")
 
@@ -53,14 +51,11 @@ def test_no_line_is_wider_and_every_cell_is_shown_or_named(seed: int) -> None:
             assert (f"{value:.2f}" if isinstance(value, float) else value) in told, column
 
 
-def test_a_mean_and_its_interval_are_one_cell_and_costs_have_units() -> None:
-    row = {"stem": "conv", "top1": 21.67, "top1 low": 18.82, "top1 high": 24.51, "gflops": 0.003884}
-    shown = terminal(Table.from_rows([{**row, "train_seconds": 190.4}, {**row, "top1": None, "train_seconds": 4.534}]))
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]]
-    assert [line for line in cells if "3.2 min" in line] == [["21.7 [18.8, 24.5]", "0.0039 GFLOP", "3.2 min"]]
-    nearly = terminal(Table.from_rows([{"gflops": 0.1227}, {"gflops": 0.1239}]))
-    assert re.findall(r"[\d.]+ GFLOP", nearly) == ["0.123 GFLOP", "0.124 GFLOP"]
-    assert [line for line in cells if "5 s" in line] == [["", "0.0039 GFLOP", "5 s"]]
+def test_a_mean_and_its_interval_are_one_cell() -> None:
+    row = {"stem": "conv", "top1": 21.67, "top1 low": 18.82, "top1 high": 24.51}
+    shown = terminal(Table.from_rows([row, {**row, "top1": None}]))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[4:]]
+    assert cells == [["21.7 [18.8, 24.5]"], [""]]
 
 
 def test_a_table_that_fits_is_whole() -> None:
@@ -73,16 +68,3 @@ def test_runs_have_short_ids_in_a_narrow_table() -> None:
     rows = [{"stem": f"conv {run} " * 3, "mAP": 1.0, RUN: (run,)} for run in ids]
     shown = terminal(Table.from_rows(rows))
     assert "000000000001 |" in shown
-
-
-def test_colors_stand_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = Table.from_rows([{"verdict": Verdict(kind)} for kind in (Kind.A_BETTER, Kind.INCONCLUSIVE)])
-    plain, colored = terminal(table), terminal(table, color=True)
-    assert "\x1b" not in plain
-    assert "\x1b[32ma better" in colored
-    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
-    for is_terminal, no_color, term in product((True, False), ("", "1"), ("xterm", "dumb")):
-        monkeypatch.setattr("sys.stdout.isatty", lambda shown=is_terminal: shown, raising=False)
-        monkeypatch.setenv("NO_COLOR", no_color)  # an empty value counts as none (no-color.org)
-        monkeypatch.setenv("TERM", term)
-        assert shows_colors() == (is_terminal and not no_color and term == "xterm")
