@@ -20,8 +20,7 @@ from transfer.report.figures.svg import (
     plot_of,
     wrapped,
 )
-from transfer.report.tables.cell_text import cell_text
-from transfer.report.tables.table import Row, Table, is_missing
+from transfer.report.tables.table import Row, Table, cell_text, is_missing
 from transfer.report.tables.text import csv
 
 COST = "gflops"

@@ -19,9 +19,8 @@ from transfer.report.figures.svg import (
     plot_of,
     wrapped,
 )
-from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.stability_map import BREAKDOWNS, StabilityMap
-from transfer.report.tables.table import is_missing
+from transfer.report.tables.table import cell_text, is_missing
 from transfer.report.tables.text import csv
 
 ENDINGS = {

@@ -17,8 +17,7 @@ from transfer.core.errors import visible_lines
 from transfer.records.run_set import RunSet
 from transfer.report.page.embedded_records import json_block, marks_of, run_facts
 from transfer.report.page.section_types import Gallery, Picture, Section
-from transfer.report.tables.cell_text import MeanInterval, cell_text
-from transfer.report.tables.table import RUN_COLUMNS, Table, is_number
+from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_number
 from transfer.report.tables.text import constant_columns, note_texts, values
 
 CELLS = 6000

@@ -57,7 +57,7 @@ def _limit(rows: StabilityMap) -> str:
     largest, failed, start = max(edges)
     best = limits[edges.index((largest, failed, start))]
     at = f" with {rows.y} {value_label(best[rows.y])}" if len({*edges}) > 1 else ""
-    above = sorted({value for violation in best["violations"] for value in violation.trained})
+    above = best["violations"]
     if largest == -math.inf:
         if above:
             return f"trains at {above[-1]:g}{at}, but not at {failed:g} below it{aside}"

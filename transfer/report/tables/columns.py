@@ -12,8 +12,7 @@ from transfer.records.evidence import chance
 from transfer.records.grouping import Group
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.cell_text import comparability_text
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, is_missing
+from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Table, comparability_text, is_missing
 
 _OF_SIZES = re.compile(r"_(AP[sml]|AR\w*)$")
 WITH_FAILED = "with failed runs"

@@ -24,7 +24,6 @@ from transfer.core.errors import UserError
 from transfer.records.fields import value_label
 from transfer.records.grouping import dataset_label, machines_of_tasks, nearness_to_pretraining
 from transfer.records.run_set import RunSet
-from transfer.report.tables.cell_text import BreakdownRate
 from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import (
     adjustment_notes,
@@ -34,7 +33,7 @@ from transfer.report.tables.comparison_text import (
     verdict_in_short,
     without_common_rows,
 )
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
+from transfer.report.tables.table import RUN, SIGNIFICANT, BreakdownRate, Column, Note, Row, Table
 from transfer.statistics.intervals import Estimate
 
 ERRORS = ("se of seeds", "se of samples")
@@ -232,16 +231,14 @@ def _head(matched: MatchedRuns, runs: RunSet) -> Row:
 def _difference(row: ComparedScore) -> Row:
     """Return the cells of a row of two variants."""
     means = {name: row.scale * mean for name, mean in zip("ab", row.means, strict=False)}
-    rates = {
-        f"{FAILED} {variant.variant}": BreakdownRate.from_counts(*astuple(variant)[1:]) for variant in row.breakdowns
-    }
+    rates = {f"{FAILED} {variant.variant}": BreakdownRate(*astuple(variant)[1:]) for variant in row.breakdowns}
     return {"score": row.score, **means, **_numbers(row), **rates}
 
 
 def _effect(row: ComparedScore) -> Row:
     """Return the cells of a row of an effect."""
     means = ", ".join(f"{row.scale * mean:.2f}" for mean in row.means)
-    rate = BreakdownRate.from_counts(*map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
+    rate = BreakdownRate(*map(sum, zip(*(astuple(variant)[1:] for variant in row.breakdowns), strict=True)))
     cells: Row = {"score": row.score, "effect": row.effect, "means": means}
     return cells | {**_numbers(row), FAILED: rate}
 

@@ -10,9 +10,8 @@ from transfer.comparison.compare_arms import FAMILIES, ComparedMatch, ComparedSc
 from transfer.comparison.paired_intervals import Units
 from transfer.records.evidence import RANDOM, SCORE_AT_CHANCE, Unit, ending
 from transfer.records.fields import content_label
-from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.columns import count, unjudged_note
-from transfer.report.tables.table import Note
+from transfer.report.tables.table import Note, cell_text
 from transfer.statistics.contrasts import common_seeds
 from transfer.statistics.intervals import FEW_SEEDS, LEVEL, SKEWED
 from transfer.statistics.verdicts import Kind, Verdict

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transfer.records.evidence import SCORE_AT_CHANCE, Unit
-from transfer.report.tables.cell_text import Violation
 from transfer.report.tables.columns import significant
 from transfer.report.tables.stability_map import BREAKDOWNS, StabilityMap, commonest
 from transfer.report.tables.table import RUN, Note, Row, Table
@@ -32,7 +31,7 @@ def largest_stable(rows: StabilityMap) -> Table:
         `smallest_failed`: the first `x` that fails; nan where none does, so that `largest_stable` is only the
         largest `x` tried;
         `cells`: number of values of `x` with a seed that was judged; `seeds`: the largest number of these in one;
-        `violations`: a `Violation` where `x` trains above the first that fails;
+        `violations`: the values of `x` above `smallest_failed` that train;
         `run`: ids of the runs.
     """
     x, y = rows.x, rows.y
@@ -65,7 +64,7 @@ def _edges(cells: Sequence[Row], x: str, endings: Mapping[tuple[str, ...], Mappi
         "smallest_failed": _finite(broken),
         "cells": len(points),
         "seeds": max((len(statuses) for _, statuses in judged), default=0),
-        "violations": (Violation(above, broken),) if above else (),
+        "violations": above,
         RUN: tuple(run for cell in cells for run in cell[RUN]),
     }
 

@@ -10,10 +10,9 @@ from transfer.records.fields import NAMED_BY_VALUE, is_baseline, parts_label, va
 from transfer.records.grouping import UNTRAINED, Group, differing_parts
 from transfer.records.protocol import distinguishing_fields
 from transfer.records.run_set import RunSet
-from transfer.report.tables.cell_text import MeanInterval, comparability_text
 from transfer.report.tables.columns import chance_level, interval
 from transfer.report.tables.scores import image_notes
-from transfer.report.tables.table import RUN, Column, Note, Table
+from transfer.report.tables.table import RUN, Column, MeanInterval, Note, Table, comparability_text
 from transfer.statistics.intervals import mean_and_deviation
 
 MOST_COLUMNS = 3

@@ -8,7 +8,6 @@ from transfer.records.evidence import Arm, informative
 from transfer.records.grouping import Group, dataset_label
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.cell_text import BreakdownRate, Endings
 from transfer.report.tables.columns import (
     COSTS,
     WITH_FAILED,
@@ -23,7 +22,7 @@ from transfer.report.tables.columns import (
     unjudged_note,
     without_unused,
 )
-from transfer.report.tables.table import Note, Table
+from transfer.report.tables.table import BreakdownRate, Endings, Note, Table
 from transfer.statistics.intervals import mean_and_deviation
 
 TRAIN_SECONDS = "train_seconds"
@@ -148,7 +147,7 @@ def _row(runs: RunSet, group: Group, variant: Arm, scores: Sequence[str], rates:
     for name in COSTS:
         row[name] = mean_and_deviation([float(one.cost[name]) for one in group.records if one.cost.get(name)])[0]
     if rates:
-        row["failed"] = BreakdownRate.from_counts(*variant.breakdowns)
+        row["failed"] = BreakdownRate(*variant.breakdowns)
         counted = variant.with_breakdowns(first.primary)
         row[f"{first.primary} {WITH_FAILED}"] = mean_and_deviation(counted)[0]
     for name in scores:

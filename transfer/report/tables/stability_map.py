@@ -19,9 +19,19 @@ from transfer.records.grouping import Group
 from transfer.records.protocol import PRETRAINING
 from transfer.records.record import STATUSES, Record
 from transfer.records.run_set import RunSet
-from transfer.report.tables.cell_text import BreakdownRate, Endings, cell_text, comparability_text
 from transfer.report.tables.columns import group_cells, run_ids, significant, unjudged_note
-from transfer.report.tables.table import RUN, SIGNIFICANT, Column, Note, Row, Table
+from transfer.report.tables.table import (
+    RUN,
+    SIGNIFICANT,
+    BreakdownRate,
+    Column,
+    Endings,
+    Note,
+    Row,
+    Table,
+    cell_text,
+    comparability_text,
+)
 from transfer.statistics.intervals import mean_and_deviation
 
 BREAKDOWNS: tuple[str, ...] = (*(status for status in STATUSES if status not in SCORED), SCORE_AT_CHANCE)
@@ -205,7 +215,7 @@ def _counts(variant: Arm, endings: Mapping[Unit, str]) -> dict[str, Any]:
         "outcome": commonest(endings.values()),
         "seeds": len(endings),
         "statuses": Endings.from_statuses(endings.values(), map(ending, lost)),
-        "failed": BreakdownRate.from_counts(judged - counts["completed"], judged, counts["not_judged"]),
+        "failed": BreakdownRate(judged - counts["completed"], judged, counts["not_judged"]),
     }
 
 

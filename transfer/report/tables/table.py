@@ -4,12 +4,16 @@ Every table of a report is a `Table`. The functions that make tables fill in val
 `terminal.py`, `report/page/html.py`) choose sentences and digits. Imports neither torch nor pandas.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import singledispatch
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from transfer.report.tables.cell_text import MeanInterval, full_text
+from transfer.records.comparability import Comparability
+from transfer.records.fields import content_label, value_label
+from transfer.statistics.intervals import wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,9 +27,107 @@ Row = dict[str, Any]
 """Column name -> text, number, bool, None for no value, a tuple of texts (run ids in the column `RUN`), or a value of
 a type that is registered with `cell_text`, for instance `Comparability`."""
 
-
 SIGNIFICANT = 4
 """Significant digits of values whose magnitude is not known beforehand."""
+
+
+@dataclass(frozen=True)
+class Endings:
+    """Number of trainings that ended in each status, the commonest first.
+
+    Attributes:
+        runs: (status, count) of the row's runs.
+        pretraining: (status, count) of the pretraining runs that failed and left no weights for the row.
+    """
+
+    runs: tuple[tuple[str, int], ...]
+    pretraining: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def from_statuses(cls, runs: Iterable[str], lost: Iterable[str]) -> "Endings":
+        """Count the statuses of a row's runs and of the `lost` pretrainings, which left no weights."""
+        return cls(tuple(Counter(runs).most_common()), tuple(Counter(lost).most_common()))
+
+
+@dataclass(frozen=True)
+class BreakdownRate:
+    """Number of training runs that failed out of those judged; `not_judged` runs are in neither number.
+
+    Its text has the 95 % Wilson interval of the rate.
+    """
+
+    broken: int
+    total: int
+    not_judged: int = 0
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """A mean in the unit of tables with its 95 % interval, where there is one, and the marks of its runs."""
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    mark: str = ""
+    digits: str = ".1f"
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The mean with its marks, and the interval; an empty text for what is missing."""
+        mean, low, high = ("" if end is None else f"{end:{self.digits}}" for end in (self.mean, self.low, self.high))
+        return mean + self.mark, f"[{low}, {high}]" if low and high else ""
+
+
+@singledispatch
+def cell_text(value: Any) -> str:
+    """Return the text of a value that is not a number, for Markdown, terminals and HTML.
+
+    A module that defines further types of values registers their texts with `@cell_text.register`, and with
+    `@full_text.register` where CSV, which has no notes, needs a longer text.
+    """
+    return str(value)
+
+
+@singledispatch
+def full_text(value: Any) -> str:
+    """Return the text of a value for CSV, which must need no note; by default that of `cell_text`."""
+    return cell_text(value)
+
+
+@cell_text.register
+def _(value: bool | None) -> str:
+    return "" if value is None else value_label(value)
+
+
+@cell_text.register
+def _(value: tuple) -> str:  # type: ignore[type-arg]  # singledispatch reads the bare type
+    return "; ".join(map(cell_text, value))
+
+
+@cell_text.register
+def comparability_text(group: Comparability) -> str:
+    """Return the protocol fields in which a group of rows differs from other groups: "lr 0.05, epochs 20"."""
+    fields = dict(group.fields)
+    return content_label(fields, fields) or f"{', '.join(fields)} without effect"
+
+
+@cell_text.register
+def _(value: Endings) -> str:
+    runs = [f"{count} {status}" for status, count in value.runs]
+    return ", ".join([*runs, *(f"{count} {status} in pretraining" for status, count in value.pretraining)])
+
+
+@cell_text.register
+def _(value: BreakdownRate) -> str:
+    text = f"{value.broken} of {value.total}"
+    if value.total > 1:
+        text += " ({:.0f} to {:.0f} %)".format(*(100 * end for end in wilson(value.broken, value.total)))
+    return text + f", {value.not_judged} not judged" * bool(value.not_judged)
+
+
+@cell_text.register
+def _(value: MeanInterval) -> str:
+    return " ".join(filter(None, value.texts))
 
 
 @dataclass(frozen=True)
@@ -77,14 +179,10 @@ class Table:
         Args:
             columns: digits and detail of columns; any other column has those of `Column` by default.
         """
-        rows = list(rows)
-        described = {column.name: column for column in columns}
+        rows, described = list(rows), {column.name: column for column in columns}
         names = dict.fromkeys(name for row in rows for name in row)
-        return cls(
-            [described.get(name, Column(name)) for name in names],
-            [{name: row.get(name) for name in names} for row in rows],
-            list(notes),
-        )
+        cells = [{name: row.get(name) for name in names} for row in rows]
+        return cls([described.get(name, Column(name)) for name in names], cells, list(notes))
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -95,9 +193,7 @@ class Table:
         return any(column.name == name for column in self.columns)
 
     def __getitem__(self, name: str) -> list[Any]:
-        """Return the values of a column. Raises KeyError for a name that the table does not have."""
-        if name not in self:
-            raise KeyError(name)
+        """Return the values of a column."""
         return [row[name] for row in self.rows]
 
     @property
@@ -110,7 +206,7 @@ class Table:
         return self.select([name for name in self.names if name not in names])
 
     def select(self, names: Sequence[str]) -> "Table":
-        """Return the table with the named columns alone, in this order. Raises KeyError for a name it does not have."""
+        """Return the table with the named columns alone, in this order."""
         described = {column.name: column for column in self.columns}
         rows = [{name: row[name] for name in names} for row in self.rows]
         return replace(self, columns=[described[name] for name in names], rows=rows)
@@ -154,16 +250,13 @@ def with_intervals(table: Table) -> Table:
     """Return a table for a terminal, in which a mean and the ends of its interval are one cell with one decimal."""
     ends = {name: (f"{name} low", f"{name} high") for name in table.names} | {"difference": ("low", "high")}
     ends = {name: pair for name, pair in ends.items() if {name, *pair} <= {*table.names}}
-    if not ends:
-        return table
-    columns = [replace(column, digits=min(column.digits or 0, 1)) for column in table.columns]
+    columns = [replace(column, digits=min(column.digits or 0, 1)) if ends else column for column in table.columns]
     rows = [dict(row) for row in table.rows]
     for column in columns:
+        digits = ".1f" if column.significant_digits is None else ".3g"
         for row in rows if column.name in ends else ():
-            mean, low, high = (
-                None if is_missing(row[name]) else row[name] for name in (column.name, *ends[column.name])
-            )
-            digits = ".1f" if column.significant_digits is None else ".3g"
+            names = (column.name, *ends[column.name])
+            mean, low, high = (None if is_missing(row[name]) else row[name] for name in names)
             row[column.name] = None if mean is None else MeanInterval(mean, low, high, digits=digits)
     return replace(table, columns=columns, rows=rows).without(*(end for pair in ends.values() for end in pair))
 

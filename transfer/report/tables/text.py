@@ -9,8 +9,7 @@ from typing import Any
 from transfer.core.errors import visible
 from transfer.core.files import csv_text
 from transfer.report.tables import table as tables
-from transfer.report.tables.cell_text import MeanInterval, cell_text
-from transfer.report.tables.table import Column, Table, holds_number
+from transfer.report.tables.table import Column, MeanInterval, Table, cell_text, holds_number
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """How HTML begins in Markdown; elsewhere < is a sign like others."""

@@ -24,7 +24,7 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.published.differences import process_count
 from transfer.report.published.table import paper_table
-from transfer.report.tables.cell_text import cell_text
+from transfer.report.tables.table import cell_text
 from transfer.report.tables.text import note_text
 
 FACTS = ("task", "task_version", "weights_id", "seed", "smoke", "subset", "dataset")

@@ -8,9 +8,8 @@ from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.tables import costs, dataset_means, scores, stability_map, tokens
-from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.stability_map import StabilityMap
-from transfer.report.tables.table import Row, Table
+from transfer.report.tables.table import Row, Table, cell_text
 from transfer.report.tables.text import note_texts
 
 Records = Sequence[Record]

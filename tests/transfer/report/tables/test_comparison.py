@@ -15,9 +15,8 @@ from transfer.records.evidence import Evidence
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
 from transfer.report.tables import comparison
-from transfer.report.tables.cell_text import cell_text
 from transfer.report.tables.comparison_text import verdict_text
-from transfer.report.tables.table import Table, is_number
+from transfer.report.tables.table import Table, cell_text, is_number
 from transfer.report.tables.terminal import terminal
 from transfer.report.tables.text import note_texts
 from transfer.statistics.verdicts import Kind

@@ -10,10 +10,9 @@ from matplotlib import font_manager, get_data_path
 from tests.transfer.records.recorded import broken, made, run_set, trained
 from transfer.core.errors import UsageError
 from transfer.records.fields import content_label
-from transfer.report.tables.cell_text import MeanInterval, cell_text
 from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
 from transfer.report.tables.scores import summary
-from transfer.report.tables.table import Note, Table, with_numbers
+from transfer.report.tables.table import MeanInterval, Note, Table, cell_text, with_numbers
 from transfer.report.tables.terminal import terminal
 from transfer.report.tables.text import latex
 

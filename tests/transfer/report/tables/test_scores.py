@@ -16,9 +16,8 @@ from transfer.records.comparability import Comparability
 from transfer.records.store import Record, RunKey
 from transfer.report.formats import data_frame, file_content
 from transfer.report.page.section_types import Section
-from transfer.report.tables.cell_text import Endings
 from transfer.report.tables.columns import protocol_tables
-from transfer.report.tables.table import Column, Note, Table
+from transfer.report.tables.table import Column, Endings, Note, Table
 from transfer.report.tables.terminal import run_table
 from transfer.report.tables.text import markdown
 from transfer.statistics.intervals import mean_and_deviation
