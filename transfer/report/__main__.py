@@ -151,12 +151,13 @@ def _request(options: Any, runs: "RunSet") -> "ReportRequest":
 
 
 def _write_figures(runs: "RunSet", options: kinds.FiguresOptions, request: "ReportRequest") -> int:
-    from transfer.report.figures.svg import styled
+    from transfer.report.figures.svg import styled, write_figures
     from transfer.report.page.sections import sections
-    from transfer.report.paper_figures import write_figures
 
     with styled(options.style):
-        files = write_figures(lambda: sections(runs, request), options.output)
+        files = write_figures(
+            lambda: [(part.file_name, part.plot) for part in sections(runs, request) if part.plot], options.output
+        )
     print_safe(f"{options.output}: {len(files)} files")
     return 0
 

@@ -158,7 +158,7 @@ def test_the_ids_that_tables_print_are_selectors(folder: Path, capsys: pytest.Ca
 
 def test_no_two_marks_of_a_forest_have_one_label(folder: Path) -> None:
     runs = transfer.load(folder).runs
-    plot = forest_plot(compared(runs, "resnet18", "vit_tiny"), RunSet.of(runs))
+    plot = forest_plot(compared(runs, "resnet18", "vit_tiny"), RunSet.of(runs), {})
     assert plot is not None
     settings = [(float(row["lr"]), float(row["warmup_epochs"])) for row in csv.DictReader(io.StringIO(plot.csv))]
     assert settings == sorted({*settings})

@@ -1,4 +1,4 @@
-"""Scores against their costs: a panel for each task and dataset, with its Pareto front."""
+"""Scores against their costs: a panel for each dataset and metric, with its Pareto front."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,15 +7,13 @@ from typing import Any
 from transfer.report.figures.svg import (
     COLORS,
     INK,
-    Mark,
     Plot,
-    arm_names,
-    arm_number,
     canvas,
+    color_of,
     finish,
     for_both_widths,
     logarithmic,
-    note_omitted,
+    mark,
     plain,
     plot_of,
     wrapped,
@@ -27,70 +25,62 @@ COST = "gflops"
 """Column on the horizontal axis."""
 PANEL = ("task", "dataset", "metric")
 SHAPES = "osD^vPX*"
-PANELS = 12
 SPREAD = 1.05
 """Least ratio of the largest to the smallest cost of a panel: nearer costs are as good as equal."""
 
 
 @for_both_widths
-def cost_plot(rows: Table) -> Plot | None:
+def cost_plot(rows: Table, names: Mapping[str, str]) -> Plot | None:
     """Draw a cost table: score against operations on a logarithmic axis, with the Pareto front ringed and joined.
 
     None where the costs on no dataset differ by `SPREAD`. Points are hollow, so that none hides another. The
     CSV has the rows with a positive cost and a score.
+
+    Args:
+        rows: the table.
+        names: the variant of each run of the report, by its id.
     """
     points = [row for row in rows.rows if not is_missing(row[COST]) and row[COST] > 0 and not is_missing(row["score"])]
     kept = replace(rows, rows=sorted(points, key=lambda row: (row[COST], row["score"])), notes=[])
-    all_panels: dict[tuple[Any, ...], list[Row]] = {}
+    panels: dict[tuple[Any, ...], list[Row]] = {}
     for row in kept.rows:
-        all_panels.setdefault(tuple(row[name] for name in PANEL), []).append(row)
-    all_panels = {key: of for key, of in all_panels.items() if of[-1][COST] >= SPREAD * of[0][COST]}  # sorted by cost
-    if not all_panels:
+        panels.setdefault(tuple(row[name] for name in PANEL), []).append(row)
+    panels = {key: of for key, of in panels.items() if of[-1][COST] >= SPREAD * of[0][COST]}  # sorted by cost
+    if not panels:
         return None
-    panels = dict(list(all_panels.items())[:PANELS])
-    labels = {name: arm_number(name, number) for number, name in enumerate(dict.fromkeys(map(_name, kept.rows)))}
+    shapes = dict.fromkeys(names[row["run"][0]] for row in kept.rows)
+    looks = {
+        name: (color_of(name, names), SHAPES[(number + number // len(COLORS)) % len(SHAPES)])
+        for number, name in enumerate(shapes)
+    }
     across = min(len(panels), 2)
     with canvas(4.6 * across + 0.4, 3.4 * -(-len(panels) // across), len(panels), across) as (figure, all_axes):
-        marks: list[Mark] = []
-        for axes, (key, points) in zip(all_axes, panels.items()):
-            _panel(axes, points, labels, marks)
+        for axes, (key, of_panel) in zip(all_axes, panels.items()):
+            _panel(axes, of_panel, names, looks)
             axes.set_title(wrapped(plain(f"{key[0]} {key[2]} on {key[1]}"), 2.6, 10))
             axes.set_xlabel("GFLOP per image (forward pass)")
             axes.set_ylabel(plain(key[2], 24))
-            logarithmic(axes.xaxis, [row[COST] for row in points])
+            logarithmic(axes.xaxis, [row[COST] for row in of_panel])
         finish(figure, all_axes)
-        note_omitted(figure, len(panels), len(all_panels), "panels")
-        return plot_of(figure, "cost-gflops", csv(kept), marks)
+        return plot_of(figure, csv(kept))
 
 
-def _name(row: Row) -> str:
-    """Return the name of a row's variant, as a label."""
-    run = row["run"][0] if row["run"] else ""
-    return plain(arm_names({run: str(row["backbone"])})[run], 120)
+def _panel(axes: Any, points: Sequence[Row], names: Mapping[str, str], looks: Mapping[str, tuple[str, str]]) -> None:
+    """Draw the points of a panel.
 
-
-def _mark(row: Row, gid: str) -> Mark:
-    """Return what is said of a configuration."""
-    deviation = "" if is_missing(row["score_sd"]) or not row["score_sd"] else f" ± {row['score_sd']:.2f}"
-    name, runs = _name(row), row["run"]
-    told = f"{name}: {row['metric']} {row['score']:.2f}{deviation}, {row['seeds']} seeds, {COST} {row[COST]:.4g}"
-    return Mark(gid, f"{told}; {runs[0]}" if runs else told, runs[0] if runs else "", name)
-
-
-def _panel(axes: Any, points: Sequence[Row], labels: Mapping[str, int], marks: list[Mark]) -> None:
-    """Draw the points of a panel, and add what is said of each to `marks`."""
-    for label in dict.fromkeys(map(_name, points)):
-        number, of_series = labels[label], [row for row in points if _name(row) == label]
-        shape = SHAPES[(number + number // len(COLORS)) % len(SHAPES)]
-        color = COLORS[number % len(COLORS)]
-        costs, scores = [row[COST] for row in of_series], [row["score"] for row in of_series]
-        deviations = [0.0 if is_missing(row["score_sd"]) else row["score_sd"] for row in of_series]
-        axes.errorbar(costs, scores, yerr=deviations, fmt="none", ecolor=color, alpha=0.6)
-        for row in of_series:
-            marks.append(_mark(row, f"point-{len(marks)}"))
-            look = {"s": 42, "facecolors": "none", "edgecolors": color, "marker": shape, "linewidths": 1.8}
-            look |= {"label": label, "zorder": 3, "gid": marks[-1].gid}
-            axes.scatter([row[COST]], [row["score"]], **look)
+    Args:
+        looks: color and shape of each variant.
+    """
+    for row in points:
+        name = names[row["run"][0]]
+        color, shape = looks[name]
+        spread = 0.0 if is_missing(row["score_sd"]) else row["score_sd"]
+        score = f"{row['score']:.2f}" + f" ± {spread:.2f}" * bool(spread)
+        told = f"{name}: {row['metric']} {score}, {row['seeds']} seeds, {COST} {row[COST]:.4g}; {row['run'][0]}"
+        axes.errorbar(row[COST], row["score"], yerr=spread, fmt="none", ecolor=color, alpha=0.6)
+        look = {"s": 42, "facecolors": "none", "edgecolors": color, "marker": shape, "linewidths": 1.8}
+        look |= {"label": plain(name, 120), "zorder": 3, "gid": mark(told, row["run"][0], name)}
+        axes.scatter([row[COST]], [row["score"]], **look)
     best = [row for row in points if row[f"pareto_{COST}"]]
     for protocol in dict.fromkeys(cell_text(row["protocol"]) for row in best):
         front = [(row[COST], row["score"]) for row in best if cell_text(row["protocol"]) == protocol]

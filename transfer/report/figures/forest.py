@@ -4,31 +4,31 @@ Scores in percent share one panel, all others another one. Each row's label has 
 number of failed runs of each variant.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from transfer.comparison.compare_arms import FAMILIES, ComparedScore, Comparison
 from transfer.core.errors import visible
-from transfer.core.files import csv_text
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import (
-    COLORS,
     INK,
     SMALL,
-    Mark,
     Plot,
-    arm_number,
     canvas,
+    color_of,
     for_both_widths,
     is_narrow,
+    mark,
     plain,
     plot_of,
     wrapped,
 )
-from transfer.report.summary.naming import compared_names
 from transfer.report.summary.sentences import interval_text, row_name
+from transfer.report.summary.variants import compared_names
+from transfer.report.tables.comparison import comparison_table
 from transfer.report.tables.comparison_text import verdict_in_short
-from transfer.report.tables.table import plain_value
+from transfer.report.tables.text import csv
 from transfer.statistics.verdicts import Kind
 
 LINE = 0.17
@@ -40,7 +40,7 @@ UNDECIDED = "#7f7f7f"
 
 
 @for_both_widths
-def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -> Plot | None:
+def forest_plot(comparison: Comparison, runs: RunSet, names: Mapping[str, str]) -> Plot | None:
     """Draw the differences of two variants in the primary scores with their 95 % intervals; None where no row has one.
 
     To the right of zero the first variant is better, also where lower is better. The CSV has every number in the
@@ -48,46 +48,39 @@ def forest_plot(comparison: Comparison, runs: RunSet, *, name: str = "forest") -
 
     Args:
         comparison: of two variants.
-        runs: among which they were compared, for the colors of the variants.
-        name: prefix of the ids in the SVG.
+        runs: among which they were compared.
+        names: the variant of each run of the report, by its id, for the colors.
     """
     rows = [row for row in comparison.rows if row.effect is None and row.primary]
     drawn = [row for row in rows if row.estimate is not None or row.breakdowns][:ROWS]
     if not any(row.estimate is not None for row in drawn):
         return None
-    panels = [
-        part for part in ([row for row in drawn if row.percent], [row for row in drawn if not row.percent]) if part
-    ]
-    colors = dict(zip(DECIDED, _colors(comparison, runs), strict=True))
-    a, b = (plain(name, 40) for name in compared_names(comparison, runs))
+    panels = list(filter(None, ([row for row in drawn if row.percent == percent] for percent in (True, False))))
+    variants = compared_names(comparison, runs)
+    known = names if {*variants} <= {*names.values()} else dict(zip("ab", variants, strict=True))
+    colors = dict(zip(DECIDED, (color_of(name, known) for name in variants), strict=True))
+    a, b = (plain(name, 40) for name in variants)
     labels = {id(row): _label(row, {"a": a, "b": b}) for row in drawn}
     lines = [max(1 + labels[id(row)].count("\n") for row in part) + 1 for part in panels]
     height = LINE * sum(of * len(part) for of, part in zip(lines, panels, strict=True)) + 0.7 * len(panels) + 0.5
     with canvas(8.6, height, len(panels)) as (figure, all_axes):
-        marks: list[Mark] = []
         for axes, part in zip(all_axes, panels, strict=True):
-            marks += _panel(axes, part, colors)
+            _panel(axes, part, colors)
             axes.set_yticks(range(len(part)), [labels[id(row)] for row in part], fontsize=SMALL)
             axes.set_xlabel("percentage points" if part[0].percent else "the metric's own unit")
         sides = (f"← {b} better", f"→ {a} better")
         lines_of = "\n".join(wrapped(side, figure.get_figwidth(), 9) for side in sides)
         figure.suptitle(lines_of, x=0.01, ha="left", fontsize=9)
         figure.set_figheight(max(figure.get_figheight(), height + LINE * (lines_of.count("\n") - 1)))
-        return plot_of(figure, name, _csv(rows), marks)
+        table = comparison_table(comparison, runs)
+        cells = [cells for cells, row in zip(table.rows, comparison.rows, strict=True) if row in drawn]
+        return plot_of(figure, csv(replace(table, rows=cells, notes=[])))
 
 
-def _colors(comparison: Comparison, runs: RunSet) -> list[str]:
-    """Return the color of each variant: that of its name in the other figures, if it has one there."""
-    single = [arm_number(name, -1) for name in compared_names(comparison, runs)]
-    numbers = single if -1 not in single else [0, 1]
-    return [COLORS[number % len(COLORS)] for number in numbers]
-
-
-def _panel(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str]) -> Iterator[Mark]:
-    """Draw the rows of a panel; yield what is said of each."""
-    places = range(len(rows))
+def _panel(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str]) -> None:
+    """Draw the rows of a panel."""
     axes.axvline(0, color=INK, linewidth=0.9)
-    for place, row in zip(places, rows, strict=True):
+    for place, row in enumerate(rows):
         estimate, sign = row.estimate, 1 if row.higher else -1
         if estimate is None:
             continue
@@ -95,12 +88,10 @@ def _panel(axes: Any, rows: Sequence[ComparedScore], colors: Mapping[Kind, str])
         color = colors.get(row.verdict.kind, UNDECIDED)
         axes.plot(ends, [place, place], color=color, linewidth=2.2, solid_capstyle="butt")
         filled = color if row.verdict.kind in DECIDED else "white"
-        gid = f"effect-{row.percent:d}-{place}"
-        at, look = [sign * row.scale * estimate.estimate], {"s": 44, "marker": "s", "zorder": 3, "gid": gid}
-        axes.scatter(at, [place], color=filled, edgecolors=color, **look)
         seeds = " and ".join(map(str, dict.fromkeys(estimate.seeds)))
         told = f"{row_name(row)}: {interval_text(row)}, p {row.p:.2g}, seeds {seeds}, {verdict_in_short(row.verdict)}"
-        yield Mark(gid, told, row.matched.first.run_id)
+        look = {"s": 44, "marker": "s", "zorder": 3, "gid": mark(told, row.matched.first.run_id)}
+        axes.scatter([sign * row.scale * estimate.estimate], [place], color=filled, edgecolors=color, **look)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(True, axis="x", color=INK, alpha=0.14, linewidth=0.7)
     axes.set_axisbelow(True)
@@ -118,18 +109,3 @@ def _label(row: ComparedScore, names: Mapping[str, str]) -> str:
             name = names.get(variant.variant, variant.variant)
             lines.append(f"✗ {name} failed in {variant.broken} of {variant.of}")
     return "\n".join(wrapped(line, 1.5 if is_narrow() else 3.5) for line in lines)
-
-
-def _csv(rows: Sequence[ComparedScore]) -> str:
-    settings = list(dict.fromkeys(name for row in rows for name in row.matched.setting))
-    numbers_of = ("difference", "low", "high", "p", "verdict")
-    lines: list[list[Any]] = [["task", "dataset", *settings, "score", "percent", *numbers_of]]
-    for row in rows:
-        first, estimate = row.matched.first, row.estimate
-        numbers: list[Any] = ["", "", "", ""]
-        if estimate is not None:
-            numbers = [row.scale * estimate.estimate, row.scale * estimate.low, row.scale * estimate.high, row.p]
-        setting = [plain_value(name, row.matched.setting.get(name, "")) for name in settings]
-        head = [first.task, first.dataset.get("name"), *setting, row.score, row.percent]
-        lines.append([*head, *numbers, verdict_in_short(row.verdict)])
-    return f"{csv_text(lines)}\n"

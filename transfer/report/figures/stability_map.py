@@ -1,26 +1,25 @@
 """Stability maps as heat maps: a panel for each map, a cell for each rate and warm-up, failures hatched."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transfer.records.fields import order
 from transfer.report.figures.svg import (
     SMALL,
-    Mark,
     Plot,
     canvas,
     draw_legend,
     fits,
     for_both_widths,
     is_narrow,
+    mark,
     note_omitted,
     plain,
     plot_of,
     wrapped,
 )
-from transfer.report.tables.stability_map import BREAKDOWNS, StabilityMap
-from transfer.report.tables.table import cell_text, is_missing
+from transfer.report.tables.stability_map import StabilityMap
+from transfer.report.tables.table import Row, cell_text, is_missing
 from transfer.report.tables.text import csv
 
 ENDINGS = {
@@ -39,82 +38,63 @@ UNIT_X, UNIT_Y = 1.02, 0.52
 PANELS = 24
 
 
-Range = tuple[float, float]
-
-
-def _shade(score: float, scores: Range) -> tuple[float, ...]:
-    """Return the color of a score, linear between those of the lowest and the highest."""
-    share = (score - scores[0]) / (scores[1] - scores[0]) if scores[1] > scores[0] else 0.5
-    return tuple(low + share * (high - low) for low, high in zip(LOW, HIGH))
-
-
 @for_both_widths
 def heat_map(rows: StabilityMap) -> Plot:
     """Draw a stability map.
 
     A completed cell has the color and the text of its score in percent; any other cell has the color, hatch and label
-    of its status, below its score if it has one. If only some seeds failed, a second line counts them. In a completed
-    cell a band shows the most frequent failure, with the share of failed seeds as its height. Text that does not fit
-    its cell is omitted, since the legend has the hatches. Cells that were not run stay empty.
+    of its status, below its score if it has one. If only some seeds failed, a second line counts them. Text that does
+    not fit its cell is omitted, since the legend has the hatches. Cells that were not run stay empty.
     """
-    all_groups = rows.panels()
-    groups = all_groups[:PANELS]
-    values = {axis: _ordered([_value(value) for value in rows[axis]]) for axis in (rows.x, rows.y)}
-    across = max(min(len(groups), int(11 / (UNIT_X * len(values[rows.x]) + 1))), 1)
+    panels = rows.panels()
+    distinct = {axis: {*map(_value, rows[axis])} for axis in (rows.x, rows.y)}
+    values = {axis: sorted(of, key=lambda value: (value is not None, order(value))) for axis, of in distinct.items()}
+    across = max(min(len(panels), int(11 / (UNIT_X * len(values[rows.x]) + 1))), 1)
     width = across * (UNIT_X * max(len(values[rows.x]), 2) + 1.0)
-    height = -(-len(groups) // across) * (UNIT_Y * len(values[rows.y]) + 0.85) + 0.4
-    scales = _scales(rows)
-    columns = 1 if is_narrow() else across
-    with canvas(width, height, max(len(groups), 1), across) as (figure, axes):
-        marks: list[Mark] = []
-        panel_inches = figure.get_figwidth() / columns - 0.9
-        for number, (axis, (title, panel)) in enumerate(zip(axes, groups)):
-            marks += _panel(axis, number, panel.rows, values, scales, panel_inches / len(values[rows.x]))
-            axis.set_title(wrapped(plain(title, 120), panel_inches, 10))
-        _legend(figure, rows)
-        note_omitted(figure, len(groups), len(all_groups), "maps")
-        name = "map-" + re.sub("[^a-z0-9]+", "-", f"{rows.x}-{rows.y}".lower())
-        return plot_of(figure, name, csv(rows), marks)
-
-
-def _scales(rows: StabilityMap) -> dict[str, Range]:
-    """Return the lowest and the highest score of each metric among the completed cells, for all panels."""
+    shown = panels[:PANELS]
+    height = -(-len(shown) // across) * (UNIT_Y * len(values[rows.y]) + 0.85) + 0.4
     scores: dict[str, list[float]] = {}
     for row in rows.rows:
-        if row["outcome"] == "completed" and _value(row["score"]) is not None:
+        if row["outcome"] == "completed" and not is_missing(row["score"]):
             scores.setdefault(row["metric"], []).append(row["score"])
-    return {metric: (min(values), max(values)) for metric, values in scores.items()}
+    with canvas(width, height, max(len(shown), 1), across) as (figure, all_axes):
+        inches = figure.get_figwidth() / (1 if is_narrow() else across) - 0.9
+        for axes, (title, panel) in zip(all_axes, shown):
+            _panel(axes, panel.rows, values, scores, inches / len(values[rows.x]))
+            axes.set_title(wrapped(plain(title, 120), inches, 10))
+        _legend(figure, rows)
+        note_omitted(figure, len(shown), len(panels), "maps")
+        return plot_of(figure, csv(rows))
 
 
-def _ordered(values: Sequence[Any]) -> list[Any]:
-    """Return the distinct values: None first, then numbers by size, then texts."""
-    return sorted(dict.fromkeys(values), key=lambda value: (value is not None, order(value)))
+def _value(value: Any) -> Any:
+    """Return a value of a cell, None for nan."""
+    return None if is_missing(value) else value
+
+
+def _label(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
 def _panel(
-    axes: Any,
-    number: int,
-    cells: Sequence[dict[str, Any]],
-    values: dict[str, list[Any]],
-    scales: dict[Any, Range],
-    inches: float,
-) -> Iterator[Mark]:
-    """Draw a panel whose cells have a width in inches; yield what is said of each cell."""
+    axes: Any, cells: Sequence[Row], values: Mapping[str, list[Any]], scores: Mapping[str, list[float]], inches: float
+) -> None:
+    """Draw a panel.
+
+    Args:
+        values: those of both axes, in order, by the axes' names.
+        scores: those of the completed cells of all panels, by metric.
+        inches: width of a cell.
+    """
     x, y = values
     for cell in cells:
-        column, row = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
-        gid = f"cell-{number}-{column}-{row}"
-        _cell(axes, (column, row), gid, cell, scales, inches)
-        score = _value(cell["score"])
-        told = f"{x} {_label(cell[x])}, {y} {_label(cell[y])}: {cell_text(cell['statuses'])}"
-        told += "" if score is None else f", {cell['metric']} {score:.2f}"
-        runs = cell.get("run") or ()
-        yield Mark(gid, told, runs[0] if runs else "")
+        place = values[x].index(_value(cell[x])), values[y].index(_value(cell[y]))
+        _cell(axes, place, cell, f"{x} {_label(cell[x])}, {y} {_label(cell[y])}", scores, inches)
     for name, put, limit in ((x, axes.set_xticks, axes.set_xlim), (y, axes.set_yticks, axes.set_ylim)):
         labels = [plain(_label(value), 14) for value in values[name]]
         level = name == y or all(fits(label, inches, 10) for label in labels)
         put(range(len(labels)), labels, rotation=0 if level else 90)
-        limit(-0.5, len(values[name]) - 0.5)
+        limit(-0.5, len(labels) - 0.5)
     axes.set_xlabel(plain(x.replace("_", " ")))
     axes.set_ylabel(plain(y.replace("_", " ")))
     axes.tick_params(length=0)
@@ -122,74 +102,51 @@ def _panel(
         side.set_alpha(0.3)
 
 
-def _value(value: Any) -> Any:
-    """Return a value of a cell, None for nan."""
-    return None if value is None or value != value else value
-
-
-def _label(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
-
-
-def _commonest_breakdown(cell: dict[str, Any]) -> str | None:
-    """Return the commonest breakdown among the seeds of a completed cell; None without any."""
-    kinds = [kind for kind, _ in cell["statuses"].runs if kind in BREAKDOWNS]
-    return kinds[0] if kinds and cell["outcome"] == "completed" else None
-
-
-def _band(axes: Any, corner: tuple[float, float], share: float, gid: str, ending: str) -> None:
-    """Draw a band at the bottom of a cell whose height is the share of failed seeds."""
-    from matplotlib.patches import Rectangle
-
-    back, hatch, _ = ENDINGS[ending]
-    band = Rectangle(corner, 0.94, 0.92 * share, facecolor=back, edgecolor="#00000055", hatch=hatch, linewidth=0)
-    band.set_gid(gid)
-    axes.add_patch(band)
-
-
 def _cell(
-    axes: Any, place: tuple[int, int], gid: str, cell: dict[str, Any], scales: dict[Any, Range], inches: float
+    axes: Any, place: tuple[int, int], cell: Row, name: str, scores: Mapping[str, list[float]], inches: float
 ) -> None:
     """Draw a cell with its text, as far as it fits a width in inches."""
     from matplotlib.patches import Rectangle
 
-    corner = (place[0] - 0.47, place[1] - 0.46)
-    ending, broken, judged = cell["outcome"], cell["failed"].broken, cell["failed"].total
-    score = _value(cell["score"])
-    if ending == "completed":
-        color = LOW if score is None else _shade(score, scales[cell["metric"]])
-        patch = Rectangle(corner, 0.94, 0.92, facecolor=color, edgecolor="none")
-        ink = "#ffffff" if sum(color) < 1.5 else "#0b2239"
-        word = "completed" if score is None else f"{score:.1f}"
-    else:
-        back, hatch, word = ENDINGS[ending]
-        word = word if score is None else f"{score:.1f}\n{word.removeprefix('score ')}"
-        patch = Rectangle(corner, 0.94, 0.92, facecolor=back, edgecolor="#00000055", hatch=hatch, linewidth=0)
-        ink = "#000000"
-    patch.set_gid(gid)
-    axes.add_patch(patch)
-    breakdown = _commonest_breakdown(cell)
-    if breakdown:
-        _band(axes, corner, broken / judged, gid.replace("cell", "band"), breakdown)
-    if 0 < broken < judged:
-        word = f"{word.partition(chr(10))[0]}\n{broken}/{judged} failed"
+    score, failed, runs = _value(cell["score"]), cell["failed"], cell.get("run") or ("",)
+    completed = cell["outcome"] == "completed"
+    look: tuple[Any, str, str] = (LOW, "", "completed") if completed else ENDINGS[cell["outcome"]]
+    back, hatch, word = look
+    if score is not None:
+        word = f"{score:.1f}" if completed else f"{score:.1f}\n{word.removeprefix('score ')}"
+        back = _shade(score, scores[cell["metric"]]) if completed else back
+    if 0 < failed.broken < failed.total:
+        word = f"{word.partition(chr(10))[0]}\n{failed.broken}/{failed.total} failed"
     word = next((text for text in (word, word.partition("\n")[0]) if fits(text, inches)), "")
+    told = f"{name}: {cell_text(cell['statuses'])}"
+    told += "" if score is None else f", {cell['metric']} {score:.2f}"
+    corner = (place[0] - 0.47, place[1] - 0.46)
+    patch = Rectangle(corner, 0.94, 0.92, facecolor=back, edgecolor="#00000055", hatch=hatch, linewidth=0)
+    patch.set_gid(mark(told, runs[0]))
+    axes.add_patch(patch)
+    ink = "#ffffff" if completed and sum(back) < 1.5 else "#0b2239"
     shown = axes.text(*place, word, ha="center", va="center", color=ink, fontsize=SMALL)
-    if (word and ending != "completed") or breakdown:
-        shown.set_bbox({"facecolor": patch.get_facecolor(), "edgecolor": "none", "pad": 1.2})
+    if word and not completed:
+        shown.set_bbox({"facecolor": back, "edgecolor": "none", "pad": 1.2})
+
+
+def _shade(score: float, scores: Sequence[float]) -> tuple[float, ...]:
+    """Return the color of a score, linear between those of the lowest and the highest of `scores`."""
+    low, high = min(scores), max(scores)
+    share = (score - low) / (high - low) if high > low else 0.5
+    return tuple(start + share * (end - start) for start, end in zip(LOW, HIGH))
 
 
 def _legend(figure: Any, rows: StabilityMap) -> None:
     """Draw the legend of the statuses that the map shows."""
     from matplotlib.patches import Patch
 
-    endings = {*rows["outcome"], *filter(None, map(_commonest_breakdown, rows.rows))}
     shown = {}
     if not all(map(is_missing, rows["score"])):
         levels = sorted({f"{level:.3g}" for level in rows["chance"] if not is_missing(level)})
         chance = f" (chance level {', '.join(levels)})" * bool(levels)
         shown[f"score in percent{chance}"] = Patch(facecolor=HIGH)
     for ending, (color, hatch, word) in ENDINGS.items():
-        if ending in endings:
+        if ending in rows["outcome"]:
             shown[word] = Patch(facecolor=color, hatch=hatch, edgecolor="#00000055")
     draw_legend(figure, shown)

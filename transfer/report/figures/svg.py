@@ -4,6 +4,7 @@ Each figure of a page is drawn twice, the second time for narrow screens. matplo
 """
 
 import io
+import json
 import re
 import warnings
 from collections import Counter
@@ -16,8 +17,10 @@ from html import escape
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from urllib.parse import quote, unquote
 
 from transfer.core.errors import UserError, visible
+from transfer.core.files import check_writable, write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,34 +36,24 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c
 STYLES = ("-", "--", "-.", ":")
 LINES = 24
 """Largest number of curves in a plot."""
-
-
+SETTINGS: Any = {
+    **{"svg.fonttype": "none", "svg.hashsalt": "transfer", "pdf.fonttype": 42},
+    **{"text.parse_math": False, "text.usetex": False, "axes.formatter.use_mathtext": False},
+    **{"axes.unicode_minus": False, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False},
+    **{"font.family": ["sans-serif"], "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"]},
+    **{"font.size": 9.5, "axes.titlesize": 10},
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color", "hatch.color"), INK),
+}
+"""matplotlib's settings; `$` and `\\` in labels are literal."""
 PAPER_INCHES = {1: 3.35, 2: 6.9}
 """Width of a figure for a paper, over one column and over two."""
 SHRUNK = {1: 0.75, 2: 0.85}
 """Size of the text in a figure for a paper, of that on the page."""
 SMALLEST = 6.0
 """Smallest text of a figure for a paper, in points."""
-_style: ContextVar[Path | None] = ContextVar("style", default=None)
-_arms: ContextVar[Mapping[str, str]] = ContextVar("variants", default={})  # noqa: B039 - it is never changed
+_style: ContextVar[Any] = ContextVar("style", default={})  # noqa: B039 - it is never changed
 _columns: ContextVar[int] = ContextVar("columns", default=0)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What a page says of a part of a figure when it is pointed at, and where a click leads.
-
-    Attributes:
-        gid: group id of the part, unique in the figure.
-        text: run, seed, value and interval.
-        run: id of the run whose record a click opens; empty for none.
-        variant: name of the backbone, by which parts are hidden and shown; empty for none.
-    """
-
-    gid: str
-    text: str
-    run: str = ""
-    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,37 +66,53 @@ class Plot:
     narrow: str = ""
     """SVG in the width of a telephone; empty for a figure of a paper."""
 
-    def paper_files(self, name: str) -> Iterator[tuple[str, bytes]]:
-        """Yield (file name, content): SVG and PDF with text as text, and CSV.
 
-        Args:
-            name: of the files, without suffix; those of a figure that was drawn `in_columns` end in "-1col" or "-2col".
-        """
-        import matplotlib
+def write_figures(draw: Callable[[], Iterable[tuple[str, Plot]]], folder: Path) -> list[Path]:
+    """Write every figure as SVG and PDF in the widths of one and of two columns, and its data as CSV.
 
-        columns = _columns.get()
-        if columns:
-            _shrink_texts(self.figure, SHRUNK[columns])
-        with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "transfer"}):
-            for kind in ("svg", "pdf"):
-                yield f"{name}-{columns}col.{kind}" if columns else f"{name}.{kind}", _saved(self.figure, kind)
-        yield f"{name}.csv", self.csv.encode()
+    Args:
+        draw: makes the figures with their names, once for each width; of equal names later ones get a number.
+        folder: where to write.
+
+    Raises:
+        UserError: there is no figure, or the folder cannot be written.
+    """
+    contents: dict[str, bytes] = {}
+    for columns, factor in SHRUNK.items():
+        seen: Counter[str] = Counter()
+        with in_columns(columns):
+            for name, plot in draw():
+                seen[name] += 1
+                file = f"{name}-{seen[name]}" if seen[name] > 1 else name
+                _shrink_texts(plot.figure, factor)
+                contents |= {f"{file}-{columns}col.{kind}": _saved(plot.figure, kind) for kind in ("svg", "pdf")}
+                contents[f"{file}.csv"] = plot.csv.encode()
+    if not contents:
+        raise UserError("--figures: these runs give no figure")
+    check_writable(folder, "--figures")
+    for name, content in contents.items():
+        write_atomic(folder / name, content, flag="--figures")
+    return [folder / name for name in contents]
 
 
 def _shrink_texts(figure: "Figure", factor: float) -> None:
-    """Make the text of a figure smaller, to no less than `SMALLEST`."""
+    """Make the text of a figure smaller, to no less than `SMALLEST`, and drop its marks, which are for pages."""
     from matplotlib.text import Text
 
-    for text in figure.findobj(Text):
-        if isinstance(text, Text):
-            text.set_fontsize(max(SMALLEST, factor * float(text.get_fontsize())))
+    for part in figure.findobj():
+        part.set_gid(None)
+        if isinstance(part, Text):
+            part.set_fontsize(max(SMALLEST, factor * float(part.get_fontsize())))
 
 
 def _saved(figure: "Figure", kind: str) -> bytes:
     """Return a figure as a file without date and program, so that equal figures are equal bytes."""
+    import matplotlib
+
     nothing = ("Date", "Creator", "Format", "Type") if kind == "svg" else ("CreationDate", "Creator", "Producer")
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, transparent=True, metadata=dict.fromkeys(nothing))
+    with matplotlib.rc_context({name: SETTINGS[name] for name in ("svg.fonttype", "svg.hashsalt", "pdf.fonttype")}):
+        figure.savefig(buffer, format=kind, transparent=True, metadata=dict.fromkeys(nothing))
     return buffer.getvalue()
 
 
@@ -123,14 +132,12 @@ def styled(style: Path | None) -> AbstractContextManager[None]:
     Raises:
         UserError: it cannot be read.
     """
-    if style is not None:
-        from matplotlib import rc_params_from_file
+    from matplotlib import rc_params_from_file
 
-        try:
-            rc_params_from_file(style, fail_on_error=True, use_default_template=False)
-        except (OSError, ValueError) as error:
-            raise UserError(f"--style {style}: cannot be read: {error}") from None
-    return _during(_style, style)
+    try:
+        return _during(_style, rc_params_from_file(style, True, use_default_template=False) if style else {})
+    except (OSError, ValueError) as error:
+        raise UserError(f"--style {style}: cannot be read: {error}") from None
 
 
 def in_columns(columns: int) -> AbstractContextManager[None]:
@@ -162,16 +169,6 @@ def for_both_widths(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
     return drawn
 
 
-def _sizes(width: float, height: float, panels: int, across: int) -> tuple[float, float, int]:
-    """Return the width and height of a figure, and its panels across, for the page or for the columns of a paper."""
-    if not (columns := _columns.get()):
-        return width, height, across
-    wide, high = width / across, height / -(-panels // across)
-    across = 1 if columns == 1 else across
-    inches = PAPER_INCHES[columns]
-    return inches, high * max(min(inches / across / wide, 1.0), 0.7) * -(-panels // across), across
-
-
 def plain(value: object, most: int = 60) -> str:
     """Return a text as a label: one line of at most `most` characters, control characters shown."""
     shown = visible(" ".join(str(value).split()))
@@ -190,121 +187,80 @@ def fits(text: str, inches: float, size: float = SMALL) -> bool:
 
 @contextmanager
 def canvas(width: float, height: float, panels: int = 1, across: int = 1) -> Iterator[tuple["Figure", list[Any]]]:
-    """Yield a figure of a size in inches and its axes, drawn without a screen; `$` and `\\` in labels are literal."""
+    """Yield a figure of a size in inches and its axes, drawn without a screen, for the page or columns of a paper."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    settings: Any = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "transfer",
-        "text.parse_math": False,
-        "text.usetex": False,
-        "axes.formatter.use_mathtext": False,
-        "axes.unicode_minus": False,
-        "font.family": ["sans-serif"],
-        "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
-        "font.size": 9.5,
-        "axes.titlesize": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "legend.frameon": False,
-        "path.simplify": True,
-        **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor"), INK),
-        **dict.fromkeys(("xtick.color", "ytick.color", "hatch.color"), INK),
-    }
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # the user's own style must not apply
-        matplotlib.rcParams.update(settings)
-        if style := _style.get():
-            matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
+        matplotlib.rcParams.update(SETTINGS)
+        matplotlib.rcParams.update(_style.get())
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has other fonts
-        width, height, across = _sizes(width, height, panels, across)
-        figure = Figure(figsize=(width, height), layout="constrained")
+        wide, high = width / across, height / -(-panels // across)
+        if columns := _columns.get():
+            width, across = PAPER_INCHES[columns], 1 if columns == 1 else across
+            high *= max(min(width / across / wide, 1.0), 0.7)
         down = -(-panels // across)
+        figure = Figure(figsize=(width, high * down), layout="constrained")
         axes = figure.subplots(down, across, squeeze=False).ravel().tolist()
         for unused in axes[panels:]:
             unused.remove()
         yield figure, axes[:panels]
 
 
-def plot_of(figure: "Figure", name: str, csv: str, marks: Iterable[Mark] = ()) -> Plot:
-    """Return a figure that is drawn, as an <svg> element whose lines have the page's text color, and its values.
+def mark(text: str, run: str = "", variant: str = "") -> str:
+    """Return the group id of a part of a figure, which `plot_of` turns into what a page does with the part.
 
     Args:
-        figure: on a `canvas`.
-        name: prefix of the ids in the SVG, so that a page can hold several.
-        csv: the values.
-        marks: what the page says of parts of the figure.
+        text: what is said when it is pointed at: run, seed, value and interval.
+        run: id of the run whose record a click opens; empty for none.
+        variant: name of the backbone, by which parts are hidden and shown; empty for none.
     """
+    return f"mark:{quote(json.dumps([plain(value, 200) for value in (text, run, variant)]))}"
+
+
+def plot_of(figure: "Figure", csv: str) -> Plot:
+    """Return a figure on a `canvas`, as an <svg> element whose lines have the page's text color, and its values."""
     drawn = _saved(figure, "svg").decode()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
     # the style rule would apply to the whole page
     drawn = re.sub(r"<style[^>]*>.*?</style>", "", drawn, count=1, flags=re.DOTALL)
-    by_gid = {mark.gid: mark for mark in marks}
-    drawn = re.sub(r'<g id="([^"]+)">', lambda found: _marked(found.group(), by_gid.get(found[1])), drawn)
-    drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-{'narrow-' * is_narrow()}", drawn)
-    return Plot(drawn, csv, figure)
+    return Plot(re.sub('<g id="mark:([^"]+)">', _marked, drawn), csv, figure)
 
 
-def _marked(tag: str, mark: Mark | None) -> str:
-    """Return the opening tag of a part of a figure with what is said of it."""
-    if mark is None:
-        return tag
-    facts = {"data-run": mark.run, "data-variant": mark.variant}
-    told = "".join(f' {name}="{escape(plain(value, 200))}"' for name, value in facts.items() if value)
-    return f"{tag.removesuffix('>')}{told}><title>{escape(plain(mark.text, 200))}</title>"
+def _marked(found: re.Match[str]) -> str:
+    """Return the opening tag of a part of a figure with what its `mark` says."""
+    text, run, variant = map(escape, json.loads(unquote(found[1])))
+    data = f' data-run="{run}"' * bool(run) + f' data-variant="{variant}"' * bool(variant)
+    return f"<g{data}><title>{text}</title>"
 
 
-def arms_colored(names: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Draw figures in which every variant has its own name and color, the same in all of them.
+def color_of(name: str, names: Mapping[str, str]) -> str:
+    """Return the color of a variant, the same in all figures.
 
     Args:
-        names: the variant of each run, by its id.
+        name: of the variant.
+        names: the variant of each run of the report, by its id.
     """
-    return _during(_arms, names)
+    return COLORS[sorted({*names.values()}).index(name) % len(COLORS)]
 
 
-def arm_names(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the variant of each run in all figures, by its id; the given name where it has none."""
-    return {run: _arms.get().get(run, name) for run, name in names.items()}
+def looks(remarks: Mapping[str, str], names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return label, color and dashes of the curves of runs, as matplotlib takes them, by the ids of the runs.
 
-
-def arm_number(name: str, otherwise: int) -> int:
-    """Return the number of a variant, which gives its color in all figures; `otherwise` where it has none."""
-    known = sorted({*_arms.get().values()})
-    return known.index(name) if name in known else otherwise
-
-
-class Looks:
-    """Colors and dashes of the curves of one figure: a color per variant, a dash pattern per run."""
-
-    def __init__(self) -> None:
-        self._uses: Counter[str] = Counter()
-        self._labels: set[str] = set()
-
-    def label(self, text: str, run: str) -> str:
-        """Return a text, with the end of the run's id if another curve has that text."""
-        label = f"{text}, run {run[-6:]}" if text in self._labels else text
-        self._labels.add(label)
-        return label
-
-    def of(self, variant: str, number: int) -> dict[str, Any]:
-        """Return the look of the next curve of a variant.
-
-        Args:
-            variant: name of its backbone, as tables have it.
-            number: of the curve in the figure, which counts where variants have no colors.
-        """
-        self._uses[variant] += 1
-        if (arm := arm_number(variant, -1)) < 0:
-            return look(number)
-        color = look(arm)["color"]
-        return {"color": color, "linestyle": STYLES[(self._uses[variant] - 1) % len(STYLES)]}
-
-
-def look(number: int) -> dict[str, Any]:
-    """Return color and dashes of a curve, distinct for the first 32."""
-    return {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number // len(COLORS) % len(STYLES)]}
+    Args:
+        remarks: what follows the name of the variant in each label, by the run's id.
+        names: the variant of each run of the report, by its id.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    curves: Counter[str] = Counter()
+    for run, remark in remarks.items():
+        name = names[run]
+        label = f"{plain(name, 120)}{remark}"
+        label += f", run {run[-6:]}" * any(label == look["label"] for look in found.values())
+        found[run] = {"label": label, "color": color_of(name, names), "linestyle": STYLES[curves[name] % len(STYLES)]}
+        curves[name] += 1
+    return found
 
 
 def logarithmic(axis: Any, values: Sequence[float]) -> None:
@@ -331,12 +287,7 @@ def finish(figure: "Figure", all_axes: Sequence[Any]) -> None:
 
 
 def draw_legend(figure: "Figure", shown: Mapping[str, Any]) -> None:
-    """Draw a legend below the axes, in as many columns as fit, and make the figure higher by it.
-
-    Args:
-        figure: on a `canvas`.
-        shown: handles by their labels.
-    """
+    """Draw handles by their labels below the axes, in as many columns as fit, and make the figure higher by them."""
     if not shown:
         return
     width, handle = figure.get_figwidth(), 0.65

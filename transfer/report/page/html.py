@@ -1,23 +1,27 @@
 """The report as one self-contained HTML page: tables, figures, pictures, and the record behind every number.
 
-The page loads nothing from elsewhere, which its security policy forbids. All text is escaped.
+The page loads nothing from elsewhere, which its security policy forbids. `page.html` is its template, which escapes all
+text; values that several records share are stored once.
 """
 
 import base64
 import hashlib
-import math
+import json
 import re
-from collections.abc import Sequence
-from html import escape
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, NamedTuple
+
+from markupsafe import Markup, escape
 
 from transfer.core.errors import visible_lines
 from transfer.records.run_set import RunSet
-from transfer.report.page.embedded_records import json_block, marks_of, run_facts
-from transfer.report.page.section_types import Gallery, Picture, Section
-from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_number
+from transfer.records.store import Record, Run
+from transfer.report.figures.svg import Plot
+from transfer.report.page.section_types import Section
+from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number
 from transfer.report.tables.text import constant_columns, note_texts, values
 
 CELLS = 6000
@@ -26,6 +30,10 @@ UNBROKEN = r"\d (?=%|s\b|min\b|h\b)|[-+]?[\d.]+( points)? \[[^]]*\]"
 """Numbers with their unit or interval, which are not broken into lines."""
 WIDE = 48
 """Number of characters of a cell beyond which its text wraps."""
+LONGEST = 2000
+"""Number of characters of a value up to which it is embedded; longer values are in record.json alone."""
+# folders of one machine have no effect on a score
+PATHS = ("data", "out", "feature_cache", "config", "export_dir")
 
 
 def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
@@ -38,232 +46,192 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
     """
     marks = {run.record.run_id: marks_of(run.record) for run in runs}
     columns = sum(len(section.table.columns) for section in sections if section.table is not None)
-    rows = min(max(CELLS // max(columns, 1), 10), 100)
-    style, script = _asset("page.css"), _asset("page.js")
-    body = "\n".join(_section(section, f"part-{number}", marks, rows) for number, section in enumerate(sections))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{text(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<a class="skip" href="#main">To the tables</a>
-<header>
-<h1>{text(title)}</h1>
-<p class="soft">{_extent(marks)}</p>
-<nav aria-label="Sections">{_links(sections)}</nav>
-</header>
-<main id="main">
-{body}
-</main>
-<footer><p>Self-contained file. Click a run's name to open its record, or a column's title to sort.</p>
-<noscript><p>Enable JavaScript for sorting, filters and records.</p></noscript></footer>
-<dialog id="record" aria-labelledby="record-title"></dialog>
-<script type="application/json" id="records">{json_block(run_facts(runs.runs))}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
-
-
-def _links(sections: Sequence[Section]) -> str:
-    """Return links to the sections, folded so that the summary is what is read first."""
-    links = (f'<li><a href="#part-{number}">{text(one.title)}</a></li>' for number, one in enumerate(sections))
-    return f"<details><summary>Sections</summary><ul>{''.join(links)}</ul></details>"
-
-
-def text(value: object) -> str:
-    """Return a text as HTML, for an element or between quotes; control characters are shown."""
-    return escape(visible_lines(str(value)))
-
-
-def _paragraphs(lines: str, attributes: str = "") -> str:
-    """Return a paragraph for each line, or an item of a list after "- "; what stands between backticks is code."""
-    parts = []
-    for line in filter(str.strip, lines.splitlines()):
-        marked = re.sub("`([^`]+)`", r"<code>\1</code>", text(line)).replace("Cost:", "<b>Cost:</b>")
-        whole = re.sub(UNBROKEN, lambda found: found[0].replace(" ", "\u00a0"), marked)
-        parts.append(f"<li>{whole[2:]}</li>" if line.startswith("- ") else f"<p{attributes}>{whole}</p>")
-    return re.sub("((?:<li>.*?</li>)+)", r"<ul>\1</ul>", "".join(parts))
-
-
-def _asset(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
-
-
-def _policy(script: str) -> str:
-    """Return the content security policy: no other address is loaded, and no other script runs."""
+    most = min(max(CELLS // max(columns, 1), 10), 100)
+    folder = Path(__file__).parent
+    style, script = (Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
-    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    return rendered(
+        folder / "page.html",
+        title=title,
+        parts=[(one, None if one.table is None else _laid_out(one.table, marks, most)) for one in sections],
+        marks=marks,
+        counts=sorted(Counter(mark for of_run in marks.values() for mark in of_run).items()),
+        facts=run_facts(runs.runs),
+        policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
+        style=style,
+        script=script,
+    )
 
 
-def _extent(marks: dict[str, list[str]]) -> str:
-    """Return the number of runs, and of runs with each mark, as HTML."""
-    counts: dict[str, int] = {}
-    for of_run in marks.values():
-        for mark in of_run:
-            counts[mark] = counts.get(mark, 0) + 1
-    marked = "".join(f" · {count} {_badge(mark)}" for mark, count in sorted(counts.items()))
-    return f"{len(marks)} run{'s' * (len(marks) != 1)}{marked}"
+def rendered(template: Path, **content: Any) -> str:
+    """Return a template of jinja2 with its content; control characters are shown, and in HTML all text is escaped."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template.parent),
+        autoescape=template.suffix == ".html",
+        finalize=lambda value: value if isinstance(value, Markup) else visible_lines(str(value)),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.filters |= {"blocks": _blocks, "breakable": _breakable, "drawings": _drawings}
+    return environment.get_template(template.name).render(content)
 
 
-def _badge(mark: str) -> str:
-    kind = mark if mark in ("smoke", "dirty") else "broken"
-    return f'<span class="mark {kind}">{text(mark)}</span>'
+def _blocks(text: str) -> Iterator[tuple[bool, list[Markup]]]:
+    """Yield the lines of a text in groups, with whether they are items of a list, which begin with "- "."""
+    lines = filter(str.strip, text.splitlines())
+    for listed, group in groupby(lines, key=lambda line: line.startswith("- ")):
+        yield listed, [_inline(line.removeprefix("- ")) for line in group]
 
 
-def _section(section: Section, name: str, marks: dict[str, list[str]], rows: int) -> str:
-    heading = f'<h2 id="{name}-title">{text(section.title)}</h2>'
-    kind = " class=lead" if section.lead else ""
-    parts = [f'<section id="{name}" aria-labelledby="{name}-title"{kind}>']
-    parts += [f"<details><summary>{heading}</summary>" if section.folded else heading]
-    parts += [f"<div>{_paragraphs(block)}</div>" for block in section.note.split("\n\n") if block.strip()]
-    if section.plot is not None:
-        shown = {"wide": section.plot.svg, "narrow": section.plot.narrow}
-        drawn = "".join(_svg(svg, f'class="{width}" role="img" aria-label="{text(section.title)}"', name)
-                        for width, svg in shown.items())  # fmt: skip
-        address = f"data:text/csv;charset=utf-8,{quote(section.plot.csv, safe=',')}"
-        caption = f'<figcaption><a download="{section.file_name}.csv" href="{address}">Data (CSV)</a></figcaption>'
-        parts.append(f'<figure class="plot">{drawn}{caption}</figure>')
-    if section.table is not None:
-        parts.append(_table(section.table, section, marks, rows))
-        parts.append(_paragraphs("\n".join(note_texts(section.table.notes)), ' class="soft"'))
-    if section.galleries:
-        drawn = " pairs" if section.in_pairs else ""
-        drawn += " drawn" if any(gallery.picture for gallery in section.galleries) else ""
-        parts.append(
-            f'<div class="galleries{drawn}">{"".join(_gallery(gallery, marks) for gallery in section.galleries)}</div>'
-        )
-    if section.pictures:
-        figures = "".join(_figure(picture, marks) for picture in section.pictures)
-        parts.append(f'<div class="pictures{" pairs" * section.in_pairs}">{figures}</div>')
-    parts.append(_paragraphs(section.reading, ' class="soft"'))
-    return "\n".join([*parts, *["</details>"] * section.folded, "</section>"])
+def _inline(line: str) -> Markup:
+    """Return a line in which what stands between backticks is code, and numbers stay with their units."""
+    marked = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(visible_lines(line)))).replace("Cost:", "<b>Cost:</b>")
+    return Markup(re.sub(UNBROKEN, lambda found: found[0].replace(" ", "\u00a0"), marked))
 
 
-def _svg(svg: str, attributes: str, name: str) -> str:
-    """Return a drawing with attributes, and with ids that are unique on the page: two sections may hold equal plots."""
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", svg).replace("<svg ", f"<svg {attributes} ", 1)
+def _breakable(name: str) -> Markup:
+    """Return a name that may be broken after its underscores."""
+    return escape(visible_lines(name)).replace("_", Markup("_<wbr>"))
 
 
-def _table(table: Table, section: Section, marks: dict[str, list[str]], most: int) -> str:
-    """Return a section's table as HTML: the first `most` rows, and the others in a template, which is not laid out."""
+def _drawings(plot: Plot, name: str) -> Iterator[tuple[str, Markup]]:
+    """Yield the drawings of a figure by their width, with ids that are unique on the page."""
+    for width, svg in (("wide", plot.svg), ("narrow", plot.narrow)):
+        yield width, Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-{width}-", svg))
+
+
+class _Cell(NamedTuple):
+    """A cell: its text, its class in the style sheet, the value that it is sorted by, and its runs by short names."""
+
+    text: str = ""
+    kind: str = ""
+    exact: str | None = None
+    runs: Sequence[tuple[str, str]] = ()
+
+
+def _laid_out(table: Table, marks: dict[str, list[str]], most: int) -> dict[str, Any]:
+    """Return what the template shows of a table: the first `most` rows, and the others, which are not laid out."""
     constant = constant_columns(table)
     names = sorted((name for name in table.names if name not in constant), key=lambda name: name in RUN_COLUMNS)
-    present = [[value for value in table[name] if value is not None] for name in names]
-    numeric = [bool(column) and all(map(is_number, column)) for column in present]
-    digits_of = {column.name: column.significant_digits for column in table.columns}
+    digits = {column.name: column.significant_digits for column in table.columns}
+    present = {name: [value for value in table[name] if value is not None] for name in names}
+    numeric = [bool(present[name]) and all(map(is_number, present[name])) for name in names]
     columns = [
-        _numbers(table[name], digits_of[name])
-        if of_numbers
-        else [_text_cell(name, value, marks) for value in values(table, name)]
-        for name, of_numbers in zip(names, numeric)
+        _numbers(table[name], digits[name]) if numbers else [_text(name, value) for value in values(table, name)]
+        for name, numbers in zip(names, numeric, strict=True)
     ]
-    named = [table[name] for name in names if name in RUN_COLUMNS]
-    lines = [
-        _row(
-            list(cells),
-            sorted({mark for column in named for run in runs_in(column[place]) for mark in marks.get(run, ())}),
-        )
-        for place, cells in enumerate(zip(*columns))
-    ]
-    heads = "".join(
-        f'<th scope="col" aria-sort="none"{" class=n" * of_numbers}><button type="button">{name}</button></th>'
-        for name, of_numbers in zip(map(_heading, names), numeric)
-    )
-    rest = f"<template>{''.join(lines[most:])}</template>" if lines[most:] else ""
-    shared = ", ".join(f"{name} {value}" for name, value in constant.items() if value)
-    means = " class=means" * any(isinstance(value, MeanInterval) for row in table.rows for value in row.values())
-    caption = f'<p class="soft">All rows: {text(shared)}.</p>\n' if shared else ""
-    return (
-        f'{caption}<div class="scroll" tabindex="0" role="region" data-name="{section.slug}" '
-        f'aria-label="Table: {text(section.title)}">\n'
-        f"<table{means}><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines[:most])}</tbody></table></div>{rest}"
-    )
+    rows = []
+    for cells in zip(*columns, strict=True):
+        of_runs = {mark for cell in cells for run, _ in cell.runs for mark in marks.get(run, ())}
+        shown = [mark for mark in ("dirty", "smoke") if mark in of_runs]
+        first = cells[0]._replace(exact=cells[0].exact or cells[0].text) if shown else cells[0]
+        rows.append({"marks": shown, "cells": [first, *cells[1:]]})
+    return {
+        "heads": [*zip(names, numeric, strict=True)],
+        "first": rows[:most],
+        "rest": rows[most:],
+        "shared": ", ".join(f"{name} {value}" for name, value in constant.items() if value),
+        "means": any(isinstance(value, MeanInterval) for row in table.rows for value in row.values()),
+        "notes": "\n".join(note_texts(table.notes)),
+    }
 
 
-def _heading(name: str) -> str:
-    return f"<span>{text(name).replace('_', '_<wbr>')}</span>"
-
-
-def _row(cells: list[str], marks: list[str]) -> str:
-    """Return a row with its marks in the first cell; `data-v` keeps that cell's value for sorting."""
-    marks = [mark for mark in marks if mark in ("smoke", "dirty")]
-    if not marks:
-        return f"<tr>{''.join(cells)}</tr>\n"
-    opening, _, inner = cells[0].partition(">")
-    if "data-v=" not in opening:
-        opening += f' data-v="{re.sub("<[^>]*>", "", inner)}"'
-    badges = "".join(map(_badge, marks))
-    return f'<tr class="{" ".join(marks)}">{opening}>{badges}{inner}{"".join(cells[1:])}</tr>\n'
-
-
-def _numbers(values: list[Any], digits: int | None) -> list[str]:
+def _numbers(column: Sequence[Any], digits: int | None) -> list[_Cell]:
     """Return the cells of a column of numbers with its significant digits.
 
     Without any these are whole numbers, else two decimals, or four digits if some are tiny.
     """
-    numbers = [None if value is None or math.isnan(value) else float(value) for value in values]
+    numbers = [None if is_missing(value) else float(value) for value in column]
     whole = all(value is None or value.is_integer() for value in numbers)
     digits = digits or (4 if any(value and abs(value) < 0.01 for value in numbers) else None)
-    cells = []
-    for value in numbers:
-        shown = (
-            "" if value is None else f"{value:.0f}" if whole else f"{value:.{digits}g}" if digits else f"{value:.2f}"
-        )
-        exact = "" if value is None else f"{value:.10g}"
-        cells.append(f"<td class=n>{shown}</td>" if exact == shown else f'<td class=n data-v="{exact}">{shown}</td>')
-    return cells
+    form = ".0f" if whole else f".{digits}g" if digits else ".2f"
+    texts = [("", "") if value is None else (format(value, form), f"{value:.10g}") for value in numbers]
+    return [_Cell(shown, "n", None if shown == exact else exact) for shown, exact in texts]
 
 
-def runs_in(value: Any) -> list[str]:
-    """Return the ids of the runs in a cell."""
-    return [str(run) for run in value or ()]
-
-
-def _text_cell(name: str, value: Any, marks: dict[str, list[str]]) -> str:
+def _text(name: str, value: Any) -> _Cell:
     """Return a cell of text, or with links to the runs that it names."""
-    if name in RUN_COLUMNS and (runs := runs_in(value)):
-        links = " ".join(_link(run, run.rpartition("-")[2], marks) for run in runs)
-        return f'<td data-v="{text(" ".join(runs))}">{links}</td>'
-    if value is None:
-        return "<td></td>"
-    shown = cell_text(value)
+    if name in RUN_COLUMNS and value:
+        return _Cell(exact=" ".join(value), runs=[(run, run.rpartition("-")[2]) for run in value])
+    shown = "" if value is None else cell_text(value)
     if isinstance(value, MeanInterval):  # the interval stays on one line
         shown = shown.replace(", ", ",\N{NO-BREAK SPACE}")
-    wide = " class=w" * (len(shown) > WIDE)
-    return f"<td{wide}>{text(shown)}</td>"
+    return _Cell(shown, "w" * (len(shown) > WIDE))
 
 
-def _link(run: str, shown: str, marks: dict[str, list[str]]) -> str:
-    """Return a link that opens the record of a run, or plain text if the page has no such record."""
-    if run not in marks:
-        return text(shown)
-    address = quote(run, safe="")
-    return f'<a href="#run={address}" title="the record of {text(run)}">{text(shown)}</a>'
+def marks_of(record: Record) -> list[str]:
+    """Return the marks shown beside every number of a run: smoke, dirty, subset, those of its weights, breakdown."""
+    subset = [f"subset {record.subset}"] if record.subset is not None else []
+    broken = [record.status] if record.status != "completed" else []
+    marks = ["smoke"] * record.smoke + ["dirty"] * record.dirty + subset
+    return marks + [f"pretraining {mark}" for mark in record.origin_marks if mark not in marks] + broken
 
 
-def _gallery(gallery: Gallery, marks: dict[str, list[str]]) -> str:
-    """Return a query and the marks of its first gallery images, with their picture if there is one."""
-    kinds = {True: ("right", "✓"), False: ("wrong", "✗")}
-    marked = ((image, *kinds[image.right]) for image in gallery.images)
-    places = "".join(f'<li class="{kind}" title="{text(image.about)}">{mark}</li>' for image, kind, mark in marked)
-    caption = f"{text(gallery.about)} · {_link(gallery.run_id, gallery.run_id, marks)}"
-    picture = _image(gallery.picture) if gallery.picture else ""
-    return f'<figure><figcaption>{caption}</figcaption><ol class="places">{places}</ol>{picture}</figure>'
+def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the values of all records, each distinct value once.
+
+    Keys: `runs`, the ids; `marks`, the marks of each run; `facts`, a list of [group, name, distinct values], where a
+    value is a text, or None for runs without the fact; `which`, for each run the indices of its values, without the
+    facts that have a single value.
+    """
+    records = [run.record for run in runs]
+    exports = {record.export: record.run_id for record in records if record.export}
+    of_runs = [dict(_facts(record, exports)) for record in records]
+    names = {name: None for facts in of_runs for name in facts}
+    order = {group: place for place, group in enumerate(dict.fromkeys(group for group, _ in names))}
+    facts: list[list[Any]] = []
+    which: list[list[int]] = [[] for _ in runs]
+    for group, name in sorted(names, key=lambda name: order[name[0]]):
+        places: dict[str | None, int] = {}
+        of_each_run = [places.setdefault(of_run.get((group, name)), len(places)) for of_run in of_runs]
+        facts.append([group, name, list(places)])
+        if len(places) > 1:
+            for row, place in zip(which, of_each_run):
+                row.append(place)
+    return {
+        "runs": [record.run_id for record in records],
+        "marks": [marks_of(record) for record in records],
+        "facts": facts,
+        "which": which,
+    }
 
 
-def _figure(picture: Picture, marks: dict[str, list[str]]) -> str:
-    link = _link(picture.run_id, picture.run_id, marks)
-    return f"<figure>{_image(picture)}<figcaption>{text(picture.about)} · {link}</figcaption></figure>"
+def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield ((group, name), value) of everything in a record except paths."""
+    for name, score in record.scores.items():
+        in_percent = record.metrics.get(name, {}).get("unit") == "fraction"
+        yield ("scores", name), f"{100 * score:.2f} %  ({score!r})" if in_percent else repr(score)
+    yield from _flat("outcome", record.outcome)
+    yield ("outcome", "notes"), "\n".join(map(str, record.notes)) or "none"
+    yield ("origin", "weights"), record.weights_id
+    if record.weights_id in exports:
+        yield ("origin", "pretraining"), exports[record.weights_id]
+    if record.export:
+        yield ("origin", "exported as"), record.export
+    yield from _flat("origin", record.origin, "pretraining ")
+    yield ("origin", "untrained"), ", ".join(map(str, record.untrained)) or "none"
+    yield from _flat("dataset", record.dataset)
+    yield from _flat("backbone", record.backbone)
+    yield from _flat("options", {name: value for name, value in record.options.items() if name not in PATHS})
+    yield from _flat("cost", record.cost)
+    yield from _flat("environment", record.environment)
+    yield from _flat("details", record.details)
+    ids = ("task", "task_version", "seed", "smoke", "subset", "primary", "config_digest", "run_key", "schema")
+    yield from _flat("identity", {name: getattr(record, name) for name in ids})
 
 
-def _image(picture: Picture) -> str:
-    address = f"data:{picture.media_type};base64,{base64.b64encode(picture.content).decode()}"
-    return f'<img decoding="async" alt="{text(picture.about)}" src="{address}">'
+def _flat(group: str, values: dict[str, Any], prefix: str = "") -> Iterator[tuple[tuple[str, str], str]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(group, value, f"{prefix}{key} ")
+            continue
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        if len(shown) > LONGEST:
+            size = f"{len(value)} entries" if isinstance(value, list) else f"{len(shown)} characters"
+            shown = f"{size}, in record.json"
+        yield (group, prefix + str(key)), shown or "none"

@@ -1,4 +1,4 @@
-"""Sections of a report: a table, a figure, pictures or text, under a title."""
+"""Sections of a report: a table, a figure, exhibits or text, under a title."""
 
 import re
 from collections.abc import Sequence
@@ -8,32 +8,19 @@ from transfer.report.figures.svg import Plot
 from transfer.report.tables.table import Table
 
 
-@dataclass(frozen=True)
-class Picture:
-    """Encoded image with its caption and the run it belongs to."""
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """A picture of a run, a query with the first images of its ranked list, or both."""
 
     about: str
-    media_type: str
-    content: bytes
+    """Caption."""
     run_id: str
-
-
-@dataclass(frozen=True)
-class RankedImage:
-    """Image in a ranked list, and whether it shows the identity of the query."""
-
-    about: str
-    right: bool
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """Query with the first images of its ranked list."""
-
-    run_id: str
-    about: str
-    images: tuple[RankedImage, ...]
-    picture: Picture | None = None
+    ranked: Sequence[tuple[str, bool]] = ()
+    """What each image is, and whether it shows the identity of the query."""
+    address: str = ""
+    """The picture as a data URL; empty without one."""
+    shows: str = ""
+    """What the picture shows, if the caption does not say it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +39,9 @@ class Section:
     folded: bool = False
     """Whether the page shows its title alone until it is opened."""
     plot: Plot | None = None
-    galleries: Sequence[Gallery] = ()
-    pictures: Sequence[Picture] = ()
+    exhibits: Sequence[Exhibit] = ()
     in_pairs: bool = False
-    """Whether galleries or pictures stand side by side in pairs, one of each variant."""
+    """Whether exhibits stand side by side in pairs, one of each variant."""
 
     @property
     def paragraphs(self) -> list[str]:

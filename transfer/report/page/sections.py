@@ -1,28 +1,38 @@
 """The sections of a report: summary, scores, comparisons, costs, maps, published results, curves, visualizations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from transfer.comparison.compare_arms import Comparison
 from transfer.comparison.paired_intervals import Settings
 from transfer.core.errors import UsageError, UserError
 from transfer.engine.checkpoint import HISTORY, history
+from transfer.experiments.published_rows import table_of
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import arms_colored
-from transfer.report.page.comparison_sections import (
-    brief_tables,
-    comparison_sections,
-    comparisons_of,
-    difference_table,
-    in_words,
-    ratios_of,
-    samples,
-)
+from transfer.report.figures.cost import cost_plot
+from transfer.report.figures.curves import similarity_by_epoch, similarity_plot, training_curves
+from transfer.report.figures.forest import forest_plot
+from transfer.report.figures.stability_map import heat_map
+from transfer.report.page.galleries import picture_sections, sample_sections
 from transfer.report.page.section_types import Section
-from transfer.report.tables.cost_ratios import CostRatios
-from transfer.report.tables.pivot import names_of_runs
+from transfer.report.published.table import paper_table
+from transfer.report.summary.sentences import answer
+from transfer.report.summary.stability import map_sentence
+from transfer.report.summary.variants import arms_to_compare, versus, why_no_arms
+from transfer.report.tables.columns import protocol_tables
+from transfer.report.tables.comparison import compared, comparison_table, crossed, in_brief, interaction_table
+from transfer.report.tables.cost_ratios import CostRatios, ratio_table
+from transfer.report.tables.costs import cost_table
+from transfer.report.tables.dataset_means import over_datasets
+from transfer.report.tables.largest_stable import largest_stable
+from transfer.report.tables.pivot import by_variant, names_of_runs, pivot_tables
+from transfer.report.tables.scores import each_run, summary
+from transfer.report.tables.stability_map import stability_map
 from transfer.report.tables.table import Note, is_missing
-from transfer.report.tables.text import note_text
+from transfer.report.tables.text import note_text, note_texts
+from transfer.report.tables.tokens import layer_table, norm_table
 
 CURVES = 12  # largest number of runs of a task whose training curves are drawn
 STABILITY = ("lr", "warmup_epochs")
@@ -33,8 +43,17 @@ READING = {
     "Ringed points are Pareto-optimal among comparable runs.",
     "map": "Each cell is one training setting: its color and hatch give the status of its runs, its number their mean "
     "score. 'At chance' means a score no better than chance level.",
+    "forest": "Each square is the paired difference of two variants on the same samples, its line the 95 % confidence "
+    "interval. A filled square is significant after correction for multiple tests; a line across 0 is inconclusive.",
+    "ratios": "Time of a step of the first variant, as a multiple of the second's: median and quartiles over "
+    "alternating rounds (A B B A) in one process.",
 }
 """How to read the sections of a page."""
+MOST_OTHERS = 20
+"""Differences in other metrics than the primary ones that a terminal shows."""
+IN_FULL = "Means, p values and the numbers of seeds and clusters: --format markdown or csv."
+NORMS = "weights, scale and shift of the stem's last activation"
+"""Title of the norms of the first theorem of arXiv 2109.03810."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +88,8 @@ class ReportRequest:
     @property
     def names_sections(self) -> bool:
         """Whether sections are asked for by name."""
-        return bool(
-            self.pivot or self.paper or self.compare or self.interaction or self.heatmap or self.cost or self.layers
-        )
+        named = (self.pivot, self.paper, self.compare, self.interaction, self.heatmap, self.cost, self.layers)
+        return any(map(bool, named))
 
 
 def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
@@ -80,59 +98,13 @@ def sections(runs: RunSet, request: ReportRequest) -> list[Section]:
     Raises:
         UserError: a section was asked for that cannot be made from the runs.
     """
-    with arms_colored(names_of_runs(runs)):
-        return _page_sections(runs, request) if request.everything else _asked_sections(runs, request)
+    report = _Report(runs, request, names_of_runs(runs))
+    return report.page() if request.everything else report.asked()
 
 
-def _asked_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
-    """Return what was asked for by name, or else the tables of scores."""
-    parts = [*_pivot(runs, request)] if request.pivot else []
-    parts += [_paper(runs, request.paper, request.margin)] if request.paper else []
-    for comparison in comparisons_of(runs, request.compare, request.settings):
-        tables = brief_tables(comparison, runs) if request.brief else [difference_table(comparison, runs)]
-        parts += [in_words(comparison, runs, request.ratios), *tables, *ratios_of(comparison, runs, request.ratios)]
-    if request.interaction:
-        parts.append(_interaction(runs, request.interaction, request))
-    if request.heatmap:
-        parts += _maps(runs, request.heatmap, request.by)
-    if not request.names_sections:
-        parts += _tables(runs, request)
-    if request.cost:
-        parts += _asked(True, _cost(runs), NO_COSTS)
-    if request.layers:
-        parts += _asked(True, _layers(runs), NO_LAYERS)
-    return parts
-
-
-def _page_sections(runs: RunSet, request: ReportRequest) -> list[Section]:
-    """Return a page's sections in the order of a reader's questions; what is looked up is folded.
-
-    The summary with costs, the scores, the comparisons, stability, published results; then everything else.
-    """
-    from transfer.report.page.galleries import picture_sections
-    from transfer.report.summary.variants import arms_to_compare, why_no_arms
-
-    comparisons = comparisons_of(runs, request.compare, request.settings)
-    for pair in () if request.compare else arms_to_compare(runs):
-        with suppress(UserError):  # nobody asked for this one
-            comparisons += comparisons_of(runs, [pair], request.settings)
-    costs = _asked(request.cost, _cost(runs), NO_COSTS)
-    first = [*comparison_sections(comparisons, runs, request.ratios)] if comparisons else []
-    summary = first[0] if first else Section(title="Summary", note=why_no_arms(runs), lead=True)
-    shown = [summary, *_pivot(runs, request), *first[1:]]
-    shown += [replace(part, table=None) for part in costs if part.plot]
-    shown += _maps(runs, request.heatmap, request.by) if request.heatmap else _varying(runs)
-    shown += [_paper(runs, request.paper, request.margin)] if request.paper else []
-    shown += [_interaction(runs, request.interaction, request)] if request.interaction else []
-    rest = [difference_table(comparison, runs) for comparison in comparisons if comparison.rows or request.compare]
-    rest += [*samples(comparisons, runs, request.pictures), *_tables(runs, request)]
-    rest += [part for comparison in comparisons for part in ratios_of(comparison, runs, request.ratios)]
-    rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
-    rest += [*_asked(request.layers, _layers(runs), NO_LAYERS), *_similarity(runs), *_curves(runs)]
-    rest += picture_sections(runs.runs, pictures=request.pictures)
-    parts = [*shown, *(replace(part, folded=True) for part in rest)]
-    told = {part.reading: part.title for part in reversed(parts)}  # how to read them is told once
-    return [part if told[part.reading] == part.title else replace(part, reading="") for part in parts]
+@lru_cache(maxsize=16)  # the text and the page of a sweep show the same ones
+def _compared(runs: RunSet, a: str, b: str, options: Settings) -> Comparison:
+    return compared(runs, a, b, options)
 
 
 def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Section]:
@@ -143,139 +115,185 @@ def _asked(asked: bool, parts: Iterator[Section], otherwise: str) -> list[Sectio
     return made
 
 
-def _tables(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
-    """Yield a table of scores for each task."""
-    from transfer.report.tables.columns import protocol_tables
-    from transfer.report.tables.dataset_means import over_datasets
-    from transfer.report.tables.pivot import by_variant
-    from transfer.report.tables.scores import each_run, summary
+@dataclass(frozen=True)
+class _Report:
+    """The runs of a report, what was asked for, and the variant of each run by its id."""
 
-    names = names_of_runs(runs)
-    for task in runs.tasks:
-        of_task = runs.of_task(task)
-        table = each_run(of_task) if request.per_run else summary(of_task)
-        for title, rows in ((task, table), (f"{task}: mean over datasets", over_datasets(of_task))):
-            rows = by_variant(rows, names) if request.brief else rows
-            for protocol, part in protocol_tables(rows).items():
-                yield Section(title=f"{title}, {protocol}" if protocol else title, table=part)
-    yield from _norms(runs)
+    runs: RunSet
+    request: ReportRequest
+    names: Mapping[str, str]
 
+    def asked(self) -> list[Section]:
+        """Return what was asked for by name, or else the tables of scores."""
+        request = self.request
+        parts = [*self.pivot()] if request.pivot else []
+        parts += [*self.paper()]
+        for a, b in request.compare:
+            comparison = _compared(self.runs, a, b, request.settings)
+            told = str(answer(comparison, self.runs, request.ratios))
+            parts.append(Section(title=f"Summary: {versus(comparison, self.runs)}", note=told, lead=True))
+            parts += [*self.differences(comparison), *self.measured_cost(comparison)]
+        parts += [*self.interaction(), *self.asked_maps()]
+        if not request.names_sections:
+            parts += self.tables()
+        parts += _asked(True, self.cost(), NO_COSTS) if request.cost else []
+        parts += _asked(True, self.layers(), NO_LAYERS) if request.layers else []
+        return parts
 
-def _pivot(runs: RunSet, request: ReportRequest) -> Iterator[Section]:
-    from transfer.report.tables.pivot import pivot_tables
+    def page(self) -> list[Section]:
+        """Return a page's sections in the order of a reader's questions; what is looked up is folded.
 
-    for number, table in enumerate(pivot_tables(runs, request.scores), 1):
-        yield Section(title=f"Scores by variant{f' ({number})' * (number > 1)}", table=table)
+        The summary with costs, the scores, the comparisons, stability, published results; then everything else.
+        """
+        request = self.request
+        comparisons = [_compared(self.runs, a, b, request.settings) for a, b in request.compare]
+        for a, b in () if request.compare else arms_to_compare(self.runs):
+            with suppress(UserError):  # nobody asked for this one
+                comparisons.append(_compared(self.runs, a, b, request.settings))
+        costs = _asked(request.cost, self.cost(), NO_COSTS)
+        first = [*self.comparisons(comparisons)] if comparisons else []
+        head = first[0] if first else Section(title="Summary", note=why_no_arms(self.runs), lead=True)
+        shown = [head, *self.pivot(), *first[1:], *(replace(part, table=None) for part in costs if part.plot)]
+        shown += [*(self.asked_maps() or self.varying()), *self.paper(), *self.interaction()]
+        rest = [part for one in comparisons if one.rows or request.compare for part in self.differences(one)]
+        for one in comparisons:
+            rest += sample_sections(one, self.runs, pictures=request.pictures)
+        rest += self.tables()
+        rest += [part for one in comparisons for part in self.measured_cost(one)]
+        rest += [replace(part, title=f"{part.title}, table", plot=None, reading="") for part in costs]
+        rest += [*_asked(request.layers, self.layers(), NO_LAYERS), *self.similarity(), *self.curves()]
+        rest += picture_sections(self.runs.runs, pictures=request.pictures)
+        parts = [*shown, *(replace(part, folded=True) for part in rest)]
+        told = {part.reading: part.title for part in reversed(parts)}  # how to read them is told once
+        return [part if told[part.reading] == part.title else replace(part, reading="") for part in parts]
 
+    def comparisons(self, comparisons: Sequence[Comparison]) -> Iterator[Section]:
+        """Yield the summary of all comparisons with their cost and limits, then the effects of each as a plot."""
+        told = [(versus(one, self.runs), answer(one, self.runs, self.request.ratios)) for one in comparisons]
+        shared = [limit for limit in told[0][1].limits if all(limit in one.limits for _, one in told)]
+        limits = [Note(limit, "" if limit in shared else name) for name, one in told for limit in one.limits]
+        said: set[str] = set()
+        blocks = []
+        for _, one in told:
+            new = [line for line in (*one.caveats, *one.effects) if line not in said or line.startswith("- ")]
+            blocks.append("\n".join([one.headline, *new, "Same cost as above." if one.cost in said else one.cost]))
+            said |= {*new, one.cost} - {""}
+        yield Section(title="Summary", note="\n\n".join(blocks), reading="\n".join(note_texts(limits)), lead=True)
+        for comparison, (name, one) in zip(comparisons, told, strict=True):
+            plot = forest_plot(comparison, self.runs, self.names)
+            if plot or one.rates:
+                reading = READING["forest"] if plot else ""
+                yield Section(title=name, note="\n".join(one.rates), plot=plot, reading=reading)
 
-def _norms(runs: RunSet) -> Iterator[Section]:
-    """Yield the norms of the first theorem of arXiv 2109.03810, if a stem has them."""
-    from transfer.report.tables.tokens import norm_table
+    def differences(self, comparison: Comparison) -> Iterator[Section]:
+        """Yield all differences; in brief those in primary scores, then those in other metrics if they are few.
 
-    table = norm_table(runs.where(lambda record: record.details.get("stem")))
-    if len(table):
-        yield Section(title="tokens: weights, scale and shift of the stem's last activation", table=table)
+        Raises:
+            UserError: there are none.
+        """
+        name, table = versus(comparison, self.runs), comparison_table(comparison, self.runs)
+        if not self.request.brief:
+            yield Section(title=f"{name}: all metrics", table=table.without_empty())
+            return
+        primary, others = in_brief(comparison, table)
+        yield Section(title=name, table=primary, note=IN_FULL)
+        if 0 < len(others) <= MOST_OTHERS:
+            yield Section(title=f"{name}: other metrics", table=others)
 
+    def measured_cost(self, comparison: Comparison) -> Iterator[Section]:
+        """Yield what the first variant costs beside the second, where that was measured."""
+        table = ratio_table([match.matched for match in comparison.matches], self.request.ratios)
+        if len(table) or table.notes:
+            note, shown = "\n".join(map(note_text, table.notes)), replace(table, notes=[]) if len(table) else None
+            title = f"Measured cost: {versus(comparison, self.runs)}"
+            yield Section(title=title, table=shown, note=note, reading=READING["ratios"])
 
-def _paper(runs: RunSet, paper: tuple[str, str], margin: float | None) -> Section:
-    from transfer.experiments.published_rows import table_of
-    from transfer.report.published.table import paper_table
-
-    table = paper_table(runs, *paper, margin=margin)
-    note = "\n".join(map(note_text, table.notes))  # paragraphs: they say what the table is, as its cells do not
-    return Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)
-
-
-def _interaction(runs: RunSet, fields: tuple[str, str], request: ReportRequest) -> Section:
-    from transfer.report.tables.comparison import crossed, in_brief, interaction_table
-
-    first, second = fields
-    comparison = crossed(runs, first, second, request.settings)
-    table = interaction_table(comparison, runs).without_empty()
-    table = in_brief(comparison, table)[0] if request.brief else table
-    return Section(title=f"Interaction of {first} and {second}", table=table)
-
-
-def _maps(runs: RunSet, axes: tuple[str, str], by: Sequence[str]) -> list[Section]:
-    """Return the map of each task that has both axes. Raises UsageError if none has."""
-    found: list[Section] = []
-    for task in runs.tasks if len(runs.tasks) > 1 else ():
-        with suppress(UsageError):
-            found += _map(runs.of_task(task), axes, by, f"{task}: stability map")
-    return found or [*_map(runs, axes, by, "Stability map")]
-
-
-def _map(runs: RunSet, axes: tuple[str, str], by: Sequence[str], title: str) -> Iterator[Section]:
-    from transfer.report.figures.stability_map import heat_map
-    from transfer.report.summary.stability import map_sentence
-    from transfer.report.tables.largest_stable import largest_stable
-    from transfer.report.tables.stability_map import stability_map
-
-    rows = stability_map(runs, *axes, by)
-    plot, told = heat_map(rows), map_sentence(rows)
-    if not told:
-        rows.notes.append(Note(f"no largest stable {axes[0]}, which is not a number in every run"))
-    yield Section(title=title, table=rows.without_empty(), plot=plot, note=told, reading=READING["map"])
-    if told:
-        yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())
-
-
-def _varying(runs: RunSet) -> Iterator[Section]:
-    """Yield stability maps over rate and warm-up of the tasks with several rates."""
-    for task in runs.tasks:
-        of_task = runs.of_task(task)
-        rates, warmups = ({record.options.get(name) for record in of_task.records} for name in STABILITY)
-        if len(rates - {None}) > 1 and None not in warmups:
-            yield from _map(of_task, STABILITY, (), f"{task}: stability map")
-
-
-def _cost(runs: RunSet) -> Iterator[Section]:
-    from transfer.report.figures.cost import cost_plot
-    from transfer.report.tables.costs import cost_table
-
-    for task in runs.tasks:
-        rows = cost_table(runs.of_task(task))
-        if not all(map(is_missing, rows["score"])):
-            plot = cost_plot(rows)
-            yield Section(title=f"{task}: score vs. cost", table=rows, plot=plot, reading=READING["cost"])
-
-
-def _layers(runs: RunSet) -> Iterator[Section]:
-    """Yield tables by layer of the task tokens and of trainings with `--tokens-at`."""
-    from transfer.report.tables.tokens import layer_table, norm_table
-
-    with_layers = runs.where(lambda record: record.details.get("layers"))
-    if len(with_layers):
-        yield Section(title="tokens: by layer", table=layer_table(with_layers))
-    diagnosed = runs.where(lambda record: record.details.get("tokens_at"))
-    layer_histories = {run.record.run_id: history(run.folder, "layers") for run in diagnosed}
-    if any(layer_histories.values()):
-        from transfer.report.figures.curves import similarity_by_epoch
-
-        plot = similarity_by_epoch(diagnosed, layer_histories)
-        table = layer_table(diagnosed, layer_histories)
-        yield Section(title="Tokens while training: by layer", table=table, plot=plot)
-        norms = norm_table(diagnosed, layer_histories)
+    def tables(self) -> Iterator[Section]:
+        """Yield a table of scores for each task."""
+        for task in self.runs.tasks:
+            of_task = self.runs.of_task(task)
+            table = each_run(of_task) if self.request.per_run else summary(of_task)
+            for title, rows in ((task, table), (f"{task}: mean over datasets", over_datasets(of_task))):
+                rows = by_variant(rows, self.names) if self.request.brief else rows
+                for protocol, part in protocol_tables(rows).items():
+                    yield Section(title=f"{title}, {protocol}" if protocol else title, table=part)
+        norms = norm_table(self.runs.where(lambda record: record.details.get("stem")))
         if len(norms):
-            title = "Tokens while training: weights, scale and shift of the stem's last activation"
-            yield Section(title=title, table=norms)
+            yield Section(title=f"tokens: {NORMS}", table=norms)
 
+    def pivot(self) -> Iterator[Section]:
+        for number, table in enumerate(pivot_tables(self.runs, self.request.scores), 1):
+            yield Section(title=f"Scores by variant{f' ({number})' * (number > 1)}", table=table)
 
-def _similarity(runs: RunSet) -> Iterator[Section]:
-    from transfer.report.figures.curves import similarity_plot
+    def paper(self) -> Iterator[Section]:
+        if paper := self.request.paper:
+            table = paper_table(self.runs, *paper, margin=self.request.margin)
+            note = "\n".join(map(note_text, table.notes))  # paragraphs: they say what the table is, as its cells do not
+            yield Section(title=f"{paper[0]}, {table_of(*paper).called}", table=replace(table, notes=[]), note=note)
 
-    with_layers = runs.where(lambda record: record.details.get("layers"))
-    if len(with_layers):
-        plot = similarity_plot(with_layers)
-        yield Section(title="Token similarity by layer", plot=plot)
+    def interaction(self) -> Iterator[Section]:
+        if fields := self.request.interaction:
+            comparison = crossed(self.runs, *fields, self.request.settings)
+            table = interaction_table(comparison, self.runs).without_empty()
+            table = in_brief(comparison, table)[0] if self.request.brief else table
+            yield Section(title=f"Interaction of {' and '.join(fields)}", table=table)
 
+    def asked_maps(self) -> list[Section]:
+        """Return the map of each task that has both axes asked for. Raises UsageError if none has."""
+        found: list[Section] = []
+        if axes := self.request.heatmap:
+            for task in self.runs.tasks if len(self.runs.tasks) > 1 else ():
+                with suppress(UsageError):
+                    found += self.stability(self.runs.of_task(task), axes, f"{task}: stability map")
+            found = found or [*self.stability(self.runs, axes, "Stability map")]
+        return found
 
-def _curves(runs: RunSet) -> Iterator[Section]:
-    from transfer.report.figures.curves import training_curves
+    def varying(self) -> Iterator[Section]:
+        """Yield stability maps over rate and warm-up of the tasks with several rates."""
+        for task in self.runs.tasks:
+            of_task = self.runs.of_task(task)
+            rates, warmups = ({record.options.get(name) for record in of_task.records} for name in STABILITY)
+            if len(rates - {None}) > 1 and None not in warmups:
+                yield from self.stability(of_task, STABILITY, f"{task}: stability map")
 
-    for task in runs.tasks:
-        trained = [run for run in runs.of_task(task) if (run.folder / HISTORY).exists()]
-        if trained:
-            plot = training_curves(runs.select(trained[:CURVES]))
-            left = f"The first {CURVES} of {len(trained)} runs." if len(trained) > CURVES else ""
-            yield Section(title=f"{task}: training", plot=plot, note=left)
+    def stability(self, runs: RunSet, axes: tuple[str, str], title: str) -> Iterator[Section]:
+        rows = stability_map(runs, *axes, self.request.by if self.request.heatmap else ())
+        plot, told = heat_map(rows), map_sentence(rows)
+        if not told:
+            rows.notes.append(Note(f"no largest stable {axes[0]}, which is not a number in every run"))
+        yield Section(title=title, table=rows.without_empty(), plot=plot, note=told, reading=READING["map"])
+        if told:
+            yield Section(title=f"{title}: largest stable {axes[0]}", table=largest_stable(rows).without_empty())
+
+    def cost(self) -> Iterator[Section]:
+        for task in self.runs.tasks:
+            rows = cost_table(self.runs.of_task(task))
+            if not all(map(is_missing, rows["score"])):
+                plot = cost_plot(rows, self.names)
+                yield Section(title=f"{task}: score vs. cost", table=rows, plot=plot, reading=READING["cost"])
+
+    def layers(self) -> Iterator[Section]:
+        """Yield tables by layer of the task tokens and of trainings with `--tokens-at`."""
+        with_layers = self.runs.where(lambda record: record.details.get("layers"))
+        if len(with_layers):
+            yield Section(title="tokens: by layer", table=layer_table(with_layers))
+        diagnosed = self.runs.where(lambda record: record.details.get("tokens_at"))
+        histories = {run.record.run_id: history(run.folder, "layers") for run in diagnosed}
+        if any(histories.values()):
+            table, plot = layer_table(diagnosed, histories), similarity_by_epoch(histories, self.names)
+            yield Section(title="Tokens while training: by layer", table=table, plot=plot)
+            if len(norms := norm_table(diagnosed, histories)):
+                yield Section(title=f"Tokens while training: {NORMS}", table=norms)
+
+    def similarity(self) -> Iterator[Section]:
+        with_layers = self.runs.where(lambda record: record.details.get("layers"))
+        if len(with_layers):
+            yield Section(title="Token similarity by layer", plot=similarity_plot(with_layers, self.names))
+
+    def curves(self) -> Iterator[Section]:
+        for task in self.runs.tasks:
+            trained = [run for run in self.runs.of_task(task) if (run.folder / HISTORY).exists()]
+            if trained:
+                plot = training_curves(self.runs.select(trained[:CURVES]), self.names)
+                left = f"The first {CURVES} of {len(trained)} runs." if len(trained) > CURVES else ""
+                yield Section(title=f"{task}: training", plot=plot, note=left)

@@ -26,9 +26,8 @@ from transfer.records.run_set import RunSet
 from transfer.records.store import Run
 from transfer.report.published.matching import Matcher, OwnRuns
 from transfer.report.published.verdicts import MARGIN, Counts, PublishedKind, judged
-from transfer.report.tables.table import cell_text, full_text
 from transfer.report.tables.costs import hours, kind_of_hours
-from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table
+from transfer.report.tables.table import SIGNIFICANT, Column, Note, Row, Table, cell_text, full_text
 from transfer.statistics.contrasts import contrast
 from transfer.statistics.intervals import FEW_SEEDS, Estimate, Scores
 

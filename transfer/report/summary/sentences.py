@@ -13,8 +13,8 @@ from transfer.records.evidence import is_seeded, is_untrained
 from transfer.records.grouping import nearness_to_pretraining
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
-from transfer.report.summary.naming import compared_names
 from transfer.report.summary.stability import rate_sentences
+from transfer.report.summary.variants import compared_names
 from transfer.report.tables.columns import count
 from transfer.report.tables.comparison_text import FEW, verdict_number
 from transfer.report.tables.cost_ratios import UNMEASURED, CostRatio, CostRatios, Ratio

@@ -1,13 +1,18 @@
-"""Which variants a page compares when nobody names them: the runs that differ in one part, against the usual part.
+"""Which variants a page compares when nobody names them, and their names in sentences, headings and figures.
 
 Imports no torch.
 """
 
+import re
 from typing import Any
 
-from transfer.records.fields import BASELINE, value_of
+from transfer.comparison.compare_arms import Comparison
+from transfer.records.fields import BASELINE, value_label, value_of
 from transfer.records.run_set import RunSet
+from transfer.report.tables.pivot import names_of_runs
 
+PARTS = ("stem", "attention", "ffn", "backbone")
+"""Fields whose value alone is the name."""
 MOST_PAIRS = 5
 """Pairs that a page compares by itself; further ones are compared on demand."""
 MOST_RUNS = 500
@@ -22,33 +27,21 @@ def arms_to_compare(runs: RunSet) -> list[tuple[str, str]]:
     """
     if len(runs) > MOST_RUNS:
         return []
-    varied = [field for field in BASELINE if len(_values(runs, field)) > 1]
-    variants = _combinations(runs, varied) if varied else _values(runs, "backbone")
-    if len(variants) < 2:
-        return []
+
+    def found(*fields: str) -> list[dict[str, Any]]:
+        """Return the combinations of values of some fields that backbones have, in order of appearance."""
+        rows = dict.fromkeys(tuple(value_of(record, name, runs.exports) for name in fields) for record in runs.records)
+        return [dict(zip(fields, row, strict=True)) for row in rows if None not in row]
+
+    varied = [field for field in BASELINE if len(found(field)) > 1]
+    variants = [_selector(values) for values in found(*(varied or ["backbone"]))]
     usual = _selector({field: BASELINE[field] for field in varied})
-    base = usual if varied and usual in variants else variants[0]
+    base = usual if usual in variants else variants[0] if variants else ""
     return [(variant, base) for variant in variants if variant != base][:MOST_PAIRS]
 
 
-def _values(runs: RunSet, field: str) -> list[Any]:
-    """Return the values of a field that backbones have, in order of appearance."""
-    found = dict.fromkeys(value_of(record, field, runs.exports) for record in runs.records)
-    return [value for value in found if value is not None]
-
-
-def _combinations(runs: RunSet, fields: list[str]) -> list[str]:
-    """Return the selectors of the combinations of values that there are."""
-    found: dict[str, None] = {}
-    for record in runs.records:
-        values = {field: value_of(record, field, runs.exports) for field in fields}
-        if None not in values.values():
-            found[_selector(values)] = None
-    return list(found)
-
-
 def _selector(values: dict[str, Any]) -> str:
-    return ",".join(f"{field}={value}" for field, value in values.items())
+    return ",".join(str(value) if name == "backbone" else f"{name}={value}" for name, value in values.items())
 
 
 def why_no_arms(runs: RunSet) -> str:
@@ -68,3 +61,56 @@ def why_no_arms(runs: RunSet) -> str:
         f"python -m transfer.{run} --backbone {name} with another --stem or --attention, or another --backbone; "
         "the same options and --seeds pair the runs."
     )
+
+
+def compared_names(comparison: Comparison, runs: RunSet) -> list[str]:
+    """Return the names of the variants of a comparison: those that tables of the runs have, if each has one there.
+
+    Where selectors differ in more than parts of the backbone, or a variant has several names, selectors are the names.
+    """
+    texts, of_runs = [variant.text for variant in comparison.variants], names_of_runs(runs)
+    matched = [[run for one in comparison.matches for run in one.matched.variants[n]] for n in range(len(texts))]
+    chosen = zip(matched, comparison.variants, strict=True)
+    names = [{of_runs.get(run.record.run_id, "") for run in own or variant.runs} for own, variant in chosen]
+    single = [*dict.fromkeys(min(found) for found in names if len(found) == 1)]
+    by_parts = all(field in PARTS for fields in _differing(texts) for field in fields)
+    return single if by_parts and len(single) == len(texts) and all(single) else names_of(texts)
+
+
+def names_of(selectors: list[str]) -> list[str]:
+    """Return names of selectors: "conv" and "LapStem + lr 0.1", without equal fields, folders and hashes.
+
+    Equally named parts of different files get the first digits of their files' digests.
+    """
+    names = [_joined(one or _fields(text)) for one, text in zip(_differing(selectors), selectors, strict=True)]
+    if len({*names}) == len(names):
+        return names
+    digests = [re.findall("sha256:([0-9a-f]{8})", text) for text in selectors]
+    return [f"{name} ({' '.join(found)})" if found else name for name, found in zip(names, digests, strict=True)]
+
+
+def versus(comparison: Comparison, runs: RunSet) -> str:
+    """Return the heading of a comparison: "conv vs. patchify", in brackets what else both variants are selected by."""
+    names, texts = compared_names(comparison, runs), [variant.text for variant in comparison.variants]
+    told = {*_differing(texts)[0], *(part for part in PARTS if names != names_of(texts))}
+    rest = {name: value for name, value in _fields(texts[0]).items() if name not in told}
+    return " vs. ".join(names) + f" ({_joined(rest)})" * bool(rest)
+
+
+def _differing(selectors: list[str]) -> list[dict[str, str]]:
+    """Return the fields of each selector in which it differs from another one."""
+    known = [_fields(text) for text in selectors]
+    return [{name: of[name] for name in of if any(one.get(name) != of[name] for one in known)} for of in known]
+
+
+def _fields(selector: str) -> dict[str, str]:
+    return dict(_parted(part) for part in re.split(r",(?=[\w.]+=)", selector))
+
+
+def _joined(fields: dict[str, str]) -> str:
+    return " + ".join(f"{'' if name in PARTS else name} {value_label(value)}".strip() for name, value in fields.items())
+
+
+def _parted(text: str) -> tuple[str, str]:
+    name, equal, value = text.partition("=")
+    return (name, value) if equal else ("backbone", text)

@@ -1,7 +1,6 @@
 """What tests read of drawings, and records to draw."""
 
 import io
-import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -36,15 +37,17 @@ def rows(plot: Plot) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(plot.csv))
 
 
-def cells(plot: Plot) -> dict[str, str]:
-    """Fill of every cell of a map by its id: panel, column, row."""
-    tree, found = ElementTree.fromstring(plot.svg), {}
-    for group in tree.iter(f"{SVG}g"):
-        place = re.search(r"cell-(\d+-\d+-\d+)$", group.get("id", ""))
-        if place:
-            path = next(group.iter(f"{SVG}path"))
-            found[place[1]] = (path.get("style") or "") + (path.get("fill") or "")
-    return found
+def cells(plot: Plot) -> dict[str, tuple[str, str]]:
+    """Color and hatch of every cell of a map by its panel, column and row."""
+    return {
+        f"{panel}-{round(cell.get_x() + 0.47)}-{round(cell.get_y() + 0.46)}": (
+            to_hex(cell.get_facecolor()),
+            cell.get_hatch() or "",
+        )
+        for panel, axes in enumerate(plot.figure.axes)
+        for cell in axes.patches
+        if isinstance(cell, Rectangle)
+    }
 
 
 def cost_rows() -> Table:
@@ -65,10 +68,11 @@ def all_plots(folder: Path, names: Sequence[str]) -> list[Plot]:
     for run in runs:
         name = run.record.run_id
         run.record.details["layers"] = [{"place": name, "kind": "block", "similarity": 0.5}]
-    named = [row | dict.fromkeys(("backbone", "dataset", "metric"), name) for name in names for row in cost_rows().rows]
-    costs = replace(cost_rows(), rows=named)
-    shown = RunSet.of(runs)
-    return [heat_map(table), similarity_plot(shown), training_curves(shown), cost_plot(costs)]
+    cells = [row | {"dataset": name, "metric": name, "run": (name,)} for name in names for row in cost_rows().rows]
+    costs = replace(cost_rows(), rows=cells)
+    shown, variants = RunSet.of(runs), {name: name for name in names}
+    plots = [heat_map(table), similarity_plot(shown, variants), training_curves(shown, variants)]
+    return [*plots, cost_plot(costs, variants)]
 
 
 def overlapping(figure: Figure) -> list[tuple[str, str]]:

@@ -19,12 +19,8 @@ def test_every_cell_of_a_map_is_where_its_axes_say() -> None:
     # patchify: rates go right, warm-ups go up
     places = ("0-0-1", "0-1-0", "0-1-1", "0-2-0", "0-2-1")
     fills = dict(zip(places, ("diverged", "nonfinite", "score_at_chance", "at_chance", "collapsed")))
-    for place, ending in fills.items():
-        hatched = found[place]
-        assert "url(#" in hatched, "broken-down cells are hatched"
-        assert ENDINGS[ending][0] in plot.svg
-        assert hatched not in [found[other] for other, kind in fills.items() if kind != ending]
-    assert all("url(#" not in fill for place, fill in found.items() if place not in fills)
+    assert {place: found[place] for place in places} == {place: ENDINGS[fills[place]][:2] for place in places}
+    assert all(not hatch for place, (_, hatch) in found.items() if place not in fills)
 
 
 def test_scores_have_one_scale_over_all_panels_and_mixed_cells_say_so() -> None:
@@ -40,7 +36,5 @@ def test_a_cell_that_some_seeds_did_not_complete_is_drawn_as_partly_broken() -> 
     whole = [made(seed=seed, scores={"mAP": 0.5}) for seed in range(4)]
     partly = [*whole[:3], broken("at_chance", seed=3)]
     drawn = heat_map(map_of(partly))
-    assert {"50.0", "1/4 failed", ENDINGS["at_chance"][2]} <= {*words(drawn)}
-    assert 'band-0-0-0"' in drawn.svg
-    assert ENDINGS["at_chance"][0] in drawn.svg
-    assert "band-" not in heat_map(map_of(whole)).svg
+    assert {"50.0", "1/4 failed"} <= {*words(drawn)}
+    assert "failed" not in heat_map(map_of(whole)).svg

@@ -8,7 +8,10 @@ import matplotlib
 
 from tests.transfer.report.figures.plots import SVG, all_plots, rows, words
 from tests.transfer.report.page.pages import HOSTILE, write_history
+from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import INK, plain
+from transfer.report.page.html import page
+from transfer.report.page.section_types import Section
 
 
 def test_hostile_names_are_texts_and_no_formulas(tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ def test_drawings_take_the_pages_color_and_set_no_rules_for_it(tmp_path: Path) -
         assert INK not in plot.svg
         assert "<style" not in plot.svg
         assert "<metadata" not in plot.svg
-    ids = [set(re.findall(r'\bid="([^"]+)"', plot.svg)) for plot in plots]
-    assert sum(map(len, ids)) == len(set.union(*ids)), "no id stands in two drawings"
-    for plot, mine in zip(plots, ids):
-        assert set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", plot.svg)) <= mine
+    text = page("t", [Section(title="s", plot=plot) for plot in plots], RunSet.of([])).partition("<main")[2]
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len({*ids}), "no id stands in two drawings"
+    assert {*re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", text)} <= {*ids}

@@ -13,7 +13,7 @@ def token_runs() -> RunSet:
 
 
 def test_similarity_of_every_place_and_run() -> None:
-    plot = similarity_plot(token_runs())
+    plot = similarity_plot(runs := token_runs(), runs.backbone_names)
     assert rows(plot)["similarity"].tolist() == [0.2, 0.9, 0.2, 0.9]
     assert {"stem", "block 1"} <= {*words(plot)}
 

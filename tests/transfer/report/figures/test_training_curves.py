@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import pandas as pd
+
 from tests.runs import ended
-from tests.transfer.report.figures.plots import rows, words
+from tests.transfer.report.figures.plots import rows
 from tests.transfer.report.page.pages import make_run, write_history
 from transfer.records.run_set import RunSet
 from transfer.report.figures.curves import POINTS, training_curves
-from transfer.report.figures.svg import LINES
 
 BROKEN = ended("nonfinite", 3)
 
@@ -18,17 +19,15 @@ def history_runs(folder: Path) -> RunSet:
     return RunSet.of([make_run(0, folder / "a"), make_run(1, folder / "b", outcome=BROKEN)])
 
 
+def curves_of(runs: RunSet) -> pd.DataFrame:
+    return rows(training_curves(runs, runs.backbone_names))
+
+
 def test_histories_are_thinned_and_end_where_the_numbers_do(tmp_path: Path) -> None:
-    table = rows(training_curves(history_runs(tmp_path)))
+    table = curves_of(history_runs(tmp_path))
     assert table.groupby("status")["loss"].last().to_dict() == {"completed": 3.0, "nonfinite": 5e6}
     write_history(tmp_path / "long", [1.0 + step for step in range(5000)])
-    table = rows(training_curves(RunSet.of([make_run(3, tmp_path / "long"), make_run(4, tmp_path / "none")])))
+    table = curves_of(RunSet.of([make_run(3, tmp_path / "long"), make_run(4, tmp_path / "none")]))
     assert len(table) == POINTS
     assert (table["step"].iloc[0], table["step"].iloc[-1]) == (1, 5000)
     assert ((table["loss"] - table["step"]) == 0).all()
-
-
-def test_what_is_not_drawn_is_said(tmp_path: Path) -> None:
-    write_history(tmp_path, [1.0, 2.0])
-    runs = RunSet.of(make_run(seed, tmp_path) for seed in range(30))
-    assert f"the first {LINES} of 30 runs" in words(training_curves(runs))

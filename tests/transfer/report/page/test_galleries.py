@@ -15,22 +15,22 @@ from transfer.report.page.html import page
 def test_places_are_marked_against_the_labels(tmp_path: Path) -> None:
     found = galleries(ranked_run(tmp_path / "run"), pictures=False)
     # identities of the gallery are 0 1 2 3 0 1, the queries' 1 2 3
-    assert [[image.right for image in gallery.images] for gallery in found] == [
+    assert [[right for _, right in gallery.ranked] for gallery in found] == [
         [True, False, True, False],
         [False, True, False],
         [False, False, True],
     ]
     assert found[0].about == "query/a.png (identity 1, camera 1) · AP 75.0 %"
     assert found[1].about == "query/b.png (identity 2, camera 1)", "a query without a match has no AP"
-    assert found[0].images[2].about == "3: gallery/5.png (identity 1, camera 2), distance 0.5"
-    assert all(gallery.picture is None for gallery in found)
+    assert found[0].ranked[2][0] == "3: gallery/5.png (identity 1, camera 2), distance 0.5"
+    assert all(not gallery.address for gallery in found)
 
 
 def test_drawn_queries_are_shown_where_pictures_are_asked_for(tmp_path: Path) -> None:
     run = ranked_run(tmp_path / "run", draw=2)
     found = galleries(run, pictures=True)
     assert [gallery.about[:11] for gallery in found] == ["query/a.png", "query/c.png"]
-    assert all(gallery.picture and gallery.picture.content.startswith(b"\xff\xd8") for gallery in found)
+    assert all(gallery.address.startswith("data:image/jpeg;base64,/9j/") for gallery in found)
     assert len(galleries(run, pictures=False)) == 3
     (section,) = picture_sections([run], pictures=True)
     text = page("t", [section], RunSet.of([run]))
@@ -48,7 +48,7 @@ def test_damaged_lists_are_named_and_keep_no_others_out(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         galleries(bad, pictures=False)
     (section,) = picture_sections([good, bad], pictures=False)
-    assert {gallery.run_id for gallery in section.galleries} == {good.record.run_id}
+    assert {gallery.run_id for gallery in section.exhibits} == {good.record.run_id}
     assert bad.record.run_id in section.note
     assert str(tmp_path) not in section.note
 
@@ -65,4 +65,4 @@ def test_detection_pictures_are_taken_from_the_runs_folder(tmp_path: Path) -> No
     assert [picture.about for picture in drawn(run)] == ["a", "b"]
     (section,) = picture_sections([run], pictures=True)
     assert page("t", [section], RunSet.of([run])).count('src="data:image/png;base64,') == 2
-    assert picture_sections([run], pictures=False)[0].pictures == []
+    assert next(picture_sections([run], pictures=False)).exhibits == []

@@ -11,8 +11,7 @@ from tests.runs import ended
 from tests.transfer.report.page.pages import HOSTILE, make_run, table_of
 from transfer.records.run_set import RunSet
 from transfer.report.figures.svg import Plot
-from transfer.report.page.embedded_records import marks_of, run_facts
-from transfer.report.page.html import page
+from transfer.report.page.html import marks_of, page, run_facts
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import Note
 

@@ -10,9 +10,8 @@ from transfer.comparison.paired_intervals import Settings
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.page.galleries import EACH_WAY, side_by_side
+from transfer.report.page.galleries import PAIRS_EACH_WAY, differing_samples, sample_sections
 from transfer.report.page.html import page
-from transfer.report.summary.differing_samples import differing_samples
 from transfer.report.tables.comparison import compared
 
 
@@ -39,20 +38,22 @@ def runs(tmp_path: Path) -> RunSet:
 
 def test_lists_of_both_arms_for_the_queries_that_differ_most(runs: RunSet) -> None:
     comparison = compared(runs, "stem=conv", "stem=patchify", Settings())
-    (section,) = side_by_side(comparison, runs, pictures=False)
+    table_part, section = sample_sections(comparison, runs, pictures=False)
     (row,) = [row for row in comparison.rows if row.primary]
     table = differing_samples(row)
-    expected = [*table["sample"][:EACH_WAY], *table["sample"][-EACH_WAY:]]
-    shown = list(section.galleries)
+    assert table_part.table is not None
+    assert table_part.table["sample"] == table["sample"]
+    expected = [*table["sample"][:PAIRS_EACH_WAY], *table["sample"][-PAIRS_EACH_WAY:]]
+    shown = list(section.exhibits)
     assert section.in_pairs
     assert len(shown) == 2 * len(expected)
     for query, first, second in zip(expected, shown[::2], shown[1::2], strict=True):
         assert first.about.startswith(f"conv: {query} ")
         assert second.about.startswith(f"patchify: {query} ")
-        assert [image.right for image in first.images] == [True, False]
-        assert [image.right for image in second.images] == [False, True]
-        assert first.images[0].about.endswith("distance 0.25")
-        assert first.images[1].about.endswith("distance 1.5")
+        assert [right for _, right in first.ranked] == [True, False]
+        assert [right for _, right in second.ranked] == [False, True]
+        assert first.ranked[0][0].endswith("distance 0.25")
+        assert first.ranked[1][0].endswith("distance 1.5")
         place = table["sample"].index(query)
         assert f"AP {table['a'][place]:.1f} %" in first.about
     assert 'class="galleries pairs"' in page("t", [section], runs)

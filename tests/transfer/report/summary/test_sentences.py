@@ -13,8 +13,8 @@ from tests.transfer.report.tables.test_comparison import both, compare, compared
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.summary.naming import names_of
 from transfer.report.summary.sentences import COUNTED, KEY, Answer, answer, interval_text
+from transfer.report.summary.variants import names_of
 
 HEAD = "conv vs. patchify"
 

@@ -7,7 +7,7 @@ import pytest
 from tests.transfer.report.tables.test_comparison import compared, made
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.store import Run
-from transfer.report.summary.differing_samples import EACH_WAY, differing_samples
+from transfer.report.page.galleries import EACH_WAY, differing_samples
 
 
 def primary(runs: list[Run]) -> ComparedScore:

@@ -8,10 +8,8 @@ import pytest
 from tests.transfer.report.tables.test_comparison import both
 from transfer.core.errors import UserError
 from transfer.records.run_set import RunSet
-from transfer.report.figures.svg import styled
-from transfer.report.page.section_types import Section
+from transfer.report.figures.svg import styled, write_figures
 from transfer.report.page.sections import ReportRequest, sections
-from transfer.report.paper_figures import write_figures
 
 NAME = "conv-vs-patchify"
 
@@ -19,8 +17,11 @@ NAME = "conv-vs-patchify"
 def test_svg_pdf_and_data_of_every_figure(tmp_path: Path) -> None:
     (tmp_path / "paper.mplstyle").write_text("font.size: 17  # large\n")
     runs = RunSet.of(both(tmp_path / "runs"))
+    request = ReportRequest(everything=True)
     with styled(tmp_path / "paper.mplstyle"):
-        files = write_figures(lambda: sections(runs, ReportRequest(everything=True)), tmp_path / "figures")
+        files = write_figures(
+            lambda: [(part.file_name, part.plot) for part in sections(runs, request) if part.plot], tmp_path / "figures"
+        )
     assert {file.name for file in files} == {path.name for path in (tmp_path / "figures").iterdir()}
     assert {f"{NAME}-1col.svg", f"{NAME}-2col.pdf", f"{NAME}.csv"} <= {file.name for file in files}
     svg = (tmp_path / "figures" / f"{NAME}-2col.svg").read_text()
@@ -41,4 +42,4 @@ def test_bad_styles_and_nothing_to_draw(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"--style .*{name}: cannot be read"), styled(tmp_path / name):
             pass
     with pytest.raises(UserError, match="--figures: these runs give no figure"):
-        write_figures(lambda: [Section(title="t")], tmp_path)
+        write_figures(list, tmp_path)
