@@ -3,43 +3,18 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from backbones.archs import ARCHS
-from transfer.core.errors import visible, visible_lines
-from transfer.core.settings import write_yaml
+from transfer.core.errors import visible
 from transfer.data.spec import dataset_names, resolve_dataset
 from transfer.records.protocol import by_export, lineage, processes
 from transfer.records.store import Record, Run
-from transfer.report.tables.text import without_tags
+from transfer.report.page.html import rendered
 from transfer.statistics.intervals import mean_and_deviation
 from transfer.verify.bundle import without_paths
 
-UNKNOWN = "unknown"
-CARD = """\
-# {name}
-
-{marks}## Model
-
-{model}
-
-## Pretraining
-
-{pretraining}
-
-## Scores
-
-In percent: the mean over the seeds with a score, and their standard deviation.
-
-{scores}
-
-## Licence
-
-The licence of the weights is unknown: records do not say it. {licences}
-
-## Use
-
-"""
 _RECIPE = (
     *("epochs", "batch_size", "optimizer", "lr", "warmup_epochs"),
     *("weight_decay", "drop_path", "size", "label_fraction"),
@@ -52,6 +27,7 @@ _MARKS = {
     "dirty": "source code that was changed after its commit",
     "modified": "weights that were changed after their export",
 }
+Rows = list[tuple[object, ...]]
 
 
 def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
@@ -64,29 +40,30 @@ def model_card(run: Run, runs: Sequence[Run] = ()) -> str:
     others = list({other.record.run_key: other.record for other in (*runs, run)}.values())
     weights = run.record.export or run.record.weights_id
     trainings = [run.record] * bool(run.record.export) + lineage(run.record, by_export(others))
-    pretrainings = [without_paths(record) for record in trainings]
-    record = without_paths(run.record)
+    record, *pretrainings = map(without_paths, (run.record, *trainings))
     groups: dict[tuple[str, int | None], list[Record]] = {}
     scored = [without_paths(other) for other in others if _belongs(other, run.record, weights)]
     for each in sorted(scored, key=lambda each: (each.task, each.dataset["name"], each.seed)):
         groups.setdefault((each.config_digest, processes(each)), []).append(each)
-    marks = dict.fromkeys(mark for each in [record, *pretrainings] for mark in _marks(each))
-    unknown = f"{UNKNOWN}: no record of it was found. The weights are `{weights}`."
-    body = CARD.format(
-        name=visible(str(record.backbone["name"])),
-        marks=f"> No results, but: {'; '.join(marks)}.\n\n" * bool(marks),
+    names = dict.fromkeys(str(each.dataset["name"]) for each in (record, *pretrainings))
+    arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
+    name = weights if released else "FOLDER"
+    flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
+    return rendered(
+        Path(__file__).parent / "card.md",
+        cell=_cell,
+        record=record,
+        weights=weights,
+        marks=list(dict.fromkeys(mark for each in (record, *pretrainings) for mark in _marks(each))),
         model=_model(record, weights),
-        pretraining="\n\n".join(map(_pretraining, pretrainings))
-        or ("None: the runs started from random weights." if weights == "random" else unknown),
-        scores=_table(
-            ("task", "data", "score", "percent", "seeds", "outcomes"),
-            [row for g in groups.values() for row in _scores(g)],
-        ),
-        licences=" ".join(_licence(name) for name in dict.fromkeys(r.dataset["name"] for r in [record, *pretrainings])),
+        pretrainings=[_pretraining(each) for each in pretrainings],
+        scores=[row for group in groups.values() for row in _scores(group)],
+        licences=[(_in_code(of), of in dataset_names() and resolve_dataset(of).license) for of in names],
+        can_load=".py:" not in arch and not (released and arch in ARCHS),
+        is_ours=arch in ARCHS,
+        source=json.dumps(_in_code(weights.removeprefix("timm:") if released else "local-dir:FOLDER")),
+        flags=_in_code(flags),
     )
-    tags = ["image-feature-extraction", "vit-transfer", *["smoke"] * record.smoke]
-    front_matter = {"library_name": "timm", "license": UNKNOWN, "tags": tags, "pipeline_tag": tags[0]}
-    return visible_lines(f"---\n{write_yaml(front_matter)}---\n\n{without_tags(body)}{_use(record, weights)}\n")
 
 
 def _belongs(other: Record, record: Record, weights: str) -> bool:
@@ -105,56 +82,36 @@ def _marks(record: Record) -> list[str]:
     return [_MARKS.get(name, name) for name in names] + ["a failed training run"] * record.training_failed
 
 
-def _model(record: Record, weights: str) -> str:
+def _model(record: Record, weights: str) -> Rows:
     backbone, environment = record.backbone, record.environment
     rows = {name: value for name, value in backbone.items() if name not in ("name", "weights", "files")}
     rows |= {f"file of the {part}": f"sha256 {digest}" for part, digest in (backbone.get("files") or {}).items()}
     rows |= {"weights": weights, "left untrained": record.untrained, "run": record.run_id}
     rows |= {_LABELS.get(name, name): record.cost.get(name) for name in _COST}
     rows |= {name: environment.get(name) for name in _ENVIRONMENT}
-    return _facts(rows | environment.get("versions", {}))
+    return _known(rows | environment.get("versions", {}))
 
 
-def _pretraining(record: Record) -> str:
+def _pretraining(record: Record) -> Rows:
     outcome = ": ".join(filter(None, (record.status, record.reason)))
     recipe = {name: record.options.get(name) for name in _RECIPE}
     counts = record.dataset.get("counts", {}).items()
     splits = ", ".join(f"{name} {part['images']}" for name, part in counts if isinstance(part, dict))
     facts = {"recipe": record.task, "data": _data(record), "images": splits, "seed": record.seed, "outcome": outcome}
-    return _facts(facts | recipe | {"started from": record.weights_id, "run": record.run_id})
+    return _known(facts | recipe | {"started from": record.weights_id, "run": record.run_id})
 
 
-def _scores(group: list[Record]) -> list[tuple[object, ...]]:
+def _scores(group: list[Record]) -> Rows:
     """Return a row for each score that all runs of a protocol have."""
     trained = [record for record in group if not record.training_failed]
-    rows = list[tuple[object, ...]]()
+    rows: Rows = []
     ended = ", ".join(f"{count} {status}" for status, count in Counter(record.status for record in group).most_common())
     for name in trained[0].scores if trained else ():
-        if not all(name in record.scores for record in trained):
-            continue
-        mean, deviation = mean_and_deviation([record.shown(name) for record in trained])
-        percent = f"{mean:.2f}" + (f" ± {deviation:.2f}" if len(trained) > 1 else "")
-        seeds = ", ".join(str(record.seed) for record in group)
-        rows.append((group[0].task, _data(group[0]), name, percent, seeds, ended))
+        if all(name in record.scores for record in trained):
+            mean, deviation = mean_and_deviation([record.shown(name) for record in trained])
+            percent = f"{mean:.2f}" + f" ± {deviation:.2f}" * (len(trained) > 1)
+            rows.append((group[0].task, _data(group[0]), name, percent, [record.seed for record in group], ended))
     return rows
-
-
-def _licence(name: str) -> str:
-    license = resolve_dataset(name).license if name in dataset_names() else ""
-    return f"Data `{_in_code(name)}`: {license or UNKNOWN}."
-
-
-def _use(record: Record, weights: str) -> str:
-    """Return how to load the weights, if there are any and timm can build the model."""
-    if weights == "random":
-        return "There are no weights to load."
-    arch, released = record.backbone.get("arch", ""), weights.startswith("timm:")
-    source, name = (weights.removeprefix("timm:"), weights) if released else ("local-dir:FOLDER", "FOLDER")
-    registration = "import backbones.vit  # registers the architecture\n" if arch in ARCHS else ""
-    code = f"{registration}import timm\n\nmodel = timm.create_model({json.dumps(_in_code(source))}, pretrained=True)\n"
-    sections = [] if ".py:" in arch or (released and arch in ARCHS) else [f"```python\n{code}```"]
-    flags = f"--backbone {record.backbone['name']} --weights {name}" if released else f"--backbone {name}"
-    return "\n\n".join([*sections, f"`python -m transfer.run reid {_in_code(flags)}` evaluates it."])
 
 
 def _in_code(text: str) -> str:
@@ -169,16 +126,12 @@ def _data(record: Record) -> str:
     return str(record.dataset["name"]) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
-def _facts(facts: dict[str, Any]) -> str:
-    return _table(("", "value"), [(name, value) for name, value in facts.items() if value not in (None, "", [])])
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_cell(item) for item in line) + " |" for line in lines)
+def _known(facts: dict[str, Any]) -> Rows:
+    return [(name, value) for name, value in facts.items() if value not in (None, "", [])]
 
 
 def _cell(value: object) -> str:
+    """Return a value as it stands in a cell, on one line."""
     values = value if isinstance(value, list | tuple) else [value]
     text = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in values)
     return text.replace("|", "\\|").replace("\n", " ")

@@ -22,7 +22,7 @@ from transfer.records.store import Record, Run
 from transfer.report.figures.svg import Plot
 from transfer.report.page.section_types import Section
 from transfer.report.tables.table import RUN_COLUMNS, MeanInterval, Table, cell_text, is_missing, is_number
-from transfer.report.tables.text import constant_columns, note_texts, values
+from transfer.report.tables.text import constant_columns, note_texts, values, without_tags
 
 CELLS = 6000
 """Number of cells of all tables that are laid out at once; a click shows the others."""
@@ -61,23 +61,28 @@ def page(title: str, sections: Sequence[Section], runs: RunSet) -> str:
         policy=f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'",
         style=style,
         script=script,
+        blocks=_blocks,
+        breakable=_breakable,
+        drawings=_drawings,
     )
 
 
 def rendered(template: Path, **content: Any) -> str:
-    """Return a template of jinja2 with its content; control characters are shown, and in HTML all text is escaped."""
+    """Return a template of jinja2 with its content; control characters are shown, and tags in texts are texts."""
     import jinja2
 
+    is_html = template.suffix == ".html"
+    shown = visible_lines if is_html else lambda text: without_tags(visible_lines(text))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template.parent),
-        autoescape=template.suffix == ".html",
-        finalize=lambda value: value if isinstance(value, Markup) else visible_lines(str(value)),
+        autoescape=is_html,
+        finalize=lambda value: value if isinstance(value, Markup) else shown(str(value)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.filters |= {"blocks": _blocks, "breakable": _breakable, "drawings": _drawings}
     return environment.get_template(template.name).render(content)
 
 
