@@ -187,56 +187,52 @@ def run_facts(runs: Sequence[Run]) -> dict[str, Any]:
     records = [run.record for run in runs]
     exports = {record.export: record.run_id for record in records if record.export}
     of_runs = [dict(_facts(record, exports)) for record in records]
-    names = {name: None for facts in of_runs for name in facts}
-    order = {group: place for place, group in enumerate(dict.fromkeys(group for group, _ in names))}
-    facts: list[list[Any]] = []
+    facts: list[tuple[str, str, list[str | None]]] = []
     which: list[list[int]] = [[] for _ in runs]
-    for group, name in sorted(names, key=lambda name: order[name[0]]):
-        places: dict[str | None, int] = {}
-        of_each_run = [places.setdefault(of_run.get((group, name)), len(places)) for of_run in of_runs]
-        facts.append([group, name, list(places)])
-        if len(places) > 1:
-            for row, place in zip(which, of_each_run):
-                row.append(place)
-    return {
-        "runs": [record.run_id for record in records],
-        "marks": [marks_of(record) for record in records],
-        "facts": facts,
-        "which": which,
-    }
+    for group, name in dict.fromkeys(name for of_run in of_runs for name in of_run):
+        column = [of_run.get((group, name)) for of_run in of_runs]
+        places = {value: place for place, value in enumerate(dict.fromkeys(column))}
+        facts.append((group, name, list(places)))
+        for row, value in zip(which, column if len(places) > 1 else (), strict=False):
+            row.append(places[value])
+    marks = [marks_of(record) for record in records]
+    return {"runs": [record.run_id for record in records], "marks": marks, "facts": facts, "which": which}
 
 
 def _facts(record: Record, exports: dict[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
     """Yield ((group, name), value) of everything in a record except paths."""
-    for name, score in record.scores.items():
-        in_percent = record.metrics.get(name, {}).get("unit") == "fraction"
-        yield ("scores", name), f"{100 * score:.2f} %  ({score!r})" if in_percent else repr(score)
-    yield from _flat("outcome", record.outcome)
-    yield ("outcome", "notes"), "\n".join(map(str, record.notes)) or "none"
-    yield ("origin", "weights"), record.weights_id
-    if record.weights_id in exports:
-        yield ("origin", "pretraining"), exports[record.weights_id]
-    if record.export:
-        yield ("origin", "exported as"), record.export
-    yield from _flat("origin", record.origin, "pretraining ")
-    yield ("origin", "untrained"), ", ".join(map(str, record.untrained)) or "none"
-    yield from _flat("dataset", record.dataset)
-    yield from _flat("backbone", record.backbone)
-    yield from _flat("options", {name: value for name, value in record.options.items() if name not in PATHS})
-    yield from _flat("cost", record.cost)
-    yield from _flat("environment", record.environment)
-    yield from _flat("details", record.details)
+    percent = {name for name, metric in record.metrics.items() if metric.get("unit") == "fraction"}
+    scores = {
+        name: f"{100 * score:.2f} %  ({score!r})" if name in percent else score for name, score in record.scores.items()
+    }
+    origin = {"weights": record.weights_id, "pretraining": exports.get(record.weights_id), "exported as": record.export}
+    origin |= {f"pretraining {name}": value for name, value in record.origin.items()}
     ids = ("task", "task_version", "seed", "smoke", "subset", "primary", "config_digest", "run_key", "schema")
-    yield from _flat("identity", {name: getattr(record, name) for name in ids})
+    for group, facts in {
+        "scores": scores,
+        "outcome": {**record.outcome, "notes": "\n".join(map(str, record.notes))},
+        "origin": {name: value for name, value in origin.items() if value is not None}
+        | {"untrained": ", ".join(map(str, record.untrained))},
+        "dataset": record.dataset,
+        "backbone": record.backbone,
+        "options": {name: value for name, value in record.options.items() if name not in PATHS},
+        "cost": record.cost,
+        "environment": record.environment,
+        "details": record.details,
+        "identity": {name: getattr(record, name) for name in ids},
+    }.items():
+        for name, value in _flat(facts):
+            yield (group, name), value
 
 
-def _flat(group: str, values: dict[str, Any], prefix: str = "") -> Iterator[tuple[tuple[str, str], str]]:
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of values, those in dicts under joined names."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _flat(group, value, f"{prefix}{key} ")
+            yield from _flat(value, f"{prefix}{key} ")
             continue
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         if len(shown) > LONGEST:
             size = f"{len(value)} entries" if isinstance(value, list) else f"{len(shown)} characters"
             shown = f"{size}, in record.json"
-        yield (group, prefix + str(key)), shown or "none"
+        yield f"{prefix}{key}", shown or "none"

@@ -23,7 +23,6 @@ from transfer.statistics.verdicts import POINT, Kind, Verdict
 
 SHOWN = 8
 """Scores of one verdict that are told one by one."""
-KEY = "a vs. b: means over seeds; difference with its 95 % interval"
 COUNTED = (
     "primary scores on other datasets than the pretraining's",
     "primary scores on the dataset of the pretraining, as there are no others",
@@ -98,22 +97,21 @@ def answer(comparison: Comparison, runs: RunSet, ratios: CostRatios | None = Non
     tasks = len({row.matched.first.task for row in rows})
     records = [record for row in rows for record in row.matched.records]
     smoke = "Smoke test, not a valid result. " if any(record.smoke for record in records) else ""
-    scores, of = count(len(rows), "score"), f"{count(tasks, 'task')}{_seeds(rows)}"
+    datasets = len({row.matched.first.dataset.get("name") for row in rows})
+    scores, of = count(len(rows), "score"), f"{count(tasks, 'task')} on {count(datasets, 'dataset')}{_seeds(rows)}"
     told = f"{', '.join(f'{word} in {len(found)}' for word, found in by_word.items())} of {scores} of {of}"
     if len(by_word) == 1:
         told = f"{next(iter(by_word))}{f' on all {scores} ({of})' if len(rows) > 1 else f' ({scores} of {of})'}"
     headline = f"{smoke}{a} vs. {b}{_differing(comparison, rows)}: {told}."
     tests = sum(row.estimate is not None for row in rows) if comparison.options.correction != "none" else 1
-    effects = [KEY] * any(row.estimate is not None for row in rows)
+    key = f"Mean of {a} over seeds vs. that of {b}, then the difference with its 95 % interval:"
+    effects = [key] * any(row.estimate is not None for row in rows)
     for word, found in by_word.items():
         ending = f", {word}" * (len(by_word) > 1)
         effects += [f"- {_effect(row, tests)}{ending}" for row in found[:SHOWN]]
         effects += [f"- {len(found) - SHOWN} more{ending}"] * (len(found) > SHOWN)
-    random = [
-        name
-        for name, place in ((a, 0), (b, 1))
-        if any(is_untrained(run.record) for row in rows for run in row.matched.variants[place])
-    ]
+    variants = zip((a, b), zip(*(row.matched.variants for row in rows), strict=True), strict=True)
+    random = [name for name, of_rows in variants if any(is_untrained(run.record) for of in of_rows for run in of)]
     caveats = [f"Random weights, no pretraining: {' and '.join(random)}."] * bool(random)
     caveats += [*_marks(records), *_broken(rows, {"a": a, "b": b}), *_of_intervals(rows, tests)]
     others = "; ".join(row_name(row, "`") for row in primary if row not in rows)
@@ -210,7 +208,8 @@ def _of_intervals(rows: Sequence[ComparedScore], tests: int) -> Iterator[str]:
     estimates = [row.estimate for row in rows if row.estimate is not None]
     fewest = min((number for estimate in estimates for number in estimate.seeds), default=1)
     limits = [f"{fewest} {FEW}."] * (1 < fewest <= FEW_SEEDS)
-    if limits := [*limits, *["Intervals are not adjusted for several tests."] * (tests > 1)]:
+    limits += [f"Verdicts are corrected for {tests} tests, intervals are not."] * (tests > 1)
+    if limits:
         yield " ".join(limits)
     if any(estimate.borrowed for estimate in estimates):
         yield "A variant with one completed seed is assumed to vary over seeds as the other does: add seeds to it."

@@ -13,10 +13,11 @@ from tests.transfer.report.tables.test_comparison import both, compare, compared
 from transfer.comparison.compare_arms import ComparedScore
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.summary.sentences import COUNTED, KEY, Answer, answer, interval_text
+from transfer.report.summary.sentences import COUNTED, Answer, answer, interval_text
 from transfer.report.summary.variants import names_of
 
 HEAD = "conv vs. patchify"
+KEY = "Mean of conv over seeds vs. that of patchify, then the difference with its 95 % interval:"
 
 
 def variants(root: Path, a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], **given: Any) -> list[Run]:
@@ -36,7 +37,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "better": (
         lambda root: variants(root, seeds(3, 0.8), seeds(3, 0.5)),
         [
-            rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\.\n.*\n3 seeds are few: .* as low as 85 %\.$",
+            rf"^{HEAD}: better \(1 score of 1 task on 1 dataset, 3 seeds\)\.\n.*\n3 seeds are few: .* as low as 85 %\.$",
             rf"^{KEY}\n- knn top1 on `toy_market`: \d+\.\d % vs\. \d+\.\d %, \+\d+\.\d points \[\d",
         ],
     ),
@@ -51,7 +52,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     "one seed, better": (
         lambda root: variants(root, seeds(1, 0.8), seeds(1, 0.5), smoke=True, origin={"subset": 60}),
         [
-            rf"^Smoke test, not a valid result. {HEAD}: better \(1 score of 1 task, 1 seed\)\.",
+            rf"^Smoke test, not a valid result. {HEAD}: better \(1 score of 1 task on 1 dataset, 1 seed\)\.",
             r"^Runs used subsets of the data \(--subset 60\); .*\n(.*\n)*One seed per variant: .*Add --seeds 1 2\.",
         ],
     ),
@@ -65,15 +66,15 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
     ),
     "all of b broke down": (
         lambda root: variants(root, seeds(2, 0.8), [{"seed": seed, **BROKEN} for seed in range(2)]),
-        [rf"^{HEAD}: patchify failed \(1 score of 1 task\)\.", "^patchify failed in 2 of 2 training runs"],
+        [rf"^{HEAD}: patchify failed \(1 score of 1 task on 1 dataset\)\.", "^patchify failed in 2 of 2 training runs"],
     ),
     "both are at chance, and significantly different": (
         lambda root: variants(root, seeds(3, 0.05), seeds(3, 0.12), dataset=TEN_CLASSES),
-        [rf"^{HEAD}: not above chance \(1 score of 1 task, 3 seeds\)\."],
+        [rf"^{HEAD}: not above chance \(1 score of 1 task on 1 dataset, 3 seeds\)\."],
     ),
     "one is at chance": (
         lambda root: variants(root, seeds(3, 0.5), seeds(3, 0.12), dataset=TEN_CLASSES),
-        [rf"^{HEAD}: better \(1 score of 1 task, 3 seeds\)\."],
+        [rf"^{HEAD}: better \(1 score of 1 task on 1 dataset, 3 seeds\)\."],
     ),
     "all of b were found dead by an older rule": (
         lambda root: variants(root, seeds(2, 0.8), seeds(2, 0.5, broke=True, outcome=ended("diverged") | {"rule": 1})),
@@ -100,7 +101,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
             *variants(root, seeds(3, 0.8), seeds(3, 0.5)),
             *variants(root / "2", seeds(3, 0.8), seeds(3, 0.5), dataset={"name": "other", "digest": "1"}),
         ],
-        [rf"^{HEAD}: better on all 2 scores \(1 task, 3 seeds\)\.", r"(^- .*\]\n){2}"],
+        [rf"^{HEAD}: better on all 2 scores \(1 task on 2 datasets, 3 seeds\)\.", r"(^- .*\]\n){2}"],
     ),
     "better in one of two datasets": (
         lambda root: [
@@ -108,7 +109,7 @@ OUTCOMES: dict[str, tuple[Callable[[Path], list[Run]], list[str]]] = {
             *variants(root / "2", seeds(3, 0.5), seeds(3, 0.51, first=20), dataset={"name": "other", "digest": "1"}),
         ],
         [
-            rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task, 3 seeds\.",
+            rf"^{HEAD}: better in 1, inconclusive in 1 of 2 scores of 1 task on 2 datasets, 3 seeds\.",
             "^- .*, better$",
             "^- .*, inconclusive$",
         ],
