@@ -6,7 +6,7 @@ import pytest
 
 from tasks.detect.coco.averages import Averager, evaluate, resampled, scores
 from tasks.detect.coco.matching import Matches
-from tasks.ranking.metrics import Ranking, rank_distances
+from tasks.ranking.metrics import rank_distances
 from tests.tasks.detect.coco.cases import drawn as drawn_coco
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.paired_intervals import PairedOutcomes, read_outcomes
@@ -58,27 +58,21 @@ def outcomes_of(task: str) -> Outcomes:
     return cases[task]
 
 
-@pytest.mark.parametrize("task", ["reid", "classify", "linear", "knn", "fewshot"])
-def test_the_mean_over_samples_is_the_score(task: str) -> None:
-    outcomes = outcomes_of(task)
-    for name, score in load_task(task).rescore(outcomes).items():
-        values = load_task(task).per_sample(name, outcomes)
-        assert values is not None
-        assert np.nanmean(values) == pytest.approx(score, abs=1e-12)
-    assert load_task(task).per_sample("cosine_similarity", outcomes) is None
+def runs_of(root: Path, task: str, *outcomes: Outcomes) -> list[Run]:
+    """Return runs a, b, ... with the scores of the first."""
+    recorded = load_task(task).rescore(outcomes[0])
+    return [run_of(root / name, task, arrays, recorded) for name, arrays in zip("abc", outcomes)]
 
 
 def test_the_order_of_samples_does_not_matter(tmp_path: Path) -> None:
-    task, outcomes = "reid", outcomes_of("reid")
+    outcomes = outcomes_of("reid")
     order = np.random.default_rng(2).permutation(len(outcomes["sample"]))
-    shuffled = {name: values[order] for name, values in outcomes.items()}
-    recorded = load_task(task).rescore(outcomes)
-    runs = [run_of(tmp_path / name, task, arrays, recorded) for name, arrays in (("a", outcomes), ("b", shuffled))]
-    for name in recorded:
-        scores_of_runs = PairedOutcomes(runs).scores(name)
-        assert scores_of_runs is not None
-        np.testing.assert_allclose(*scores_of_runs.sums, rtol=1e-12)
-        assert scores_of_runs.values == pytest.approx([recorded[name]] * 2)
+    runs = runs_of(tmp_path, "reid", outcomes, {name: values[order] for name, values in outcomes.items()})
+    for name, score in runs[0].record.scores.items():
+        found = PairedOutcomes(runs).scores(name)
+        assert found is not None
+        np.testing.assert_allclose(*found.sums, rtol=1e-12)
+        assert found.values == pytest.approx([score] * 2)
 
 
 def coco_run(folder: Path, seed: int, reverse: bool = False, without: int | None = None) -> Run:
@@ -127,30 +121,14 @@ def test_other_samples_are_an_error_that_counts_them(tmp_path: Path) -> None:
     outcomes = outcomes_of("knn")
     names = outcomes["sample"].copy()
     names[:3] = ["x", "y", "z"]
-    recorded = load_task("knn").rescore(outcomes)
-    runs = [
-        run_of(tmp_path / "a", "knn", outcomes, recorded),
-        run_of(tmp_path / "b", "knn", outcomes | {"sample": names}, recorded),
-    ]
     with pytest.raises(UserError, match=r"3 samples of a are missing in b, 3 the other way \(0.jpg"):
-        PairedOutcomes(runs)
+        PairedOutcomes(runs_of(tmp_path, "knn", outcomes, outcomes | {"sample": names}))
 
 
 def test_other_clusters_are_an_error(tmp_path: Path) -> None:
     outcomes = ranked()
-    recorded = load_task("reid").rescore(outcomes)
-    renamed, other = outcomes["cluster"][::-1].copy(), outcomes["cluster"] // 2
-    runs = [
-        run_of(tmp_path / name, "reid", outcomes | {"cluster": cluster}, recorded)
-        for name, cluster in (("a", outcomes["cluster"]), ("b", renamed), ("c", other))
-    ]
+    clusters = outcomes["cluster"], outcomes["cluster"][::-1].copy(), outcomes["cluster"] // 2
+    runs = runs_of(tmp_path, "reid", *(outcomes | {"cluster": cluster} for cluster in clusters))
     assert PairedOutcomes(runs[:2])  # 20 identities under other numbers
     with pytest.raises(UserError, match="a and c: their samples form other clusters"):
         PairedOutcomes(runs)
-
-
-def test_queries_without_a_match_do_not_count() -> None:
-    outcomes = ranked()
-    values = load_task("reid").per_sample("rank1", outcomes)
-    assert values is not None
-    assert np.isnan(values).sum() == (~Ranking.from_outcomes(outcomes).valid).sum() > 0

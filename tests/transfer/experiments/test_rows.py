@@ -11,7 +11,6 @@ from transfer.experiments.published_rows import (
     parse_paper,
     read_paper,
     rows_of,
-    used_values,
 )
 from transfer.experiments.sweep_file import TIERS, read_sweep, sweep_names
 
@@ -68,12 +67,6 @@ def content() -> dict[str, Any]:
     row = {"label": "baseline", "deit": {"lr": {"printed": 5e-4, "used": [1e-3]}}, "values": [value]}
     table = {"title": "t", "notes": [], "rows": [row]}
     return {"title": "a", "source": "b", "stand_ins": {"imagenet1k": ["toy_digits"]}, "tables": {"1": table}}
-
-
-def test_the_plain_form_reads() -> None:
-    (row,) = parse_paper("p", content(), "file").tables["1"].rows
-    assert used_values(row.steps["deit"]["lr"]) == [1e-3]
-    assert (row.values[0].percent, row.values[0].decimals) == (79.8, 1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 from tests.transfer.report.published.runs import cell_of, cells_of, full, line_of, lines_of, run_of
 from transfer.core.settings import CONFIGS, read_yaml
-from transfer.experiments.published_rows import read_paper, table_of
+from transfer.experiments.published_rows import paper_names, read_paper, table_of
+from transfer.experiments.step import step_options
 from transfer.records.protocol import protocol
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -119,3 +120,32 @@ def test_the_number_of_processes_does_not_count_where_batch_norm_is_synchronised
     trained = run_of(cell_of("2", label, "dino"), tmp_path, 5, export="sha256:dd", environment={"world_size": 1})
     probe = run_of(cell_of("2", label, "linear"), tmp_path, 734, weights_id="sha256:dd", environment={"world_size": 1})
     assert line_of([trained, probe], "2", label)["not comparable because"] == ""
+
+
+VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"
+LABELS = {"token_labels": "/data/maps"}
+OPEN: list[tuple[str, str, str, dict[str, Any], str]] = [
+    # table, row and step; options, and what a run of them is told
+    ("1", "ViT_p, 5e-4, SAM, warm-up 5", "deit", {"sam_rho": 0.1}, "sam_rho 0.1 (0.05 taken, not stated)"),
+    ("2", VOLO, "volo", LABELS | {"sync_bn": True}, "sync_bn yes (no taken, not stated)"),
+    ("2", VOLO, "volo", {}, "no token labels"),
+    ("2", VOLO, "volo", LABELS, ""),
+    ("7", "10 % of the labels", "finetune", {"epochs": 300}, ""),
+    ("7", "10 % of the labels", "finetune", {"epochs": 100}, "epochs 100 (300 taken, not stated)"),
+]
+
+
+@pytest.mark.parametrize(("table", "label", "step", "changed", "told"), OPEN, ids=lambda one: str(one)[:40])
+def test_what_a_value_of_an_open_option_is_told(
+    tmp_path: Path, table: str, label: str, step: str, changed: Any, told: str
+) -> None:
+    line = line_of([run_of(cell_of(table, label, step), tmp_path, 790, changed=changed)], table, label)
+    assert (line["own"], line["not comparable because"]) == ("79.0", told)
+
+
+@pytest.mark.parametrize("table", [table for name in paper_names() for table in read_paper(name).tables.values()])
+def test_open_and_needed_options_are_options_of_the_steps_and_each_volo_row_needs_labels(table: Any) -> None:
+    about, steps = read_paper(table.paper), full(table.sweep).steps
+    for step, names in {**about.open, **about.needs}.items():
+        assert step not in steps or {*names} <= step_options(steps[step].kind, steps[step].recipe)
+    assert not any("volo" in row.steps for row in table.rows) or "token_labels" in about.needs["volo"]
