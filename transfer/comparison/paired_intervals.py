@@ -52,8 +52,8 @@ class Units:
     """Runs of a variant that have a score, by what counts as one seed (`transfer.records.evidence.Evidence.variant`).
 
     Attributes:
-        runs: [R] runs; the latest of several with the same weights and seed.
-        labels: [R] unit that each run counts as; runs with the same label count as one seed.
+        runs: [R] runs.
+        labels: [R] unit that each run counts as; runs with the same label count as one seed, their mean.
         variant: all runs of the variant, with the training runs that failed.
     """
 
@@ -65,23 +65,13 @@ class Units:
     def of(cls, runs: Sequence[Run], evidence: Evidence) -> "Units":
         """Return the units of some runs of one configuration."""
         variant = evidence.variant([run.record for run in runs])
-        latest: dict[tuple[str, int], tuple[Run, Unit]] = {}
-        labelled = zip(runs, variant.labels, strict=True)
-        for run, label in sorted(labelled, key=lambda pair: str(pair[0].record.environment.get("started") or "")):
-            if run.record.scored:
-                latest[run.record.weights_id, run.record.seed] = run, label
-        kept = list(latest.values())
+        kept = [(run, label) for run, label in zip(runs, variant.labels, strict=True) if run.record.scored]
         return cls([run for run, _ in kept], [label for _, label in kept], variant)
 
     @property
     def seeds(self) -> list[Unit]:
         """Distinct labels [S], in the order in which they first appear."""
         return list(dict.fromkeys(self.labels))
-
-    @property
-    def repeated(self) -> int:
-        """Number of scored runs that do not count because a later one has the same weights and seed."""
-        return sum(record.scored for record in self.variant.records) - len(self.runs)
 
 
 def _by_label(labels: Sequence[Unit]) -> list[list[int]]:

@@ -142,7 +142,7 @@ def _few_clusters(match: ComparedMatch) -> list[str]:
 
 
 def _seeds(match: ComparedMatch) -> Iterator[str]:
-    """Yield the notes on seeds: left out, few, repeated, of one pretraining, or averaged."""
+    """Yield the notes on seeds: left out, few, of one pretraining, or averaged."""
     units = match.units
     paired = common_seeds([variant.seeds for variant in units])
     sizes = [len(places) for places in paired] if paired else [len(variant.seeds) for variant in units]
@@ -162,10 +162,8 @@ def _seeds(match: ComparedMatch) -> Iterator[str]:
             yield f"{guessing} of {len(variant.runs)} runs of {name} are not above chance on these test images"
         if len(variant.labels) > len(variant.seeds):
             same = variant.seeds[0][0] == "weights" and len(variant.seeds) == 1
-            why = "the score does not depend on the seed" if same else "those of one pretraining are averaged"
+            why = "the score does not depend on the seed" if same else "those of one seed or pretraining are averaged"
             yield f"{len(variant.labels)} runs of {name} count as {count(len(variant.seeds), 'seed')}: {why}"
-    if repeated := sum(variant.repeated for variant in units):
-        yield f"{repeated} runs repeat seed and weights of a later run, which alone counts"
 
 
 def _left_out(names: Sequence[str], units: Sequence[Units], paired: Sequence[Sequence[int]]) -> Iterator[str]:
