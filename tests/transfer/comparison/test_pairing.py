@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,13 @@ import pytest
 import transfer
 from tests.transfer.records.recorded import made as recorded
 from tests.transfer.records.recorded import trained
-from tests.transfer.report.tables.test_comparison import compared, made
+from tests.transfer.report.tables.test_comparison import made
 from transfer.comparison.pairing import Matching, match
 from transfer.comparison.selection import select_arms
 from transfer.records.record import Record
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, Store
 from transfer.report.__main__ import main
-from transfer.report.figures.forest import forest_plot
 
 RESNET = {"name": "resnet18", "arch": "resnet18", "stem": None}
 PARTS = {"stem": "patchify", "attention": "softmax", "ffn": "mlp", "patch": 16, "alpha": None, "length": None}
@@ -154,13 +152,3 @@ def test_the_ids_that_tables_print_are_selectors(folder: Path, capsys: pytest.Ca
         assert next(row["difference"] for row in rows if row["score"] == "top1") == expected[3]
     frame = transfer.compare(known, "run", *short).to_frame().set_index("score")
     assert frame.difference["top1"] == pytest.approx(float(expected[3]))
-
-
-def test_no_two_marks_of_a_forest_have_one_label(folder: Path) -> None:
-    runs = transfer.load(folder).runs
-    plot = forest_plot(compared(runs, "resnet18", "vit_tiny"), RunSet.of(runs), {})
-    assert plot is not None
-    settings = [(float(row["lr"]), float(row["warmup_epochs"])) for row in csv.DictReader(io.StringIO(plot.csv))]
-    assert settings == sorted({*settings})
-    labels = " ".join(re.findall(r">([^<>]+)</text>", plot.svg))
-    assert [labels.count(f"(lr {lr:.12g}, warmup_epochs {warmup:.12g})") for lr, warmup in settings] == [1] * 6

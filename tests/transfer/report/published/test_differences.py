@@ -13,10 +13,10 @@ from transfer.experiments.step import step_options
 from transfer.records.protocol import protocol
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
-from transfer.report.published.differences import process_count
 from transfer.report.published.matching import Matcher
 
 BASELINE = "ViT_p, 5e-4, AdamW, warm-up 5"
+CONV = "ViT_c, 1e-3, AdamW, warm-up 5"
 RELEASED = [
     (table, row.label, value)
     for table in read_paper("anchors").tables.values()
@@ -32,8 +32,6 @@ def test_a_run_from_the_weights_of_a_row_is_comparable(tmp_path: Path, table: An
     cells = cells_of(table.name, label, value.step, "anchors")
     cell = next(cell for cell in cells if cell.dataset == value.dataset)
     own = run_of(cell, tmp_path, 800, scores={value.metric: 0.8})
-    named = table_of("anchors", table.name)
-    assert own.record.weights_id in {row.steps[value.step]["weights"] for row in named.rows if row.label == label}
     lines = lines_of([own], table.name, label, "anchors")
     (line,) = [line for line in lines if line["own"] and line["metric"] == value.metric]
     assert line["not comparable because"] == ""
@@ -59,24 +57,35 @@ def test_a_run_from_the_weights_of_a_row_is_comparable(tmp_path: Path, table: An
         ({"environment": {"precision": "fp32"}}, "precision fp32 (auto: bf16 or fp16)"),
         ({"environment": {"precision": None}}, "precision not recorded (auto: bf16 or fp16)"),
         ({"environment": {"eval_precision": "bf16"}}, "eval_precision bf16 (fp32)"),
+        # the number of processes counts for batch norm
+        ({"environment": {"world_size": 8}}, ""),
+        ({"environment": {"world_size": 2}}, "world_size 2 (8)"),
+        ({"environment": {"world_size": 16, "sequence_parallel": 2}}, ""),
+        ({"environment": {"world_size": None}}, "world_size not recorded (8)"),
     ],
 )
 def test_what_keeps_numbers_apart_is_said(tmp_path: Path, given: dict[str, Any], reason: str) -> None:
-    line = line_of([run_of(cell_of("1", BASELINE, "deit"), tmp_path, 798, **given)], "1", BASELINE)
-    assert line["not comparable because"] == reason
-    assert (line["own"], line["verdict"]) == ("79.8", "not comparable")
+    line = line_of([run_of(cell_of("1", CONV, "deit"), tmp_path, 819, **given)], "1", CONV)
+    assert (line["own"], line["not comparable because"]) == ("81.9", reason)
+    assert (line["verdict"] == "not comparable") is bool(reason)
 
 
-def test_differences_of_the_training_behind_a_cell_are_named_with_its_step(tmp_path: Path) -> None:
-    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
-    dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
-    given: dict[str, Any] = {"dataset": {"version": "2010"}, "environment": {"precision": "fp32"}, "task_version": 2}
-    trained = run_of(dino, tmp_path, 500, export="sha256:dd", **given)
-    probe = run_of(linear, tmp_path, 734, weights_id="sha256:dd")
-    assert line_of([trained, probe], "2", label)["not comparable because"] == (
+BEHIND: list[tuple[dict[str, Any], str]] = [
+    ({"environment": {"world_size": 1}}, ""),  # of synchronised batch norm
+    ({"dataset": {"version": "2010"}, "environment": {"precision": "fp32"}, "task_version": 2},
         "dino: imagenet1k version 2010 (ILSVRC2012); dino: pretrain-dino version 2 (1); "
-        "dino: precision fp32 (auto: bf16 or fp16)"
-    )
+        "dino: precision fp32 (auto: bf16 or fp16)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "reason"), BEHIND)
+def test_differences_of_the_training_behind_a_cell_are_named_with_its_step(
+    tmp_path: Path, given: dict[str, Any], reason: str
+) -> None:
+    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
+    trained = run_of(cell_of("2", label, "dino"), tmp_path, 500, export="sha256:dd", **given)
+    probe = run_of(cell_of("2", label, "linear"), tmp_path, 734, weights_id="sha256:dd")
+    assert line_of([trained, probe], "2", label)["not comparable because"] == reason
 
 
 def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:
@@ -102,24 +111,6 @@ def test_every_part_of_the_backbone_counts(tmp_path: Path) -> None:
     for name, value in {"depth": 11, "attention": "relu", "patch": 8, "pos_embed_interp": "antialias"}.items():
         other = Run(run.folder, replace(run.record, backbone=run.record.backbone | {name: value}))
         assert f"{name} {value} (" in line_of([other], "1", BASELINE)["not comparable because"]
-
-
-WORLDS = [(8, 1, ""), (2, 1, "world_size 2 (8)"), (16, 2, ""), (None, 1, "world_size not recorded (8)")]
-
-
-@pytest.mark.parametrize(("world", "sharing", "reason"), WORLDS)
-def test_the_number_of_processes_counts_for_batch_norm(tmp_path: Path, world: Any, sharing: int, reason: str) -> None:
-    cell = cell_of("1", "ViT_c, 1e-3, AdamW, warm-up 5", "deit")
-    assert process_count(cell.step) == 8
-    run = run_of(cell, tmp_path, 819, environment={"world_size": world, "sequence_parallel": sharing})
-    assert line_of([run], "1", cell.label)["not comparable because"] == reason
-
-
-def test_the_number_of_processes_does_not_count_where_batch_norm_is_synchronised(tmp_path: Path) -> None:
-    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
-    trained = run_of(cell_of("2", label, "dino"), tmp_path, 5, export="sha256:dd", environment={"world_size": 1})
-    probe = run_of(cell_of("2", label, "linear"), tmp_path, 734, weights_id="sha256:dd", environment={"world_size": 1})
-    assert line_of([trained, probe], "2", label)["not comparable because"] == ""
 
 
 VOLO = "VOLO-d1, 3Conv+3BN+3ReLU+1Proj, 1.6e-3, AdamW, warm-up 20"

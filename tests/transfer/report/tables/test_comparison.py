@@ -9,13 +9,11 @@ import pytest
 from tests.runs import ended
 from tests.transfer.records.test_store import CONTENT, record
 from transfer.comparison.compare_arms import Comparison
-from transfer.comparison.paired_intervals import Settings, mean_score
+from transfer.comparison.paired_intervals import Settings
 from transfer.core.errors import UsageError, UserError
-from transfer.records.evidence import Evidence
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run, RunKey
 from transfer.report.tables import comparison
-from transfer.report.tables.comparison_text import verdict_text
 from transfer.report.tables.table import Table, cell_text, is_number
 from transfer.report.tables.terminal import terminal
 from transfer.report.tables.text import note_texts
@@ -268,20 +266,6 @@ def test_an_interaction_needs_four_corners(tmp_path: Path) -> None:
         interaction(broken, "stem", "attention")
     with pytest.raises(UsageError, match="an interaction takes two: seed=ONE/OTHER"):
         interaction(runs, "stem", "seed")
-
-
-@pytest.mark.parametrize("wrong", [[7], [1, 5, 9, 200]])
-def test_a_few_images_all_one_way_are_no_verdict(tmp_path: Path, wrong: list[int]) -> None:
-    runs = [made(tmp_path, "conv", wrong=[]), made(tmp_path, "patchify", wrong=wrong)]
-    (line,) = compared(runs, "stem=conv", "stem=patchify", scores=["top1"]).rows
-    assert line.estimate.p == pytest.approx(2.0 ** (1 - len(wrong)))
-    assert line.estimate.low <= 0
-    assert line.verdict.kind is Kind.INCONCLUSIVE
-    assert verdict_text(line.verdict) == "inconclusive; too few clusters differ (one seed, random weights)"
-    assert column(compare(runs, "stem=conv", "stem=patchify", scores=["top1"]), "method") == ["exact"]
-    alone = mean_score(runs[:1], "top1", Evidence([runs[0].record]))
-    assert alone is not None
-    assert (alone.high, alone.low) == (1.0, pytest.approx(0.025 ** (1 / IMAGES), abs=1e-3))
 
 
 def test_damaged_outcomes_leave_means_and_the_other_rows(tmp_path: Path) -> None:
