@@ -65,45 +65,24 @@ def _resolved(name: str, parts: str) -> BackboneSpec:
 
 
 @dataclass(frozen=True)
-class PublishedMatch:
-    """Run that matches a cell.
-
-    Attributes:
-        record: record of the run.
-        reasons: reasons why its number cannot be compared; empty where it can.
-        reading: reading of the row's printed options that it has.
-    """
-
-    record: Record
-    reasons: tuple[str, ...]
-    reading: Reading = ()
-
-
-@dataclass(frozen=True)
 class OwnRuns:
     """The user's own runs of one configuration for a cell, which differ in their seeds alone.
 
     Attributes:
-        matches: matches of the runs with the cell.
+        records: records of the runs.
+        reasons: reasons why their scores cannot be compared; empty where they can.
+        reading: reading of the row's printed options that they have.
         others: number of configurations of the same cell that are not shown, none of them comparable.
     """
 
-    matches: Sequence[PublishedMatch]
+    records: Sequence[Record]
+    reasons: tuple[str, ...]
+    reading: Reading = ()
     others: int = 0
-
-    @property
-    def records(self) -> list[Record]:
-        """Records of the runs."""
-        return [match.record for match in self.matches]
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Reasons why their scores cannot be compared, equal for all runs."""
-        return self.matches[0].reasons
 
 
 def _rank(runs: OwnRuns) -> tuple[int, int, str]:
-    return -len(runs.reasons), len(runs.matches), max(str(record.environment.get("started")) for record in runs.records)
+    return -len(runs.reasons), len(runs.records), max(str(record.environment.get("started")) for record in runs.records)
 
 
 @dataclass(frozen=True)
@@ -126,8 +105,8 @@ class Matcher:
         keys = configurations(self.runs.records, self.runs.exports)
         return dict(zip((record.run_id for record in self.runs.records), keys, strict=True))
 
-    def matches(self, row: Row, value: Value) -> list[PublishedMatch]:
-        """Return the runs that match a cell."""
+    def matches(self, row: Row, value: Value) -> list[OwnRuns]:
+        """Return the runs that match a cell, each for itself."""
         step = self.sweep.steps[value.step]
         names = (value.dataset, *self.paper.stand_ins.get(value.dataset, ()))
         records = [record for record in self._of_step(step) if record.dataset.get("name") in names and row.steps]
@@ -140,19 +119,19 @@ class Matcher:
         that was started last. Runs of one configuration with different reasons, for instance a run of changed files,
         are kept apart, so that they do not make the others incomparable.
         """
-        readings: dict[Reading, dict[tuple[str, tuple[str, ...]], list[PublishedMatch]]] = {}
-        for match in self.matches(row, value):
-            groups = readings.setdefault(match.reading, {})
-            groups.setdefault((self.keys[match.record.run_id], match.reasons), []).append(match)
+        groups: dict[tuple[Reading, str, tuple[str, ...]], list[OwnRuns]] = {}
+        for run in self.matches(row, value):
+            groups.setdefault((run.reading, self.keys[run.records[0].run_id], run.reasons), []).append(run)
+        found = [replace(runs[0], records=[run.records[0] for run in runs]) for runs in groups.values()]
         shown = []
-        for groups in readings.values():
-            found = [OwnRuns(group) for group in groups.values()]
-            kept = [runs for runs in found if not runs.reasons] or [max(found, key=_rank)]
-            shown += [replace(runs, others=len(found) - len(kept)) for runs in kept]
+        for reading in dict.fromkeys(runs.reading for runs in found):
+            of_reading = [runs for runs in found if runs.reading == reading]
+            kept = [runs for runs in of_reading if not runs.reasons] or [max(of_reading, key=_rank)]
+            shown += [replace(runs, others=len(of_reading) - len(kept)) for runs in kept]
         return shown
 
-    def broken_before(self, row: Row, step: Step) -> list[PublishedMatch]:
-        """Return the failed runs of a cell's pretraining."""
+    def broken_before(self, row: Row, step: Step) -> list[OwnRuns]:
+        """Return the failed runs of a cell's pretraining, each for itself."""
         parent = self.sweep.steps.get(step.after or "")
         if parent is None:
             return []
@@ -165,7 +144,7 @@ class Matcher:
 
     def _matches(
         self, records: Iterable[Record], row: Row, step: Step, datasets: Sequence[str], prefix: str = ""
-    ) -> list[PublishedMatch]:
+    ) -> list[OwnRuns]:
         """Return the runs that match a step of a row.
 
         Args:
@@ -181,7 +160,7 @@ class Matcher:
                 continue
             reasons = self._differences(record, row, step, datasets)
             reasons = [*run_marks([record, *chain]), *(prefix + reason for reason in reasons), *behind]
-            found.append(PublishedMatch(record, tuple(dict.fromkeys(reasons)), reading))
+            found.append(OwnRuns([record], tuple(dict.fromkeys(reasons)), reading))
         return found
 
     def _expects_volo(self, step: Step) -> bool:

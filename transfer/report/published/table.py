@@ -154,7 +154,7 @@ def _cell_row(
     counts = _counts(variant, bool(pretrainings))
     verdict = judged(value, counts, estimate, comparable=not runs.reasons, margin=margin)
     cells |= {
-        "reading": runs.matches[0].reading,
+        "reading": runs.reading,
         "own": _own_text(variant, value, estimate, counts),
         "verdict": None if mark else verdict,
         "gmacs": (runs.records[0].cost.get("gflops") or math.nan) / 2,
@@ -236,11 +236,11 @@ def _blocked(row: PublishedRow, value: Value, matcher: Matcher, *, judge: bool) 
         judge: whether the published number is a target.
     """
     step = matcher.sweep.steps.get(value.step)
-    matches = matcher.broken_before(row, step) if step else []
-    if not matches:
+    failed = matcher.broken_before(row, step) if step else []
+    if not failed:
         return {}
-    reasons = min((match.reasons for match in matches), key=len)
-    broken = [match.record for match in matches if match.reasons == reasons]
+    reasons = min((run.reasons for run in failed), key=len)
+    broken = [run.records[0] for run in failed if run.reasons == reasons]
     kinds = {matcher.keys[record.run_id] for record in broken}
     total = sum(matcher.keys[record.run_id] in kinds for record in matcher.runs.records)
     counts = Counts(runs=0, pretrainings=total, lost=len(broken))
