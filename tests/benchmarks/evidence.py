@@ -10,16 +10,15 @@ Shapes: C clusters, S seeds.
 """
 
 import argparse
-import csv
 import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from transfer.experiments.published_rows import Value
 from transfer.report.published.verdicts import Counts, PublishedKind
@@ -254,13 +253,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows.append(judged(cell, options.repeats))
             print(" ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in rows[-1].values()),
                   file=sys.stderr, flush=True)  # fmt: skip
+    frame = pd.DataFrame(rows)
     if options.out:
-        with Path(options.out).open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            writer.writeheader()
-            writer.writerows({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    for name, worst in (("rejected", max), ("covered", min), ("power", min), ("power", max), ("equivalent", max)):
-        of = [row for row in rows if row[name] is not None]
-        if of:
-            print(f"{worst.__name__} {name}: {worst(of, key=lambda row: row[name])}")
+        frame.to_csv(options.out, index=False, float_format="%.5g")
+    for name, worst in (
+        ("rejected", "max"),
+        ("covered", "min"),
+        ("power", "min"),
+        ("power", "max"),
+        ("equivalent", "max"),
+    ):
+        of = frame[name].astype(float).dropna()
+        if len(of):
+            print(f"{worst} {name}: {frame.loc[getattr(of, f'idx{worst}')()].to_dict()}")
     return 0
