@@ -80,8 +80,9 @@ def run_marks(records: Iterable[Record]) -> list[str]:
     """Return the marks of runs and of their pretrainings, unreadable images, and untrained parameters."""
     records = list(records)
     origins = [mark for record in records for mark in record.origin_marks]
-    here = {"smoke": any(record.smoke for record in records), "dirty": any(record.dirty for record in records)}
-    names = [mark for mark, is_here in here.items() if is_here or mark in origins]
+    names = ["smoke"] * ("smoke" in origins or any(record.smoke for record in records))
+    names += ["dirty"] * ("dirty" in origins or any(record.dirty for record in records))
+    names += ["weights modified"] * ("modified" in origins)
     names += [f"subset {record.subset}" for record in records if record.subset is not None]
     names += [mark for mark in origins if mark.startswith("subset")]
     names += [f"{skipped} images unreadable" for record in records if (skipped := record.dataset.get("skipped"))]

@@ -45,6 +45,7 @@ def test_a_run_from_the_weights_of_a_row_is_comparable(tmp_path: Path, table: An
         ({"subset": 8}, "subset 8"),
         ({"environment": {"dirty": True}}, "dirty"),
         ({"origin": {"smoke": True, "dirty": True, "subset": 8}}, "smoke; dirty; subset 8"),
+        ({"origin": {"modified": True}}, "weights modified"),
         ({"untrained": ["stem.proj.weight", "norm.bias"]}, "left untrained: stem.proj.weight, norm.bias"),
         ({"dataset": {"name": "cifar10"}}, "cifar10 for imagenet1k"),
         ({"dataset": {"skipped": 3}}, "3 images unreadable"),
