@@ -27,6 +27,8 @@ from transfer.report.published.table import paper_table
 from transfer.report.tables.table import cell_text
 from transfer.report.tables.text import note_text
 
+PROBED = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
+"""A row of table 2 whose steps are `dino` and `linear`."""
 FACTS = ("task", "task_version", "weights_id", "seed", "smoke", "subset", "dataset")
 """What of a record is part of its identity as it stands."""
 

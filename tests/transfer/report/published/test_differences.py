@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.transfer.report.published.runs import cell_of, cells_of, full, line_of, lines_of, run_of
+from tests.transfer.report.published.runs import PROBED, cell_of, cells_of, full, line_of, lines_of, run_of
 from transfer.core.settings import CONFIGS, read_yaml
 from transfer.experiments.published_rows import paper_names, read_paper, table_of
 from transfer.experiments.step import step_options
@@ -83,10 +83,9 @@ BEHIND: list[tuple[dict[str, Any], str]] = [
 def test_differences_of_the_training_behind_a_cell_are_named_with_its_step(
     tmp_path: Path, given: dict[str, Any], reason: str
 ) -> None:
-    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
-    trained = run_of(cell_of("2", label, "dino"), tmp_path, 500, export="sha256:dd", **given)
-    probe = run_of(cell_of("2", label, "linear"), tmp_path, 734, weights_id="sha256:dd")
-    assert line_of([trained, probe], "2", label)["not comparable because"] == reason
+    trained = run_of(cell_of("2", PROBED, "dino"), tmp_path, 500, export="sha256:dd", **given)
+    probe = run_of(cell_of("2", PROBED, "linear"), tmp_path, 734, weights_id="sha256:dd")
+    assert line_of([trained, probe], "2", PROBED)["not comparable because"] == reason
 
 
 def test_every_option_of_the_recipe_counts(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import json
 import math
 from dataclasses import replace
 from operator import attrgetter
@@ -6,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs import ended
-from tests.transfer.report.published.runs import cell_of, cells_of, line_of, lines_of, run_of, shown_table
+from tests.transfer.report.published.runs import PROBED, cell_of, cells_of, line_of, lines_of, run_of, shown_table
 from transfer.experiments.published_rows import PublishedTable, paper_names, read_paper
 from transfer.records.run_set import RunSet
 from transfer.records.store import Run
@@ -76,39 +77,37 @@ def test_a_stem_matches_by_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_step_after_pretraining_belongs_to_the_row_of_its_weights(tmp_path: Path) -> None:
-    label, other = (f"DINO-S/16, {stem}, 5e-4, AdamW, warm-up 10" for stem in ("3Conv+3BN+1Proj", "1Proj"))
-    dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
+    dino, linear = (cell_of("2", PROBED, step) for step in ("dino", "linear"))
     trained = run_of(dino, tmp_path, 500, export="sha256:dd")
     probe = run_of(linear, tmp_path, 734, weights_id="sha256:dd")
-    line = line_of([trained, probe], "2", label)
+    line = line_of([trained, probe], "2", PROBED)
     assert (line["pretraining_hours"], line["not comparable because"]) == ("2 core", "")
     assert line["verdict"].startswith("inconclusive, of these models (1 seed): differences up to 2.9 percentage")
-    assert line_of([trained, probe], "2", other)["own"] == ""
-    assert line_of([probe], "2", label)["not comparable because"] == "unknown pretraining: weights sha256:dd"
+    assert line_of([trained, probe], "2", PROBED.replace("3Conv+3BN+", ""))["own"] == ""
+    assert line_of([probe], "2", PROBED)["not comparable because"] == "unknown pretraining: weights sha256:dd"
     short = run_of(dino, tmp_path, 500, export="sha256:dd", smoke=True, changed={"epochs": 3})
-    assert line_of([short, probe], "2", label)["not comparable because"] == "smoke; dino: epochs 3 (100)"
+    assert line_of([short, probe], "2", PROBED)["not comparable because"] == "smoke; dino: epochs 3 (100)"
     broken = run_of(replace(dino, seed=1), tmp_path)
-    line = line_of([broken], "2", label)
+    line = line_of([broken], "2", PROBED)
     assert (line["own"], line["not comparable because"], line["pretraining_hours"]) == (
         "blocked: nonfinite 1/1", "", "2 core",
     )  # fmt: skip
     assert line["verdict"] == "failed here only: 1 of 1 pretraining runs failed"
-    line = line_of([broken, trained], "2", label)
+    line = line_of([broken, trained], "2", PROBED)
     assert (line["own"], line["verdict"]) == ("blocked: nonfinite 1/2", ""), "the other's run is still to come"
     assert line["runs"] == broken.record.run_id
     toy = run_of(dino, tmp_path, smoke=True, changed={"epochs": 3}, dataset={"name": "toy_digits"})
-    line = line_of([toy], "2", label)
+    line = line_of([toy], "2", PROBED)
     assert line["not comparable because"] == "smoke; dino: toy_digits for imagenet1k; dino: epochs 3 (100)"
-    assert line_of([toy, broken], "2", label)["not comparable because"] == "", "the most comparable"
+    assert line_of([toy, broken], "2", PROBED)["not comparable because"] == "", "the most comparable"
 
 
 def test_seeds_whose_pretraining_broke_down_are_told(tmp_path: Path) -> None:
-    label = "DINO-S/16, 3Conv+3BN+1Proj, 5e-4, AdamW, warm-up 10"
-    dino, linear = (cell_of("2", label, step) for step in ("dino", "linear"))
+    dino, linear = (cell_of("2", PROBED, step) for step in ("dino", "linear"))
     trained = run_of(dino, tmp_path, 500, export="sha256:dd")
     lost = [run_of(replace(dino, seed=seed), tmp_path) for seed in (1, 2)]
     probe = run_of(linear, tmp_path, 36700, 50000, weights_id="sha256:dd")
-    line = line_of([trained, *lost, probe], "2", label)
+    line = line_of([trained, *lost, probe], "2", PROBED)
     assert line["own"] == "73.4; 2 of 3 pretraining runs failed; these at chance level: 24.5"
     said = "agrees within 1, completed runs only, of these models (1 seed): 2 of 3 pretraining runs failed"
     assert line["verdict"] == said
@@ -124,3 +123,41 @@ def test_a_cell_in_doubt_is_never_compared(tmp_path: Path) -> None:
     assert lines["rank1"]["published"] == "88.6 (in doubt)"
     assert (lines["rank1"]["own"], lines["rank1"]["verdict"], lines["rank1"]["difference"]) == ("50.0", "", "")
     assert lines["rank1"]["not comparable because"] == ""
+
+
+MEASURED = {5: 0.1841, 20: 0.5362, 50: 0.6379, 300: 0.816}
+
+
+def trained(tmp_path: Path) -> Run:
+    run = run_of(cell_of("convergence", "ViT_c", "deit", lr=1e-3), tmp_path, 816)
+    lines = [{"step": 100, "epoch": 5, "loss": 5.0}, {"step": 9, "epoch": 5.0, "loss": 4.0}]
+    lines += [{"step": 1251 * epoch, "epoch": epoch, "top1": score, "top5": 1.0} for epoch, score in MEASURED.items()]
+    (run.folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def test_scores_on_the_way_stand_beside_the_published_ones(tmp_path: Path) -> None:
+    lines = lines_of([trained(tmp_path)], "convergence", "ViT_c")
+    assert [(line["metric"], line["published"], line["own"], line["difference"]) for line in lines] == [
+        ("top1 at epoch 5", "18.1", "18.4", "+0.3"),
+        ("top1 at epoch 20", "53.6", "53.6", "+0.0"),
+        ("top1 at epoch 50", "63.8", "63.8", "-0.0"),
+    ]
+    assert {line["verdict"] for line in lines} == {"agrees within 1, of these models (1 seed)"}
+    assert {(line["not comparable because"], line["reading"]) for line in lines} == {
+        ("", "lr 0.001, printed not stated")
+    }
+    low, high = map(float, lines[1]["interval"].removesuffix(" (1 seed)").split(" to "))
+    assert high - low == pytest.approx(2 * 1.96 * 100 * (0.5362 * 0.4638 / 50000) ** 0.5, abs=0.15), "of 50,000 images"
+
+
+@pytest.mark.parametrize("content", ['{"broken "top1"', json.dumps({"step": 1, "epoch": 7, "top1": 0.1})])
+def test_a_history_without_the_epoch_is_said(tmp_path: Path, content: str) -> None:
+    run = trained(tmp_path)
+    path = run.folder / "history.jsonl"
+    path.write_text(content)
+    lines, notes = shown_table([run], "scaled_relu", "convergence")
+    assert {line["verdict"] for line in lines if line["row"] == "ViT_c"} == {"no interval"}
+    (note,) = [note for note in notes if note.startswith("ViT_c, imagenet1k, top1 at epoch 20: no interval, since ")]
+    assert str(path) in note
+    assert "--validate-at 20" in note
