@@ -5,6 +5,7 @@ two fields. Imports no torch.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +73,9 @@ def which_two(texts: Sequence[str], runs: RunSet) -> str:
 def select_arms(texts: Sequence[str], runs: RunSet) -> list[Selection]:
     """Return the runs of each selector. Raises UsageError if one names no run, or two name the same run."""
     variants = [select(text, runs) for text in texts]
-    for index, variant in enumerate(variants):
-        ids = {run.record.run_id for run in variant.runs}
-        for other in variants[:index]:
-            if both := [run.record.run_id for run in other.runs if run.record.run_id in ids]:
-                raise UsageError(f"'{other.text}' and '{variant.text}' both mean {shortened(both, 3)}")
+    for one, other in combinations(variants, 2):
+        if both := {run.record.run_id for run in one.runs} & {run.record.run_id for run in other.runs}:
+            raise UsageError(f"'{one.text}' and '{other.text}' both mean {shortened(sorted(both), 3)}")
     return variants
 
 
@@ -94,9 +93,6 @@ def _by_fields(text: str, runs: RunSet) -> Selection:
             raise UsageError(
                 f"'{text}': no run has {name}={value}{did_you_mean(value, present)} (there is {shortened(present, 10)})"
             )
-        ids = {run.record.weights_id for run in kept if name == "weights" and _starts(run.record.weights_id, value)}
-        if len(ids) > 1:
-            raise UsageError(f"'{text}' matches several weights: {shortened(sorted(ids), 10)}; use more digits")
         remaining = kept
     return Selection(text, remaining, tuple(values))
 
@@ -116,14 +112,9 @@ def _starts_from(record: Record, export: Path) -> bool:
 def _names_weights(record: Record, text: str, exports: Exports) -> bool:
     """Return whether a text names a run's weights: the start of their sha256, their file or folder, or their run."""
     parent = exports.get(record.weights_id)
-    if _starts(record.weights_id, text):
-        return True
     file = Path(str(record.options.get("weights") or "")).name
-    return text.rstrip("/").rpartition("/")[2] in (file, parent.run_id if parent else file)
-
-
-def _starts(weights_id: str, text: str) -> bool:
-    return weights_id.startswith(f"sha256:{text.removeprefix('sha256:')}")
+    begins = record.weights_id.startswith(f"sha256:{text.removeprefix('sha256:')}")
+    return begins or text.rstrip("/").rpartition("/")[2] in (file, parent.run_id if parent else file)
 
 
 def _is_value(value: Any, text: str) -> bool:
