@@ -140,7 +140,6 @@ class Comparison:
 def compared_arms(
     matched: MatchedRuns,
     evidence: Evidence,
-    options: Settings,
     names: Sequence[str] = ARMS,
     contrasts: Mapping[str, Sequence[int]] = DIFFERENCE,
 ) -> ComparedMatch:
@@ -149,7 +148,6 @@ def compared_arms(
     Args:
         matched: runs of each variant.
         evidence: the records among which pretrainings are looked for.
-        options: settings of the intervals.
         names: name of each variant.
         contrasts: a coefficient for each variant, by the name of the effect.
     """
@@ -161,7 +159,7 @@ def compared_arms(
         verdict = Verdict(kind if any(failed) else Kind.NO_INTERVAL)
         row = ComparedScore(matched, matched.first.primary, verdict, breakdowns=tuple(breakdowns))
         return ComparedMatch(matched, units, [row])
-    results, without = estimates(units, contrasts, options)
+    results, without = estimates(units, contrasts)
     at_chance = not any(one.variant.above_chance for one in units)
     rows = []
     for score, result in results.items():

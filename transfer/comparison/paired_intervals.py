@@ -30,20 +30,17 @@ class Settings:
     Attributes:
         correction: correction of p values for several tests: "holm", "bh" (Benjamini-Hochberg) or "none". The primary
             scores of a table are one family of tests, its other scores another.
-        scores: names of the scores to compare; by default all, for COCO all over all object sizes.
         margin: margin of equivalence in percentage points; None makes no test of equivalence.
     """
 
     correction: str = "holm"
-    scores: tuple[str, ...] = ()
     margin: float | None = None
 
 
-def _score_names(records: Sequence[Record], options: Settings) -> list[str]:
-    """Return the scores to compare that all records have."""
+def _score_names(records: Sequence[Record]) -> list[str]:
+    """Return the scores to compare that all records have; of COCO those over all object sizes."""
     coco, whole = ("box_", "mask_"), ("_AP", "_AP50", "_AP75")
-    usual = [name for name in informative(records[0]) if not name.startswith(coco) or name.endswith(whole)]
-    names = options.scores or usual
+    names = [name for name in informative(records[0]) if not name.startswith(coco) or name.endswith(whole)]
     return [name for name in names if all(name in record.scores for record in records)]
 
 
@@ -195,7 +192,7 @@ def _errors_name_file(run: Run) -> Iterator[None]:
 
 
 def estimates(
-    units: Sequence[Units], contrasts: Mapping[str, Sequence[int]], options: Settings
+    units: Sequence[Units], contrasts: Mapping[str, Sequence[int]]
 ) -> tuple[dict[str, Estimates], dict[str, str]]:
     """Return the mean of each variant and the contrasts, by score; and by score the reason why there is no interval.
 
@@ -204,10 +201,9 @@ def estimates(
     Args:
         units: runs of each variant by seed.
         contrasts: a coefficient for each variant, by the name of the contrast.
-        options: settings of the intervals.
     """
     runs = [run for variant in units for run in variant.runs]
-    names, reasons = _score_names([run.record for run in runs], options), dict[str, str]()
+    names, reasons = _score_names([run.record for run in runs]), dict[str, str]()
     results = {name: Estimates([_recorded_mean(variant, name) for variant in units]) for name in names}
     try:
         outcomes = PairedOutcomes(runs)

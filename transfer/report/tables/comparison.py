@@ -98,7 +98,7 @@ def compared(runs: RunSet, a: str, b: str, options: Settings | None = None) -> C
     options = options or Settings()
     variants = select_arms((a, b), runs)
     matching = match(variants, runs.exports)
-    matches = [compared_arms(matched, runs.evidence, options) for matched in matching.matches]
+    matches = [compared_arms(matched, runs.evidence) for matched in matching.matches]
     comparison = Comparison(variants, {}, matches, matching.exclusions, options)
     nearness = [nearness_to_pretraining(row.matched.records, runs.exports) for row in comparison.rows]
     for row, near in zip(comparison.rows, nearness, strict=True):
@@ -151,7 +151,7 @@ def crossed(runs: RunSet, f: str, g: str, options: Settings | None = None) -> Co
                 Exclusion(matched.label, f"no interaction: all runs failed with {'; with '.join(broken)}")
             )
         else:
-            comparison.matches.append(compared_arms(matched, runs.evidence, options, names, contrasts))
+            comparison.matches.append(compared_arms(matched, runs.evidence, names, contrasts))
     judge(comparison.rows, options)
     return comparison
 

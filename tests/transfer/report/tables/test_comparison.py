@@ -123,8 +123,8 @@ def test_a_terminal_shows_a_row_per_primary_score_with_what_distinguishes_it(tmp
 def test_the_interval_is_that_of_the_contrast(tmp_path: Path) -> None:
     """With one seed: the exact interval of the images on which the two differ."""
     runs = [made(tmp_path, "conv", options={"lr": 0.1, "weights": "/a/weights/w/seed0"}), made(tmp_path, "patchify")]
-    table = compare(runs, "./weights/w/", runs[1].record.run_id, scores=["top1"])
-    (found,) = shown(table)
+    table = compare(runs, "./weights/w/", runs[1].record.run_id)
+    found = row(table, score="top1")
     share = runs[0].record.scores["top1"] - runs[1].record.scores["top1"]
     error = 100 * np.sqrt(share * (1 - share) / IMAGES)  # conv is right wherever patchify is
     assert found["high"] - found["low"] == pytest.approx(2 * 1.97 * error, rel=0.08)
