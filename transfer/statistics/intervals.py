@@ -7,6 +7,7 @@ Shapes: B resamples, C clusters, S seeds.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -90,15 +91,13 @@ class Estimate:
         return math.inf if self.few else quantiles * self.stderr
 
 
-def wilson(successes: int, of: int, level: float = LEVEL) -> tuple[float, float]:
-    """Return the interval of a rate (Wilson 1927), good for few runs and for rates of 0 and 1; without runs [0, 1]."""
+def wilson(successes: int, of: int) -> tuple[float, float]:
+    """Return the 95 % interval of a rate (Wilson 1927), good for few runs and rates of 0 and 1; without runs [0, 1]."""
     from scipy.special import ndtri
 
-    if not 0 <= successes <= of:
-        raise ValueError(f"{successes} of {of} is not a rate")
     if not of:
         return 0.0, 1.0
-    z, rate = float(ndtri((1 + level) / 2)), successes / of
+    z, rate = float(ndtri((1 + LEVEL) / 2)), successes / of
     middle = (rate + z**2 / (2 * of)) / (1 + z**2 / of)
     half = z * math.sqrt(rate * (1 - rate) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
     return (0.0 if not successes else middle - half), (1.0 if successes == of else middle + half)
@@ -122,12 +121,8 @@ def adjusted(p_values: Sequence[float], correction: str = "holm") -> list[float]
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the standard deviation (n - 1) of a sample; nan where there are too few."""
-    if not values:
-        return math.nan, math.nan
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return mean, math.nan
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    mean, others = fmean(values) if values else math.nan, len(values) - 1
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / others) if others > 0 else math.nan
 
 
 @dataclass(frozen=True, eq=False)
