@@ -24,7 +24,7 @@ from tasks.reid.task import ReidOptions
 from transfer.core.errors import UsageError, UserError
 from transfer.core.pictures import RANKED, RankedLists
 from transfer.core.seeding import seed_torch
-from transfer.data.loading.images import ReidTestTransform, ReidTrainTransform
+from transfer.data.loading.images import reid_test_transform, reid_train_transform
 from transfer.data.loading.loader import RunLoader, pk_batches
 from transfer.data.reid.dataset import ReidData
 from transfer.data.reid.market1501 import matched
@@ -198,7 +198,7 @@ def train_loader(files: FileSplit, backbone: Backbone, options: ReidOptions, con
     mean, std = backbone.spec.mean, backbone.spec.std
     assert mean, "a built backbone knows its pixel statistics"
     assert std
-    transform = ReidTrainTransform(
+    transform = reid_train_transform(
         options.size, flip=options.flip, pad=options.pad, erase=options.erase, mean=mean, std=std
     )
     files.read_channels(backbone.spec.in_chans)
@@ -217,6 +217,6 @@ def ranked_features(
         return features + learner.encode(images.flip(-1)) if options.flip_test else features
 
     files.read_channels(learner.backbone.spec.in_chans)
-    images = SplitDataset(files, ReidTestTransform(options.size), preload=False)
+    images = SplitDataset(files, reid_test_transform(options.size), preload=False)
     features = extract(encode, images, context, batch_size=options.eval_batch_size, label=label)
     return nn.functional.normalize(features, dim=1)

@@ -12,7 +12,6 @@ from transfer.cli.run_weights import check_pretrained, weights_of_run
 from transfer.core.errors import UsageError, errors_together, reject
 from transfer.core.options import Needs, idle_options, noted, plain, with_value
 from transfer.core.settings import CONFIGS, read_yaml
-from transfer.data.loading.options import narrow_crop
 
 if TYPE_CHECKING:
     from backbones.spec import BackboneSpec
@@ -94,8 +93,7 @@ class Command:
         """Replace the task's defaults that do not fit the backbone, and add the lines that report them."""
         defaults = task.defaults_for_backbone(spec, self.options, self.given)
         self.options, lines = fitted_options(self.options, defaults, self.given)
-        crop = narrow_crop(getattr(self.options, "size", None), getattr(self.options, "resize", None))
-        self.fitted += (*lines, *filter(None, [crop, "" if "size" in self.given else self._token_grid(spec, task)]))
+        self.fitted += (*lines, *filter(None, ["" if "size" in self.given else self._token_grid(spec, task)]))
 
     def _token_grid(self, spec: "BackboneSpec", task: "Task") -> str:
         """Return a line on images over twice as large as those of the weights; empty for others."""

@@ -87,7 +87,7 @@ FORMATS = {
     "uc_merced": Format((("Images/",),), ("train_images", *STORAGE_KEYS)),
     "coco": Format(
         keys=("train_annotations", "train_images", "val_annotations", "val_images", "exif", "generator"),
-        signs=("annotations/instances_*2017.json", "instances_*2017.json", *EXPORTED),
+        signs=("annotations/instances_*2017.json", *EXPORTED),
     ),
 }
 
@@ -163,9 +163,10 @@ class Archive:
 
 def read_archives(entries: list[Any], path: Path) -> tuple[Archive, ...]:
     """Return the archives that a dataset's file lists. Raises UsageError that names the file."""
+    fault: list[Any]
     try:
         archives = tuple(Archive(**entry) for entry in entries)
-        fault: list[Any] = [one for one in archives if one.url[:4] != "http" or not (one.sha256 or one.md5)]
+        fault = [one for one in archives if one.url[:4] != "http" or not (one.sha256 or one.md5)]
         fault += [one for one in archives if any(".." in place or place[:1] == "/" for place in (one.into, one.inside))]
     except TypeError as error:
         fault = [error]

@@ -29,7 +29,7 @@ from tests.benchmarks.parity.transreid_peer import PIXELS, Peer
 from tests.benchmarks.parity.transreid_training import compare_positions, compare_training
 from transfer.cli.command import Command, read_command
 from transfer.cli.recipe import task_recipe
-from transfer.data.loading.images import ReidTestTransform, ReidTrainTransform
+from transfer.data.loading.images import reid_test_transform, reid_train_transform
 from transfer.data.loading.loader import pk_batches
 from transfer.data.loading.read_image import read_image
 from transfer.data.reid.dataset import ReidData, open_reid
@@ -109,8 +109,8 @@ def compare_images(peer: Peer, dataset: ReidData, options: ReidOptions) -> Itera
     """Augmented images from equal seeds, and test images, both as normalised."""
     pixels = [PIXELS] * 3
     given = {"flip": options.flip, "pad": options.pad, "erase": options.erase, "mean": pixels, "std": pixels}
-    train = ReidTrainTransform(options.size, **given)  # type: ignore[arg-type]
-    test = ReidTestTransform(options.size)
+    train = reid_train_transform(options.size, **given)  # type: ignore[arg-type]
+    test = reid_test_transform(options.size)
     samples = list(itertools.islice(itertools.cycle(dataset.train), DRAWS))
     largest, erased, kept = 0.0, 0, []
     for seed, sample in enumerate(samples):

@@ -7,6 +7,7 @@ Shapes: I images, M objects, of which some are crowds.
 
 import hashlib
 import json
+import marshal
 import math
 import os
 from collections import Counter
@@ -30,7 +31,7 @@ SLACK = 0.005
 """Tolerance in pixels of boxes beyond the image, as COCO writes two decimals."""
 FAULTS = ("crowds", "ignored", "no_area", "outside", "below_pixel", "clipped")
 """Why objects are not trained on, the first that holds; boxes `clipped` for training are another matter."""
-VERSION = "coco 3"
+VERSION = f"coco 4, marshal {marshal.version}"
 INDEXED = 8 * 2**20
 """Bytes from which on a file is given an index; smaller ones are parsed within a quarter of a second."""
 
@@ -59,7 +60,7 @@ def read_split(
         folder = folder.parent  # names with the folder in front
     full, real = (with_home(image) if image[0] in "~$" else image for image in names), os.path.realpath(folder)
     paths = (listed_path(folder, os.path.relpath(name, real) if name[0] == "/" else name) for name in full)
-    segmentations = Segmentations.from_arrays(arrays)
+    segmentations = Segmentations(*(arrays[column] for column in ("block", "ends", "rows")))
     columns: dict[str, Any] = {column: arrays[column] for column in _COLUMNS}
     split = CocoSplit(
         name=name,
@@ -109,14 +110,15 @@ def _parse(file: Path, content: bytes) -> Index:
     short, bare = _remove_short(columns["segmentation"])
     segmentations = Segmentations.collect(columns["segmentation"])
     ids = np.array(columns["id"], dtype=np.int64)
-    for row in np.flatnonzero(segmentations.encoding >= 0):
-        rle, size = segmentations[int(row)], [images[image[row]].height, images[image[row]].width]
-        total = sum(rle["counts"]) if isinstance(rle["counts"], list) else math.prod(size)
-        if rle["size"] != size or total != math.prod(size):
-            raise UserError(
-                f"{file}: the run-length encoding of annotation {ids[row]} is of {total} pixels and of `size` "
-                f"{rle['size']!r:.80}, but the image's is {size}; encode the mask again"
-            )
+    for row, rle in enumerate(columns["segmentation"]):
+        if isinstance(rle, dict):
+            size = [images[image[row]].height, images[image[row]].width]
+            total = sum(rle["counts"]) if isinstance(rle["counts"], list) else math.prod(size)
+            if rle["size"] != size or total != math.prod(size):
+                raise UserError(
+                    f"{file}: the run-length encoding of annotation {ids[row]} is of {total} pixels and of `size` "
+                    f"{rle['size']!r:.80}, but the image's is {size}; encode the mask again"
+                )
     boxes = np.array(columns["bbox"], dtype=np.float64).reshape(-1, 4)
     areas = np.array(columns["area"], dtype=np.float64)
     sizes = np.array([(image.width, image.height) for image in images], dtype=np.int64).reshape(-1, 2)
@@ -130,7 +132,7 @@ def _parse(file: Path, content: bytes) -> Index:
     rows = {"ids": ids, "image": image, "label": label, "boxes": boxes, "areas": areas}
     rows |= {"crowd": np.array(columns["iscrowd"], dtype=bool), "ignored": np.array(columns["ignore"], dtype=bool)}
     names, ends = PackedNames(image.file_name.replace("\\", "/") for image in images).arrays()
-    arrays = {name: column[order] for name, column in rows.items()} | segmentations.select(order).arrays()
+    arrays = {name: column[order] for name, column in rows.items()} | vars(segmentations.select(order))
     arrays |= {"image_ids": np.array(image_ids, dtype=np.int64), "image_names": names, "image_ends": ends}
     counts = {"short_polygons": short, "left_without_polygon": bare, "computed_area": len(computed)}
     facts = {"content": hashlib.sha256(content).hexdigest(), "classes": list(classes.items()), "counts": counts}

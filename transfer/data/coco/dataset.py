@@ -137,9 +137,7 @@ def open_coco(
         (root, read), said = _by_user(spec, data), list[str]()
     else:
         root, layout, said = _layout(spec, data)
-        read = {
-            name: read_split(name, _annotations(root, file), root / folder) for name, (file, folder) in layout.items()
-        }
+        read = {name: read_split(name, root / file, root / folder) for name, (file, folder) in layout.items()}
     splits, classes, notes = _shared_classes(read)
     splits = {name: replace(split, upright=exif == "apply") for name, split in splits.items()}
     said += notes
@@ -203,21 +201,15 @@ def _layout(spec: DatasetSpec, data: Path | None) -> tuple[Path, dict[str, tuple
             dataset_spec.text_option(spec, f"{name}_images") or usual,
         )
     files, folders = zip(*((file, f"{folder}/") for file, folder in layout.values()), strict=True)
-    trees = [(*files, *folders), (*(Path(file).name for file in files), *folders)]
-    trees += [(file,) for file in EXPORTED if not keys]
+    trees = [(*files, *folders), *((file,) for file in EXPORTED if not keys)]
     root = dataset_spec.generated_root(spec, GENERATORS) or dataset_spec.find_root(spec, data, tuple(trees))
-    if any(_annotations(root, file).is_file() for file in files):
+    if any((root / file).is_file() for file in files):
         return root, layout, []
 
     def exported(name: str) -> tuple[str, str] | None:
         return (f"{name}/{BESIDE}", name) if (root / name / BESIDE).is_file() else None
 
     return root, *choose_splits(spec, root, exported, lambda *_: "", form="{}/")
-
-
-def _annotations(root: Path, file: str) -> Path:
-    """Return the path of an annotation file, which may also lie in the root itself."""
-    return root / file if (root / file).is_file() else root / Path(file).name
 
 
 def _shared_classes(read: dict[str, Read]) -> tuple[Splits, Classes, list[str]]:

@@ -1,15 +1,15 @@
 """One split of a dataset in COCO's format, its images checked, and its segmentations in a few blocks of memory.
 
-Shapes: I images, M objects, of which some are crowds, P polygons, N coordinates.
+Shapes: I images, M objects, of which some are crowds.
 """
 
 import importlib
-import json
+import marshal
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +21,6 @@ from transfer.core.errors import UserError
 from transfer.data.loading.read_image import LEAVE_OUT, open_image, orientation, read_image
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.integrity import orientation_notes, raise_if_damaged, read_once
-from transfer.data.splits.manifest import PackedNames
 from transfer.data.splits.split import FileSplit
 
 
@@ -32,73 +31,46 @@ class Segmentations:
 
     Processes that load images are forked, and share memory until it is written to. Python writes to every object that
     it reads, so that lists of objects would be copied page by page into each of them: gigabytes for COCO's polygons.
+    Hence each is kept as bytes, as `marshal` writes it, with a polygon as its numbers in float64.
     """
 
-    coordinates: NDArray[Any]
-    """All coordinates [N] in pixels, float64."""
+    block: NDArray[Any]
+    """The bytes of all of them, uint8."""
     ends: NDArray[Any]
-    """Where each polygon ends in `coordinates` [P], int64; it begins where the one before ends."""
-    first: NDArray[Any]
-    """The first polygon of each object [M], int64."""
-    last: NDArray[Any]
-    """The polygon behind the last of each object [M], int64."""
-    encoding: NDArray[Any]
-    """The place of each object in `encodings` [M], int64; -1 for those without."""
-    encodings: PackedNames
-    """Run-length encodings as JSON."""
+    """Where each begins and ends in `block`, int64."""
+    rows: NDArray[Any]
+    """The place of each object [M] among them, int64."""
 
     def __len__(self) -> int:
-        return len(self.first)
+        return len(self.rows)
 
     def __getitem__(self, index: int) -> Any:
-        if self.encoding[index] >= 0:
-            return json.loads(self.encodings[int(self.encoding[index])])
-        polygons = range(int(self.first[index]), int(self.last[index]))
-        return [self.coordinates[self._start(polygon) : self.ends[polygon]].tolist() for polygon in polygons] or None
+        start, stop = self.ends[self.rows[index]], self.ends[self.rows[index] + 1]
+        value = marshal.loads(self.block[start:stop].tobytes())
+        return [array("d", polygon).tolist() for polygon in value] if isinstance(value, list) else value
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
 
-    def _start(self, polygon: int) -> int:
-        return int(self.ends[polygon - 1]) if polygon else 0
-
     @property
     def present(self) -> NDArray[Any]:
         """Return whether each object has a segmentation, bool [M]."""
-        return (self.encoding >= 0) | (self.first < self.last)
+        sizes: NDArray[Any] = np.diff(self.ends)[self.rows]
+        return sizes > len(marshal.dumps(None))
 
     def select(self, rows: NDArray[Any]) -> Self:
-        """Return the segmentations of these rows, int64 [M]; the coordinates are shared."""
-        return replace(self, first=self.first[rows], last=self.last[rows], encoding=self.encoding[rows])
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything as arrays, for `from_arrays`."""
-        own = {name: getattr(self, name) for name in ("coordinates", "ends", "first", "last", "encoding")}
-        return own | dict(zip(("encodings", "encodings_ends"), self.encodings.arrays(), strict=True))
+        """Return the segmentations of these rows, int64 [M]; the bytes are shared."""
+        return replace(self, rows=self.rows[rows])
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Return what `arrays` was taken from."""
-        own = {name: arrays[name] for name in ("coordinates", "ends", "first", "last", "encoding")}
-        return cls(**own, encodings=PackedNames.from_arrays(arrays["encodings"], arrays["encodings_ends"]))
-
-    @classmethod
-    def collect(cls, values: Sequence[Any]) -> Self:
+    def collect(cls, values: Iterable[Any]) -> Self:
         """Return the segmentations of many objects, each in COCO's form: polygons, run-length encodings, or None."""
-        encoded = np.array([isinstance(value, dict) for value in values], dtype=bool)
-        polygons = [[] if isinstance(value, dict) else value or [] for value in values]
-        flat = list(chain.from_iterable(polygons))
-        last = np.cumsum([len(of_object) for of_object in polygons], dtype=np.int64)
-        return cls(
-            coordinates=np.fromiter(chain.from_iterable(flat), dtype=np.float64),
-            ends=np.cumsum([len(polygon) for polygon in flat], dtype=np.int64),
-            first=np.concatenate([[0], last[:-1]]).astype(np.int64)[: len(last)],
-            last=last,
-            encoding=np.where(encoded, np.cumsum(encoded) - 1, -1).astype(np.int64),
-            encodings=PackedNames(
-                json.dumps(value, separators=(",", ":")) for value in values if isinstance(value, dict)
-            ),
-        )
+        block, ends = bytearray(), array("q", [0])
+        for value in values:
+            polygons = [array("d", polygon).tobytes() for polygon in value] if isinstance(value, list) else value
+            block += marshal.dumps(polygons or None)
+            ends.append(len(block))
+        return cls(np.frombuffer(block, np.uint8), np.frombuffer(ends, np.int64), np.arange(len(ends) - 1))
 
 
 def encoded_mask(mask: Any, height: int, width: int) -> dict[str, Any]:
@@ -182,7 +154,7 @@ class CocoSplit:
 
     def files(self) -> FileSplit:
         """Return the images without their objects."""
-        return FileSplit.unlabelled(self.name, self.folder, (image.file_name for image in self.images))
+        return FileSplit.of(self.name, self.folder, (image.file_name for image in self.images))
 
     def rows(self, index: int) -> slice:
         """Return the rows of an image's objects."""

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 from unicodedata import normalize
@@ -48,14 +48,6 @@ class FoundLayout:
     """See `ClassificationData.notes`."""
 
 
-@dataclass(frozen=True)
-class ClassFolder:
-    """The images of one class: their paths below its folder, sorted, and all else that lies there."""
-
-    names: list[str]
-    others: list[str]
-
-
 def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read `train/CLASS/image.jpg` and `val/CLASS/image.jpg`, where `choose_splits` says what may stand for `val`.
 
@@ -85,12 +77,12 @@ def image_folder(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def unlabelled_images(spec: DatasetSpec, folder: Path) -> FoundLayout:
     """Return all images in a folder and below it as a training split without classes. Raises UserError for none."""
-    found = scan_images(folder)
-    if not found.names:
+    names, others = scan_images(folder)
+    if not names:
         raise MissingInput(f"{spec.name}: no images found in {folder}")
-    train = FileSplit.unlabelled("train", folder, found.names)
-    notes = [f"{len(train)} images without labels", *passed_over(found.others)]
-    return FoundLayout(classes=(), train=train, val=None, ignored=len(found.others), notes=notes)
+    train = FileSplit.of("train", folder, names)
+    notes = [f"{len(train)} images without labels", *passed_over(others)]
+    return FoundLayout(classes=(), train=train, val=None, ignored=len(others), notes=notes)
 
 
 def _without_labels(folder: Path, train: Path | None) -> str:
@@ -142,28 +134,16 @@ def read_split(
         folder: that holds the class folders.
         classes: all, in the order of their labels.
         present: the folders, in any of Unicode's forms of their class's name; None: one for each class.
-
-    Raises:
-        UserError: a class of the training split is empty.
     """
     label_of = {wanted: label for label, wanted in enumerate(classes)}
     listed = list(classes if present is None else present)
     with ThreadPoolExecutor(SCANNERS) as pool:
-        scanned = list(pool.map(scan_images, [folder / entry for entry in listed]))
-    empty = [entry for entry, images in zip(listed, scanned, strict=True) if not images.names]
-    if empty and name == "train":
-        raise UserError(
-            f"{folder}: {len(empty)} class folder(s) without images: {shortened(empty)}; fill or remove them"
-        )
-    labels = np.repeat(
-        [label_of.get(entry, label_of.get(normalize("NFC", entry))) for entry in listed],
-        [len(images.names) for images in scanned],
-    )
-    folders = list(zip(listed, scanned, strict=True))
-    names = [f"{entry}/{image}" for entry, images in folders for image in images.names]
-    others = [f"{entry}/{other}" for entry, images in folders for other in images.others]
-    split = replace(FileSplit.unlabelled(name, folder, names), labels=labels.astype(np.int64))
-    return split, len(others), passed_over(others)
+        found = dict(zip(listed, pool.map(scan_images, [folder / entry for entry in listed])))
+    names = [f"{entry}/{image}" for entry, (images, _) in found.items() for image in images]
+    others = [f"{entry}/{other}" for entry, (_, others) in found.items() for other in others]
+    of_folder = [label_of[entry if entry in label_of else normalize("NFC", entry)] for entry in listed]
+    labels = np.repeat(of_folder, [len(images) for images, _ in found.values()])
+    return FileSplit.of(name, folder, names, labels), len(others), passed_over(others)
 
 
 def passed_over(others: Sequence[str]) -> list[str]:
@@ -172,8 +152,11 @@ def passed_over(others: Sequence[str]) -> list[str]:
     return [f"{len(strange)} files skipped: {shortened(strange, 3)}"] if strange else []
 
 
-def scan_images(folder: Path) -> ClassFolder:
-    """Return the images in a folder and below it; links are followed. Raises OSError where it cannot be listed."""
+def scan_images(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the images in a folder and below it, and all else there, sorted; links are followed.
+
+    Raises OSError where it cannot be listed.
+    """
 
     def fail(error: OSError) -> None:
         raise error
@@ -186,7 +169,7 @@ def scan_images(folder: Path) -> ClassFolder:
         inner[:] = [name for name in inner if not name.startswith(".")]
         for name in files:
             (images if is_image(name) and not name.startswith(".") else others).append(below + name)
-    return ClassFolder(sorted(images), sorted(others))
+    return sorted(images), sorted(others)
 
 
 def class_difference(train: Sequence[str], val: Sequence[str]) -> str:

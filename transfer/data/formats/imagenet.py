@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -136,15 +135,14 @@ def _checked_class_folders(folder: Path, classes: Sequence[str], *, whole: bool)
 
 
 def _flat_split(name: str, folder: Path, classes: Sequence[str]) -> tuple[FileSplit, int, list[str]]:
-    images = scan_images(folder)
+    names, others = scan_images(folder)
     truth, source = ground_truth(folder)
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     labels = []
-    for image in images.names:
+    for image in names:
         wnid = truth.get(image.partition(".")[0])
         if wnid not in label_of:
             reason = f"class {wnid}, which is not one of the {len(classes)}" if wnid else "no class"
             raise UserError(f"{source}: it gives {folder / image} {reason}")
         labels.append(label_of[wnid])
-    split = FileSplit.unlabelled(name, folder, images.names)
-    return replace(split, labels=np.array(labels, dtype=np.int64)), len(images.others), []
+    return FileSplit.of(name, folder, names, labels), len(others), []

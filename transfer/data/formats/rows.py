@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -193,7 +193,7 @@ def _files(split: str, rows: Rows, labels: NDArray[Any], paths: list[str]) -> Fi
     if any(map(os.path.isabs, paths)):
         folder = Path(os.path.commonpath([os.path.dirname(path) for path in full]))  # noqa: PTH120
     names = [os.path.relpath(path, folder) for path in full]
-    return replace(FileSplit.unlabelled(split, folder, names), labels=labels.astype(np.int64))
+    return FileSplit.of(split, folder, names, labels)
 
 
 def layout_from_rows(

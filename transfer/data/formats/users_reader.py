@@ -10,8 +10,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from transfer.core.errors import UsageError, UserError, did_you_mean
 from transfer.core.files import listed_path, read_lines, with_home
 from transfer.core.user_code import digest, load
@@ -52,8 +50,7 @@ def layout_from_lists(spec: DatasetSpec, classes: Sequence[str], lists: Mapping[
     for name, (source, folder, rows) in lists.items():
         images = [listed_path(folder, image) for image, _ in rows]
         check_present([f"{folder}/{image}" for image in images], name=spec.name, listed_in=source)
-        labels = np.array([label for _, label in rows], dtype=np.int64)
-        splits[name] = replace(FileSplit.unlabelled(name, folder, images), labels=labels)
+        splits[name] = FileSplit.of(name, folder, images, [label for _, label in rows])
     return FoundLayout(classes=tuple(classes), train=splits.get("train"), val=splits.get("val"))
 
 

@@ -94,7 +94,15 @@ def to_pixels(image: Image.Image | NDArray[Any] | Tensor) -> Tensor:
     return torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1).contiguous()
 
 
-class ReidTrainTransform:
+def reid_train_transform(
+    size: tuple[int, int] = (256, 128),
+    *,
+    flip: float = 0.5,
+    pad: int = 10,
+    erase: float = 0.5,
+    mean: Sequence[float] = (0.5, 0.5, 0.5),
+    std: Sequence[float] = (0.5, 0.5, 0.5),
+) -> Transform:
     """PIL image or uint8 [C, H, W] -> [C, H, W] float: resize, flip, pad with black, crop, to [0, 1], erase a box.
 
     The training augmentation of TransReID (arXiv 2102.04378; bag of tricks, arXiv 1903.07071, section 2) up to the
@@ -108,35 +116,16 @@ class ReidTrainTransform:
         mean: the mean of the backbone's normalisation; with `std` it sets the noise of the erased box.
         std: likewise.
     """
-
-    def __init__(
-        self,
-        size: tuple[int, int] = (256, 128),
-        *,
-        flip: float = 0.5,
-        pad: int = 10,
-        erase: float = 0.5,
-        mean: Sequence[float] = (0.5, 0.5, 0.5),
-        std: Sequence[float] = (0.5, 0.5, 0.5),
-    ) -> None:
-        resize = v2.Resize(list(size), InterpolationMode.BICUBIC)
-        geometry = [v2.RandomHorizontalFlip(flip), v2.Pad(pad), v2.RandomCrop(list(size))]
-        self.steps = v2.Compose([resize, *geometry, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
-        self.erase = RandomErasing(erase, mean, std)
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        return self.erase(self.steps(image))
+    resize = v2.Resize(list(size), InterpolationMode.BICUBIC)
+    geometry = [v2.RandomHorizontalFlip(flip), v2.Pad(pad), v2.RandomCrop(list(size))]
+    floats = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
+    return v2.Compose([resize, *geometry, *floats, RandomErasing(erase, mean, std)])
 
 
-class ReidTestTransform:
+def reid_test_transform(size: tuple[int, int] = (256, 128)) -> Transform:
     """PIL image or uint8 [C, H, W] -> [C, H, W] float in [0, 1]: a bilinear resize to `size` (H, W)."""
-
-    def __init__(self, size: tuple[int, int] = (256, 128)) -> None:
-        resize = v2.Resize(list(size), InterpolationMode.BILINEAR)
-        self.steps = v2.Compose([resize, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        return self.steps(image)
+    resize = v2.Resize(list(size), InterpolationMode.BILINEAR)
+    return v2.Compose([resize, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
 
 
 def to_floats(images: Tensor) -> Tensor:

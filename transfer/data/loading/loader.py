@@ -164,7 +164,7 @@ class RunLoader:
         """
         loader = DataLoader(
             _Batched(self.dataset),
-            batch_sampler=self._keys(epoch, index, epochs),  # type: ignore[arg-type]  # iterated once
+            batch_sampler=self._keys(epoch, index, epochs),
             collate_fn=self.collate,
             num_workers=self.workers,
             pin_memory=self.pin_memory,

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from transfer.core.errors import reject
 from transfer.core.options import Checked, Needs, Other, Range
@@ -79,15 +79,3 @@ def shorter_side(size: int, resize: int | None) -> int:
     Rounded down, as in timm and DeiT.
     """
     return resize or math.floor(size / CROP_PCT)
-
-
-def narrow_crop(size: Any, resize: Any) -> str:
-    """Return a line if the centre crop of an evaluated image keeps less than half of its area; otherwise "".
-
-    Args:
-        size, resize: see `shorter_side`; of options without such a crop other values, for which the line is empty.
-    """
-    if not (isinstance(size, int) and isinstance(resize, int) and 2 * size**2 < resize**2):
-        return ""
-    kept = f"the centre crop of {size} pixels keeps {(size / resize) ** 2:.1%} of a square image"
-    return f"--size {size} --resize {resize}: {kept}; the recipe's proportion is --resize {shorter_side(size, None)}"

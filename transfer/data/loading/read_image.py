@@ -127,11 +127,6 @@ def _in_8_bits(file: ImageFile.ImageFile) -> Image.Image:
         fault = "signed integers"
     elif tags.get(PLANES) == 2 and tags.get(BITS, (1,))[0] > 8:
         fault = "16 bits in separate planes, which PIL misreads"
-    elif file.format == "JPEG2000" and file.fp:
-        file.fp.seek(0)
-        size = file.fp.read().partition(b"\xff\x4f\xff\x51")[2]  # its main header, ISO 15444-1 A.5.1
-        if max(size[38 : 38 + 3 * len(file.getbands()) : 3], default=0) % 128 > 7:
-            fault = "JPEG 2000 in color of more than 8 bits, which PIL misreads"
     if fault:
         raise ValueError(f"{fault}; save it with 8 bits, or 16 bits of grey")
     return file

@@ -77,9 +77,7 @@ class ReidData:
 
     def files(self, samples: Sequence[Sample]) -> FileSplit:
         """Return the files of samples, with their identities as labels."""
-        split = _files(self.root, [sample.path for sample in samples])
-        split.labels = np.array([sample.identity for sample in samples], dtype=np.int64)
-        return split
+        return _files(self.root, [sample.path for sample in samples], [sample.identity for sample in samples])
 
     def name_of(self, sample: Sample) -> str:
         """Return the file name of a sample relative to `root`, with forward slashes (`../` of one outside)."""
@@ -189,13 +187,13 @@ def _by_user(spec: DatasetSpec, data: Path | None) -> tuple[Path, Splits]:
             isinstance(row, tuple | list) and [isinstance(item, Integral) for item in row[1:]] in ([True], [True, True])
         ),
     )
-    samples = {
-        split: [Sample(f"{root}/{file_below(root, row[0])}", int(row[1]), int(row[-1])) for row in part]
+    listed = {
+        split: [(f"{root}/{file_below(root, row[0])}", str(int(row[1])), str(int(row[-1]))) for row in part]
         for split, part in rows.items()
     }
-    train, query, gallery = (samples.get(split, []) for split in ("train", "query", "gallery"))
-    cameras = all(len(row) == 3 for part in rows.values() for row in part)
-    return root, Splits(train=train, query=query, gallery=gallery, cameras=cameras)
+    return root, replace(
+        layouts.splits_of(listed), cameras=all(len(row) == 3 for part in rows.values() for row in part)
+    )
 
 
 def _check_usable(name: str, query: Sequence[Sample], gallery: Sequence[Sample]) -> None:
@@ -216,18 +214,17 @@ def _relabel(train: Sequence[Sample]) -> list[Sample]:
 
 
 def _counts(parts: dict[str, list[Sample]], splits: Splits) -> dict[str, Any]:
-    counts: dict[str, Any] = {split: _summary(samples, splits) for split, samples in parts.items()}
+    counts: dict[str, Any] = {
+        split: {
+            "images": len(samples),
+            "identities": len({sample.identity for sample in samples}),
+            "cameras": len({sample.camera for sample in samples}) if splits.cameras else 0,
+        }
+        for split, samples in parts.items()
+    }
     distractors = [sample for sample in parts["gallery"] if sample.identity in (splits.distractors or ())]
     counts["gallery"]["identities"] -= len({sample.identity for sample in distractors})
     return counts | {"distractors": len(distractors), "junk": splits.junk}
-
-
-def _summary(samples: Sequence[Sample], splits: Splits) -> dict[str, int]:
-    return {
-        "images": len(samples),
-        "identities": len({sample.identity for sample in samples}),
-        "cameras": len({sample.camera for sample in samples}) if splits.cameras else 0,
-    }
 
 
 def _digest(parts: dict[str, list[Sample]], manifest: Manifest, *, cameras: bool) -> str:
@@ -243,5 +240,5 @@ def _paths(parts: dict[str, list[Sample]]) -> list[str]:
     return list(dict.fromkeys(sample.path for samples in parts.values() for sample in samples))
 
 
-def _files(root: Path, paths: Sequence[str]) -> FileSplit:
-    return FileSplit.unlabelled("", root, (os.path.relpath(path, root) for path in paths))
+def _files(root: Path, paths: Sequence[str], labels: Sequence[int] | None = None) -> FileSplit:
+    return FileSplit.of("", root, (os.path.relpath(path, root) for path in paths), labels)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from transfer.core.errors import UsageError, UserError
-from transfer.data.formats.folders import ClassFolder, passed_over, scan_images
+from transfer.data.formats.folders import passed_over, scan_images
 from transfer.data.spec import DatasetSpec, text_option
 
 DISTRACTOR = 0
@@ -119,9 +119,9 @@ def market1501(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     others = []
     for part in PARTS:
         folder = root / (text_option(spec, part) or MARKET_FOLDERS[part])
-        found = scan_images(folder) if folder.is_dir() else ClassFolder([], [])
-        others += [f"{folder.name}/{name}" for name in found.others]
-        for name in found.names:
+        names, more = scan_images(folder) if folder.is_dir() else ([], [])
+        others += [f"{folder.name}/{name}" for name in more]
+        for name in names:
             match = pattern.match(name.rpartition("/")[2])
             cells = [match[group] or "" for group in groups] if match else [""]
             if "" in cells:

@@ -61,8 +61,7 @@ def torchreid_set(root: Path, spec: DatasetSpec, val: bool) -> Splits:
         Sample(sample.path, labels.setdefault(sample.identity, len(labels)), sample.camera) for sample in splits.train
     ]
     if count > 1:
-        own = "".join(f"; {folder / entry} is not used" for entry in DRAWN_SPLITS if (folder / entry).exists())
-        splits.notes.append(f"test split {chosen} of {count} (`split: N` in a YAML file); draws have seed {SEED}{own}")
+        splits.notes.append(f"test split {chosen} of {count} (`split: N` in a YAML file); draws have seed {SEED}")
     return splits
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from transfer.core.errors import UserError, first_line
 from transfer.data.splits.integrity import read_once
 from transfer.data.splits.manifest import CONTENT_BYTES
-from transfer.data.splits.split import FileSplit, Split, pixel_digest
+from transfer.data.splits.split import FileSplit, Pixels, Split, pixel_digest
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -93,6 +93,10 @@ class PixelSplit(SourceSplit):
     images: NDArray[Any]
     """uint8 [M, H, W, 3]."""
 
+    def __post_init__(self) -> None:
+        if self.channels == 3:
+            self.pixels = Pixels(self.images.reshape(-1), np.array([self.images.shape[1:3]] * len(self)))
+
     def encoded(self, index: int) -> bytes:
         """Return a PNG of the image."""
         stream = io.BytesIO()
@@ -103,12 +107,6 @@ class PixelSplit(SourceSplit):
         """Return the image, without a PNG on the way."""
         return Image.fromarray(self.images[index]).convert(self.mode)
 
-    def read_pixels(self, index: int) -> "Tensor":
-        """Return the image as uint8 [C, H, W]."""
-        from transfer.data.loading.images import to_pixels
-
-        return to_pixels(self.decoded(index))
-
     def content_digest(self, index: int) -> str:
         """Return the digest of the pixels, which is also that of a PNG of the image."""
         return pixel_digest(self.images[index])
@@ -117,9 +115,6 @@ class PixelSplit(SourceSplit):
         """Return the digests of the pixels, which are in memory."""
         digests = [hashlib.sha256(image.tobytes()).digest() for image in self.images]
         return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
-
-    def preload(self, limit: int | None) -> None:
-        """Do nothing: the images are decoded already."""
 
     def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
         return {"images": self.images[keep], **super()._select_fields(keep)}

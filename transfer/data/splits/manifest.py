@@ -6,14 +6,13 @@ elsewhere the same one. Hence every file is read, once; afterwards its size, tim
 ends, `Manifest.check` says whether a file has changed meanwhile.
 """
 
-import contextlib
 import hashlib
 import os
 import stat
 import sys
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from transfer.core.cache import SETTLED, Index, cache_folder, keep_index, load_index
+from transfer.core.cache import SETTLED, Index, keep_index, load_index
 from transfer.core.errors import Replaced, UserError, print_safe
-from transfer.core.files import lock
 from transfer.core.process import usable_cores
 
 
@@ -92,8 +90,6 @@ class Manifest:
     def of(cls, folder: Path, names: Sequence[str], *, what: str) -> Self:
         """Return the files as they are now; those whose size, times and inode are known from before are not read.
 
-        A process that finds another one reading the same folder waits for it and takes what it has read.
-
         Args:
             folder: that holds the files.
             names: M paths below it.
@@ -104,23 +100,19 @@ class Manifest:
         """
         states = (stamp_of_file(f"{folder}/{name}") for name in names)
         stamps = np.fromiter(states, dtype=(np.int64, STAMP), count=len(names))
-        contents, known = _Kept.load(folder).find(names, stamps)
+        kept = _Kept.load(folder)
+        contents, known = kept.find(names, stamps)
         if not known.all():
-            with _alone(folder, what):
-                kept = _Kept.load(folder)
-                contents, known = kept.find(names, stamps)
-                missing = np.flatnonzero(~known)
-                if len(missing) >= MANY:
-                    print_safe(f"{what}: reading {len(missing):,} files, once; later commands know their contents by "
-                         "their sizes and times", file=sys.stderr)  # fmt: skip
-                with ThreadPoolExecutor(min(16, usable_cores())) as pool:
-                    digests = pool.map(lambda row: _digest(f"{folder}/{names[row]}"), missing.tolist())
-                    bar = tqdm(
-                        digests, f"reading {what}", len(missing), unit=" files", delay=2, leave=False, disable=None
-                    )
-                    for row, digest in zip(missing, bar):
-                        contents[row] = np.frombuffer(digest, dtype=np.uint8)
-                kept.keep(folder, names, stamps, contents)
+            missing = np.flatnonzero(~known)
+            if len(missing) >= MANY:
+                print_safe(f"{what}: reading {len(missing):,} files, once; later commands know their contents by their "
+                     "sizes and times", file=sys.stderr)  # fmt: skip
+            with ThreadPoolExecutor(min(16, usable_cores())) as pool:
+                digests = pool.map(lambda row: _digest(f"{folder}/{names[row]}"), missing.tolist())
+                bar = tqdm(digests, f"reading {what}", len(missing), unit=" files", delay=2, leave=False, disable=None)
+                for row, digest in zip(missing, bar):
+                    contents[row] = np.frombuffer(digest, dtype=np.uint8)
+            kept.keep(folder, names, stamps, contents)
         return cls(folder, names, stamps, contents)
 
     @property
@@ -223,18 +215,3 @@ def _digest(path: str) -> bytes:
             return hashlib.file_digest(file, "sha256").digest()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-@contextlib.contextmanager
-def _alone(folder: Path, what: str) -> Iterator[None]:
-    """Keep other processes from reading the same files at the same time, where the cache folder has locks."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, UserError):
-            name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
-            path = cache_folder() / "contents" / f"{name}.lock"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(path.open("a"))
-            if not lock(file, path):
-                print_safe(f"{what}: another process reads the files of {folder}; waiting for it", file=sys.stderr)
-                lock(file, path, wait=True)
-        yield

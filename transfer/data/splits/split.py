@@ -122,8 +122,6 @@ class Split(ABC):
     """int64 [M]: bytes of each image as it is stored; of files not before `contents` was asked for."""
     channels: int = field(default=3, kw_only=True)
     """Channels of the images that `read` and `read_pixels` return."""
-    mode: str = field(default="RGB", kw_only=True)
-    """PIL's name of them."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
     digests: list[bytes] | None = field(default=None, init=False, repr=False)
     """Content digests of all images, once `subsets.all_digests` has computed them."""
@@ -147,7 +145,13 @@ class Split(ABC):
 
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels. Raises UsageError where the files do not give them."""
-        self.channels, self.mode, self.digests, self.pixels = channels, mode_of(channels), None, None
+        mode_of(channels)
+        self.channels, self.digests, self.pixels = channels, None, None
+
+    @property
+    def mode(self) -> str:
+        """Return PIL's name of the channels."""
+        return mode_of(self.channels)
 
     @property
     def gives_arrays(self) -> bool:
@@ -219,11 +223,12 @@ class FileSplit(Split):
     folder: Path
 
     @classmethod
-    def unlabelled(cls, name: str, folder: Path, names: Iterable[str]) -> Self:
-        """Return images whose labels do not matter."""
+    def of(cls, name: str, folder: Path, names: Iterable[str], labels: Any = None) -> Self:
+        """Return images with labels, whole numbers [M], which are 0 where they do not matter."""
         packed = PackedNames(names)
         zeros = np.zeros(len(packed), dtype=np.int64)
-        return cls(name=name, labels=zeros, names=packed, sizes=zeros, folder=folder)
+        given = zeros if labels is None else np.asarray(labels, dtype=np.int64)
+        return cls(name=name, labels=given, names=packed, sizes=zeros, folder=folder)
 
     def path(self, index: int) -> str:
         """Return the image's file."""

@@ -9,7 +9,7 @@ as so few writers allow. And drawn JPEG files of the size of photographs, to mea
 import functools
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,5 +238,7 @@ def _write_caltech101(root: Path) -> None:
 
 _WRITE = (_write_cub200, _write_cars, _write_cifar100, _write_dtd, _write_colorectal, _write_pets, _write_uc_merced)
 WRITERS = dict(zip(SETS, (*_WRITE, _write_caltech101), strict=True))
-TOYS = {f"toy_{name}": functools.partial(make_once, f"toy_{name}-{VERSION}", write) for name, write in WRITERS.items()}
+TOYS: dict[str, Callable[[], Path]] = {
+    f"toy_{name}": functools.partial(make_once, f"toy_{name}-{VERSION}", write) for name, write in WRITERS.items()
+}
 """Functions that give the folder of a set, written on first use (UserError if that fails)."""

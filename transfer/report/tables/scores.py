@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from transfer.data.loading.options import narrow_crop
 from transfer.records.evidence import Arm, informative
 from transfer.records.grouping import Group, dataset_label
 from transfer.records.record import Record
@@ -92,11 +91,10 @@ def image_notes(records_of_rows: Sequence[Sequence[Record]]) -> list[Note]:
                 for shots, classes in (fewer.items() if isinstance(fewer, dict) else ())
                 if classes
             }
-            texts[f"{record.task} on {dataset}"] = narrow_crop(*map(record.options.get, ("size", "resize")))
             for note in texts.items():
                 places = rows.setdefault(note, [])
                 places += [row] if row not in places else []
-    return [Note(text, about, tuple(places)) for (about, text), places in rows.items() if text]
+    return [Note(text, about, tuple(places)) for (about, text), places in rows.items()]
 
 
 def summary(runs: RunSet) -> Table:

@@ -118,7 +118,7 @@ def test_keys_name_the_folders(tmp_path):
     ("spoil", "said"),
     [
         (lambda root: write_images(root / "val" / "cow", 1), "only in validation: cow"),
-        (lambda root: (root / "train" / "ant").mkdir(), "1 class folder(s) without images: ant"),
+        (lambda root: (root / "train" / "ant").mkdir(), "1 class(es) without training images: ant"),
         (lambda root: shutil.rmtree(root / "train") or (root / "train").mkdir(), "no images found in"),
         (lambda root: (root / "train" / "0.jpg").touch(), "1 image(s) outside the class folders: 0.jpg"),
         (lambda root: (root / "train/cat/x.jpg").symlink_to("nowhere"), "train/cat/x.jpg: cannot be opened: No such"),

@@ -6,7 +6,7 @@ from timm.data.random_erasing import RandomErasing as TimmErasing
 from torchvision import transforms as v1
 
 from transfer.core.seeding import seeded
-from transfer.data.loading.images import RandomErasing, ReidTestTransform, ReidTrainTransform
+from transfer.data.loading.images import RandomErasing, reid_test_transform, reid_train_transform
 from transfer.data.loading.read_image import read_image
 
 
@@ -35,7 +35,7 @@ def test_train_transform_equals_the_published_pipeline(paths, size):
             TimmErasing(0.5, mode="pixel", max_count=1, device="cpu"),
         ]
     )
-    ours = ReidTrainTransform(size, flip=0.5, pad=10, erase=0.5, mean=mean, std=std)
+    ours = reid_train_transform(size, flip=0.5, pad=10, erase=0.5, mean=mean, std=std)
     normalise = v1.Normalize(mean, std)
     for number, path in enumerate(paths * 3):
         with seeded(number):
@@ -48,7 +48,7 @@ def test_train_transform_equals_the_published_pipeline(paths, size):
 def test_test_transform_equals_torchvision(paths):
     expected = v1.Compose([v1.Resize((256, 128)), v1.ToTensor()])
     for path in paths:
-        got = ReidTestTransform((256, 128))(read_image(path))
+        got = reid_test_transform((256, 128))(read_image(path))
         torch.testing.assert_close(got, expected(Image.open(path)), atol=1e-6, rtol=0)
 
 

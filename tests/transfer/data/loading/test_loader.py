@@ -7,7 +7,7 @@ from PIL import Image
 
 from transfer.core.errors import UserError
 from transfer.core.process import Ranks
-from transfer.data.loading.images import ReidTrainTransform
+from transfer.data.loading.images import reid_train_transform
 from transfer.data.loading.loader import RunLoader, StreamPosition, pk_batches, repeated_batches, shuffled_batches
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import FileSplit
@@ -20,9 +20,9 @@ def images(tmp_path: Path) -> SplitDataset:
     names = [f"{number:02}.jpg" for number in range(len(IDENTITIES))]
     for number, name in enumerate(names):
         Image.effect_noise((16, 32), 40 + number).convert("RGB").save(tmp_path / name)
-    files = FileSplit.unlabelled("train", tmp_path, names)
+    files = FileSplit.of("train", tmp_path, names)
     files.labels = np.array(IDENTITIES)
-    return SplitDataset(files, ReidTrainTransform((32, 16), pad=2), seed=3, preload=False)
+    return SplitDataset(files, reid_train_transform((32, 16), pad=2), seed=3, preload=False)
 
 
 def epoch_batches(epoch: int) -> list[list[int]]:

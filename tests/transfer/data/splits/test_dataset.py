@@ -8,7 +8,7 @@ from torchvision.transforms import v2
 from tests.transfer.data.layouts import spec, write_folders, write_parquet
 from transfer.core.seeding import seeded
 from transfer.data.classification import open_classification
-from transfer.data.loading.images import ReidTestTransform
+from transfer.data.loading.images import reid_test_transform
 from transfer.data.splits.dataset import SplitDataset
 
 CROP = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.PILToTensor()])
@@ -42,8 +42,8 @@ def test_augmentation_is_a_function_of_seed_epoch_image_and_repeat(root):
 def test_a_plain_index_draws_nothing(root):
     split = train(root)
     state = torch.get_rng_state()
-    (image, _) = SplitDataset(split, ReidTestTransform((32, 16)))[np.int64(1)]
-    assert torch.equal(image, ReidTestTransform((32, 16))(split.read(1)))
+    (image, _) = SplitDataset(split, reid_test_transform((32, 16)))[np.int64(1)]
+    assert torch.equal(image, reid_test_transform((32, 16))(split.read(1)))
     assert torch.equal(torch.get_rng_state(), state)
 
 

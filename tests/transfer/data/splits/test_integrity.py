@@ -32,7 +32,7 @@ NAMES = [f"{number}.jpg" for number in range(7)]
 def split(tmp_path):
     for name in NAMES:
         Image.effect_noise((32, 32), 60).convert("RGB").save(tmp_path / name)
-    return FileSplit.unlabelled("train", tmp_path, NAMES)
+    return FileSplit.of("train", tmp_path, NAMES)
 
 
 def cut(path):

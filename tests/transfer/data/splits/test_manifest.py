@@ -2,10 +2,8 @@
 
 import hashlib
 import os
-import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from transfer.core.errors import Replaced, UserError
@@ -91,27 +89,6 @@ def test_a_file_that_was_copied_over_itself_has_not_changed(folder: Path) -> Non
     path.chmod(0o600)
     os.utime(path)
     known.check()
-
-
-def test_a_second_reader_waits_and_reads_nothing(
-    folder: Path, read: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Locks belong to processes, so the first reader is one of its own."""
-    ready, go = os.pipe(), os.pipe()
-    if os.fork() == 0:
-        with manifest._alone(folder, "mine"):
-            os.write(ready[1], b"x")
-            os.read(go[0], 1)
-            stamps = np.array([manifest.stamp_of_file(f"{folder}/{name}") for name in NAMES])
-            digests = np.array([list(bytes.fromhex(text)) for text in true(folder)], dtype=np.uint8)
-            manifest._Kept.load(folder).keep(folder, NAMES, stamps, digests)
-        os._exit(0)
-    os.read(ready[0], 1)
-    threading.Timer(0.3, os.write, (go[1], b"x")).start()
-    assert told(folder) == true(folder)
-    os.wait()
-    assert read == []
-    assert "another process reads the files" in capsys.readouterr().err
 
 
 def test_files_that_an_option_names_are_those_of_the_first_call(folder: Path) -> None:

@@ -12,7 +12,7 @@ from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.backbones.pretrain.test_augment import options
 from transfer.core.errors import UsageError, UserError
 from transfer.data.loading.augment import View, eval_transform, train_transform
-from transfer.data.loading.images import ReidTestTransform, ReidTrainTransform
+from transfer.data.loading.images import reid_test_transform, reid_train_transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.in_memory import ArraySplit
 from transfer.data.splits.integrity import all_digests
@@ -30,7 +30,7 @@ def split(tmp_path: Path) -> FileSplit:
     for name in ("a.png", "b.png"):
         Image.fromarray(pixels).save(tmp_path / name)
         pixels[..., 3] = 255 - pixels[..., 3]
-    return FileSplit.unlabelled("train", tmp_path, ["a.png", "b.png"])
+    return FileSplit.of("train", tmp_path, ["a.png", "b.png"])
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -43,7 +43,7 @@ def test_each_channel_is_that_of_pil(split: FileSplit, view: View, channels: int
     wanted = [np.asarray(band.resize((SIDE, SIDE), Image.Resampling.BICUBIC), int) for band in image.split()]
     assert found.shape == (channels, SIDE, SIDE)
     assert np.abs(found.numpy() - np.stack(wanted)).max() <= 2
-    reid = SplitDataset(split, ReidTestTransform((SIDE, SIDE)))[0][0]
+    reid = SplitDataset(split, reid_test_transform((SIDE, SIDE)))[0][0]
     linear = [np.asarray(band.resize((SIDE, SIDE), Image.Resampling.BILINEAR), int) for band in image.split()]
     assert np.abs(255 * reid.numpy() - np.stack(linear)).max() <= 2
 
@@ -60,12 +60,12 @@ def test_augmentation_is_without_colors(channels: int, image_ops: str, tmp_path:
     """What is the same in every pixel stays so, in whichever operations the recipe has."""
     bands = np.arange(40, 40 + 10 * channels, 10).astype(np.uint8)
     np.save(tmp_path / "a.npy", np.broadcast_to(bands, (32, 32, channels)))
-    split = ArraySplit.of(FileSplit.unlabelled("train", tmp_path, ["a.npy"]), np.load, "")
+    split = ArraySplit.of(FileSplit.of("train", tmp_path, ["a.npy"]), np.load, "")
     split.read_channels(channels)
     mean, std = (0.5,) * channels, (0.1,) * channels
     recipe = options(augment="timm", auto_augment="rand-m9-mstd0.5", color_jitter=0.4, erase=0.0, image_ops=image_ops)
     crops = MultiCrop(SIDE, (0.3, 1.0), 16, (0.1, 0.3), 2, image_ops="fast", colors=False)
-    reid = ReidTrainTransform((SIDE, SIDE), pad=0, erase=0.0, mean=mean, std=std)
+    reid = reid_train_transform((SIDE, SIDE), pad=0, erase=0.0, mean=mean, std=std)
     for number in range(5):
         views = [
             SplitDataset(split, step)[0, 0, number][0] for step in (train_transform(SIDE, recipe, mean, std), reid)
