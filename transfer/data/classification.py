@@ -20,7 +20,7 @@ from transfer.data.formats.imagenet import imagenet, imagenet21k
 from transfer.data.formats.parquet import hf, parquet, with_storage_variants
 from transfer.data.formats.users_reader import classification_by_user
 from transfer.data.spec import DatasetSpec, check_counts, find_root, manifest_digest
-from transfer.data.splits.integrity import check_split, overlap_notes, take_fraction, take_per_class
+from transfer.data.splits.integrity import check_split, overlap_notes, select_by_content, take_fraction
 from transfer.data.splits.split import Split
 
 __all__ = ["ClassificationData", "Split", "open_classification"]
@@ -126,7 +126,7 @@ def open_classification(
     check_counts(spec, _counts(splits, len(layout.classes)), absent={"train", "val"} - splits.keys())
     notes = _check_labels(spec, layout, splits)
     if subset is not None:
-        splits = {name: take_per_class(split, subset, drop_corrupt=drop_corrupt) for name, split in splits.items()}
+        splits = {name: select_by_content(split, lambda _: subset, skip=drop_corrupt) for name, split in splits.items()}
     if "train" in splits:
         splits["train"] = take_fraction(splits["train"], label_fraction, seed=fraction_seed, drop_corrupt=drop_corrupt)
     readable = splits

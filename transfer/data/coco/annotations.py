@@ -60,7 +60,6 @@ def read_split(
         folder = folder.parent  # names with the folder in front
     full, real = (with_home(image) if image[0] in "~$" else image for image in names), os.path.realpath(folder)
     paths = (listed_path(folder, os.path.relpath(name, real) if name[0] == "/" else name) for name in full)
-    segmentations = Segmentations(*(arrays[column] for column in ("block", "ends", "rows")))
     columns: dict[str, Any] = {column: arrays[column] for column in _COLUMNS}
     split = CocoSplit(
         name=name,
@@ -68,8 +67,7 @@ def read_split(
         file=file,
         content=facts["content"],
         images=list(map(CocoImage, arrays["image_ids"].tolist(), paths, *arrays["image_sizes"].T.tolist())),
-        segmentations=segmentations,
-        masked=segmentations.present,
+        segmentations=Segmentations(*(arrays[column] for column in ("block", "ends", "rows"))),
         trained=~arrays["crowd"],
         **columns,
     )

@@ -81,7 +81,9 @@ class CocoData:
     @property
     def unmasked(self) -> int:
         """Return the number of `objects` that have no segmentation."""
-        return sum(int((~split.crowd & ~split.masked).sum()) for split in (self.train, self.val) if split)
+        return sum(
+            int((~split.crowd & ~split.segmentations.present).sum()) for split in (self.train, self.val) if split
+        )
 
     @property
     def masks(self) -> bool:

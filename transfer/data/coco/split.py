@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transfer.core.errors import UserError
-from transfer.data.loading.read_image import LEAVE_OUT, open_image, orientation, read_image
+from transfer.data.loading.read_image import open_image, orientation, read_image
 from transfer.data.spec import DatasetSpec
-from transfer.data.splits.integrity import orientation_notes, raise_if_damaged, read_once
+from transfer.data.splits.integrity import orientation_notes, unreadable
 from transfer.data.splits.split import FileSplit
 
 
@@ -92,7 +92,7 @@ def mask_library() -> Any:
         raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); {hint}") from None
 
 
-COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored", "masked", "trained")
+COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored", "trained")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,6 @@ class CocoSplit:
     """Whether each object [M] has `ignore: 1`: left out of training as by mmdetection, and scored as by pycocotools."""
     segmentations: Segmentations
     """Segmentations [M]: lists of polygons [x, y, x, y, ...], or {"size", "counts"}; None for objects without."""
-    masked: NDArray[Any]
-    """Whether each object [M] has a segmentation."""
     trained: NDArray[Any]
     """Whether each object [M] is trained on: no crowd, not ignored, sides of a pixel or more, and area in the image."""
     upright: bool = False
@@ -192,7 +190,7 @@ class CocoSplit:
 
 Splits = dict[str, CocoSplit]
 Header = list[int]
-"""Width, height and orientation."""
+"""Width and height in pixels (of TIFF: as turned), and `orientation`."""
 JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 
 
@@ -202,18 +200,18 @@ def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Spli
     Raises:
         UserError: an image cannot be read, unless `skip`, or its size is not the stated one.
     """
-    headers = {name: read_headers(split, name=spec.name) for name, split in splits.items()}
-    found = [header for split_headers in headers.values() for header in split_headers]
-    bad = [header for header in found if isinstance(header, str)]
-    raise_if_damaged(bad, len(found), spec.name, skip=skip)
-    splits = {
-        name: split.select(np.array([not isinstance(header, str) for header in headers[name]])) if bad else split
-        for name, split in splits.items()
-    }
+    kept, headers = {}, list[Header]()
     for name, split in splits.items():
-        _check_sizes(split, [header for header in headers[name] if not isinstance(header, str)])
+        paths, listing = split.paths(), ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
+        bad, found = unreadable(
+            lambda index, paths=paths: read_header(paths[index]), listing, name=spec.name, skip=skip
+        )
+        kept[name] = split.select(~np.isin(np.arange(len(paths)), bad)) if len(bad) else split
+        _check_sizes(kept[name], found)
+        headers += found
     read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
-    return splits, len(bad), orientation_notes([header[2] for header in found if not isinstance(header, str)], read)
+    skipped = sum(len(split.images) for split in splits.values()) - len(headers)
+    return kept, skipped, orientation_notes([turn for *_, turn in headers], read)
 
 
 def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
@@ -240,24 +238,15 @@ def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
     )
 
 
-def read_headers(split: CocoSplit, *, name: str) -> list[Header | str]:
-    """Return width and height in pixels (of TIFF: as turned) and `orientation` of every image, or why there are none.
+def read_header(path: str) -> Header:
+    """Return the header of an image. Raises UserError for one that cannot be read.
 
-    A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found. Each state of a
-    dataset, of which messages have the name, is read once, see `read_once`.
+    A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found.
     """
-    listing = ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
-    return read_once(lambda index: _header(split.path(index)), listing, f"checking {name}")
-
-
-def _header(path: str) -> Header | str:
-    try:
-        with open_image(path) as file:
-            if _ends_as_jpeg(path):
-                return [*file.size, orientation(file)]
-        image = read_image(path)
-    except UserError as error:
-        return str(error).removesuffix(LEAVE_OUT)
+    with open_image(path) as file:
+        if _ends_as_jpeg(path):
+            return [*file.size, orientation(file)]
+    image = read_image(path)
     return [*image.size, orientation(image)]
 
 

@@ -145,5 +145,7 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     layout = layout_from_lists(spec, classes, lists)
     if decode is None:
         return layout
-    train, val = (split and ArraySplit.of(split, decode, digest(spec.reader)) for split in (layout.train, layout.val))
+    train, val = (
+        split and ArraySplit.decoded_by(split, decode, digest(spec.reader)) for split in (layout.train, layout.val)
+    )
     return replace(layout, train=train, val=val)

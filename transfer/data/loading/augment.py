@@ -177,12 +177,8 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
             (big_vision), `squash` to a square, bilinear without antialias (big_vision's few-shot probes).
     """
     resize = shorter_side(size, resize)
-    if view == "fast":
-        return [FastView(size, resize)]
-    if view == "area":
-        return [AreaCrop(size, resize)]
-    if view == "squash":
-        return [SquashCrop(size, resize)]
+    if view != "bicubic":
+        return [{"fast": FastView, "area": AreaCrop, "squash": SquashCrop}[view](size, resize)]
     return [transforms.Resize(resize, InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from transfer.core.errors import UsageError, UserError
 from transfer.data.formats.folders import passed_over, scan_images
@@ -140,9 +141,8 @@ def _pattern(spec: DatasetSpec) -> tuple[re.Pattern[str], tuple[str | int, str |
     written = text_option(spec, "pattern") or (r"(-?\d+)" if count == 1 else r"(-?\d+)_c(\d+)")
     try:
         pattern = re.compile(written, re.IGNORECASE)
-        named = [name for name in ("identity", "camera") if name in pattern.groupindex]
-        groups: Sequence[str | int] = (("identity", "camera") if named else (1, 2))[:count]
-        if pattern.groups < count or not {*groups} <= {*(named or (1, 2))}:
+        groups: Sequence[Any] = (("identity", "camera") if pattern.groupindex else (1, 2))[:count]
+        if pattern.groups < count or (pattern.groupindex and not {*groups} <= {*pattern.groupindex}):
             raise re.error("it needs a group for the identity and one for the camera")
     except re.error as error:
         raise UsageError(f"{spec.name}: `pattern` {written!r}: {error}") from None

@@ -131,7 +131,7 @@ class ArraySplit(FileSplit):
     """The sha256 of the function's file."""
 
     @classmethod
-    def of(cls, split: Any, decode: Callable[[str], Any], source: str) -> Self:
+    def decoded_by(cls, split: Any, decode: Callable[[str], Any], source: str) -> Self:
         """Return the files of a split, read by a function."""
         fields = {name: getattr(split, name) for name in ("name", "labels", "names", "sizes", "folder")}
         return cls(**fields, decode=decode, source=source)

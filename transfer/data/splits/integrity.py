@@ -43,29 +43,41 @@ def check_present(paths: Sequence[str], *, name: str, listed_in: Path | None = N
 
 
 def check_split(split: Split, *, name: str, skip: bool = False) -> tuple[NDArray[Any], list[str]]:
-    """Return the indices [K] of the images of a split that cannot be read, in order, and notes on the others.
+    """Return the indices [K] of the images that cannot be read, see `unreadable`, and notes on the others."""
+    listing = ["turn or fault", *split.stamps(range(len(split)))]
+    bad, turns = unreadable(lambda index: orientation(split.decoded(index)), listing, name=name, skip=skip)
+    return bad, orientation_notes(turns, "read as stored")
+
+
+def unreadable(
+    look: Callable[[int], Any], listing: Sequence[str], *, name: str, skip: bool
+) -> tuple[NDArray[Any], list[Any]]:
+    """Return the indices [K] of images that cannot be read, in order, and what a look at each other one gives.
 
     Args:
-        split: the images.
-        name: what messages call them.
+        look: gives a plain value, but no text, for an image by its index, or raises UserError.
+        listing: see `read_once`.
+        name: what messages call the images.
         skip: return the unreadable images instead of raising.
 
     Raises:
         UserError: there are such images, and `skip` is off.
     """
 
-    def verdict(index: int) -> int | str:
-        """Return `orientation`, or why it cannot be read."""
+    def verdict(index: int) -> Any:
         try:
-            return orientation(split.decoded(index))
+            return look(index)
         except UserError as error:
             return str(error).removesuffix(LEAVE_OUT)
 
-    verdicts = read_once(verdict, ["turn or fault", *split.stamps(range(len(split)))], f"checking {name}")
+    verdicts = read_once(verdict, listing, f"checking {name}")
     bad = {index: found for index, found in enumerate(verdicts) if isinstance(found, str)}
-    raise_if_damaged([*bad.values()], len(split), name, skip=skip)
-    notes = orientation_notes([found for found in verdicts if not isinstance(found, str)], "read as stored")
-    return np.array([*bad], dtype=np.int64), notes
+    if bad and not skip:
+        raise UserError(
+            f"{name}: {len(bad)} of {len(verdicts)} images cannot be read{_list_some([*bad.values()])}\n"
+            "restore or convert them, or exclude them with `--drop-corrupt`"
+        )
+    return np.array([*bad], dtype=np.int64), [found for found in verdicts if not isinstance(found, str)]
 
 
 def orientation_notes(found: Sequence[int], read: str) -> list[str]:
@@ -100,15 +112,6 @@ def read_once(value: Callable[[int], Any], listing: Sequence[str], what: str) ->
     return values
 
 
-def raise_if_damaged(bad: Sequence[str], count: int, name: str, *, skip: bool) -> None:
-    """Raise UserError with the faults of unreadable images, unless there are none or they are to be skipped."""
-    if bad and not skip:
-        raise UserError(
-            f"{name}: {len(bad)} of {count} images cannot be read{_list_some(bad)}\n"
-            "restore or convert them, or exclude them with `--drop-corrupt`"
-        )
-
-
 def _list_some(entries: Sequence[str]) -> str:
     rest = f"\n  and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
     return ":" + "".join(f"\n  {entry}" for entry in entries[:SHOWN]) + rest
@@ -131,19 +134,14 @@ def take_fraction(split: Split, share: float, *, seed: int = 0, drop_corrupt: bo
     return select_by_content(split, lambda n: math.ceil(exact * n), seed=seed, skip=drop_corrupt)
 
 
-def take_per_class(split: Split, n: int, *, drop_corrupt: bool = False) -> Split:
-    """Return N images of each class, or all of a smaller one, ranked by content; subsets are nested.
+def select_by_content(split: Split, count: Callable[[int], int], *, seed: int = 0, skip: bool = False) -> Split:
+    """Return the first `count(n)` of each class's n images, or all of fewer, in their old order.
+
+    An image's rank is the sha256 of (its content digest, seed); equal images are ranked by name. Smaller choices are
+    parts of larger ones.
 
     Raises:
-        UserError: an image cannot be read, or is corrupt and `drop_corrupt` is off.
-    """
-    return select_by_content(split, lambda _: n, seed=0, skip=drop_corrupt)
-
-
-def select_by_content(split: Split, count: Callable[[int], int], *, seed: int, skip: bool = False) -> Split:
-    """Return the first `count(n)` of each class's n images, in their old order.
-
-    An image's rank is the sha256 of (its content digest, seed); equal images are ranked by name.
+        UserError: an image cannot be read, or is corrupt and `skip` is off.
     """
     keep = []
     order = np.argsort(split.labels, kind="stable")

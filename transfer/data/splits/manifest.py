@@ -100,8 +100,9 @@ class Manifest:
         """
         states = (stamp_of_file(f"{folder}/{name}") for name in names)
         stamps = np.fromiter(states, dtype=(np.int64, STAMP), count=len(names))
-        kept = _Kept.load(folder)
-        contents, known = kept.find(names, stamps)
+        kept = _kept(folder)
+        contents, known = _find(kept, names, stamps)
+        files = cls(folder, names, stamps, contents)
         if not known.all():
             missing = np.flatnonzero(~known)
             if len(missing) >= MANY:
@@ -112,8 +113,8 @@ class Manifest:
                 bar = tqdm(digests, f"reading {what}", len(missing), unit=" files", delay=2, leave=False, disable=None)
                 for row, digest in zip(missing, bar):
                     contents[row] = np.frombuffer(digest, dtype=np.uint8)
-            kept.keep(folder, names, stamps, contents)
-        return cls(folder, names, stamps, contents)
+            _keep(kept, files)
+        return files
 
     @property
     def sizes(self) -> NDArray[Any]:
@@ -148,54 +149,46 @@ def named_files(path: Path) -> Manifest:
     return Manifest.of(folder, names, what=path.name)
 
 
-@dataclass
-class _Kept:
-    """What is known of the files of one folder; the fields are those of `Manifest`."""
+Known = tuple[PackedNames, NDArray[Any], NDArray[Any]]
+"""Names, stamps and contents of files of one folder, as in `Manifest`."""
 
-    names: PackedNames
-    stamps: NDArray[Any]
-    contents: NDArray[Any]
 
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        index = load_index(folder, VERSION, "")
-        if index is None:
-            return cls(PackedNames([]), np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8))
-        arrays = index.arrays
-        return cls(PackedNames.from_arrays(arrays["names"], arrays["ends"]), arrays["stamps"], arrays["contents"])
+def _kept(folder: Path) -> Known:
+    """Return what is known of the files of a folder."""
+    index = load_index(folder, VERSION, "")
+    if index is None:
+        return PackedNames([]), np.empty((0, STAMP), np.int64), np.empty((0, CONTENT_BYTES), np.uint8)
+    arrays = index.arrays
+    return PackedNames.from_arrays(arrays["names"], arrays["ends"]), arrays["stamps"], arrays["contents"]
 
-    def find(self, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the contents of files, and whether each is known, bool [M]."""
-        contents, known = np.zeros((len(names), CONTENT_BYTES), np.uint8), np.zeros(len(names), bool)
-        if len(self.names):
-            rows = self._rows(names)
-            known[:] = (rows >= 0) & (self.stamps[rows] == stamps).all(axis=1)
-            contents[known] = self.contents[rows[known]]
-        return contents, known
 
-    def _rows(self, names: Sequence[str]) -> NDArray[Any]:
-        """Return where each name stands here, -1 for a new one."""
-        if isinstance(names, PackedNames) and all(map(np.array_equal, names.arrays(), self.names.arrays())):
-            return np.arange(len(names))
-        places = {name: row for row, name in enumerate(self.names)}
-        return np.array([places.get(name, -1) for name in names], dtype=np.int64)
+def _find(kept: Known, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the contents of files, and whether each is known, bool [M]."""
+    contents, known = np.zeros((len(names), CONTENT_BYTES), np.uint8), np.zeros(len(names), bool)
+    if len(kept[0]):
+        if isinstance(names, PackedNames) and all(map(np.array_equal, names.arrays(), kept[0].arrays())):
+            rows = np.arange(len(names))
+        else:
+            places = {name: row for row, name in enumerate(kept[0])}
+            rows = np.array([places.get(name, -1) for name in names], dtype=np.int64)
+        known[:] = (rows >= 0) & (kept[1][rows] == stamps).all(axis=1)
+        contents[known] = kept[2][rows[known]]
+    return contents, known
 
-    def keep(self, folder: Path, names: Sequence[str], stamps: NDArray[Any], contents: NDArray[Any]) -> None:
-        """Write it for later commands, with these files that are old enough for a change to show in a stamp."""
-        # a file that is rewritten within a step of the file system's clock keeps its times
-        rows = np.flatnonzero(stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9)
-        new = [names[row] for row in rows]
-        renewed = set(new)
-        others = np.array([row for row, name in enumerate(self.names) if name not in renewed], dtype=np.int64)
-        block, ends = PackedNames([*(self.names[row] for row in others), *new]).arrays()
-        arrays = {
-            "names": block,
-            "ends": ends,
-            "stamps": np.concatenate([self.stamps[others], stamps[rows]]),
-            "contents": np.concatenate([self.contents[others], contents[rows]]),
-        }
-        if new:
-            keep_index(folder, VERSION, "", Index(arrays, {}))
+
+def _keep(kept: Known, files: Manifest) -> None:
+    """Write both for later commands, of the new files those old enough for a change to show in a stamp."""
+    # a file that is rewritten within a step of the file system's clock keeps its times
+    rows = np.flatnonzero(files.stamps[:, 1:3].max(axis=1, initial=0) < (time.time() - SETTLED) * 1e9)
+    new = [files.names[row] for row in rows]
+    renewed = set(new)
+    others = np.array([row for row, name in enumerate(kept[0]) if name not in renewed], dtype=np.int64)
+    block, ends = PackedNames([*(kept[0][row] for row in others), *new]).arrays()
+    stamps, contents = files.stamps[rows], files.contents[rows]
+    arrays = {"names": block, "ends": ends, "stamps": np.concatenate([kept[1][others], stamps])}
+    if new:
+        index = Index(arrays | {"contents": np.concatenate([kept[2][others], contents])}, {})
+        keep_index(files.folder, VERSION, "", index)
 
 
 def stamp_of_file(path: str) -> tuple[int, int, int, int]:

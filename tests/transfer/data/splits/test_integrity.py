@@ -20,7 +20,7 @@ from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
 from transfer.data.spec import DatasetSpec, resolve_dataset
-from transfer.data.splits.integrity import check_present, check_split, take_fraction, take_per_class
+from transfer.data.splits.integrity import check_present, check_split, select_by_content, take_fraction
 from transfer.data.splits.split import FileSplit
 from transfer.data.toy.digits import TOYS
 from transfer.doctor.__main__ import main as doctor
@@ -146,7 +146,7 @@ def test_subsets_are_nested_and_take_all_of_a_small_class(root):
     write_images(root / "train" / "emu", 2, 60)
     write_images(root / "val" / "emu", 1, 160)
     split = train(root)
-    small, large = take_per_class(split, 2), take_per_class(split, 4)
+    small, large = (select_by_content(split, lambda _, count=count: count) for count in (2, 4))
     assert set(small.names) < set(large.names)
     assert [int((large.labels == label).sum()) for label in range(4)] == [4, 4, 4, 2]
 
@@ -159,7 +159,7 @@ def test_the_choice_does_not_depend_on_a_lossless_format(tmp_path):
             path = tmp_path / folder / "train" / "cat" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
-    chosen = [take_per_class(train(tmp_path / folder), 3) for folder in ("one", "two")]
+    chosen = [select_by_content(train(tmp_path / folder), lambda _: 3) for folder in ("one", "two")]
     digests = [{split.content_digest(index) for index in range(3)} for split in chosen]
     assert digests[0] == digests[1]
     assert {int(name[4]) for name in chosen[0].names} == {9 - int(name[4]) for name in chosen[1].names}
