@@ -59,7 +59,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "few.yaml").write_text("")
     (root / "taken").write_text("a file where a folder should be")
     (root / "coco" / "train2017").mkdir(parents=True)
-    (root / "coco" / "instances_train2017.json").write_text("{}")
+    (root / "coco" / "annotations").mkdir()
+    (root / "coco" / "annotations" / "instances_train2017.json").write_text("{}")
     for name in ("patchify", "lap/seed1", "lap/seed2"):
         (root / "weights" / name).mkdir(parents=True)
         (root / "weights" / name / "config.json").write_text("{}")

@@ -251,6 +251,10 @@ def _reason_not_held(path: Path, trees: tuple[tuple[str, ...], ...]) -> str | No
 def _not_found_message(
     spec: DatasetSpec, base: Path | None, looked: list[Path], trees: tuple[tuple[str, ...], ...]
 ) -> str:
+    if spec.recognised:
+        fix = f"`format: {spec.format}`, `root: {looked[0]}` and what fits of {', '.join(FORMATS[spec.format].keys)}"
+        reason = _reason_not_held(looked[0], trees)
+        return f"{spec.name}: {looked[0]}: {reason}; add it, or use a YAML file with {fix}"
     lines = [f"{spec.name}: the dataset was not found"]
     lines += [f"  looked at {path}: {_reason_not_held(path, trees)}" for path in dict.fromkeys(looked)]
     lines += ["  no data folder is set"] * (base is None)

@@ -11,7 +11,6 @@ from tasks.detect.pipelines import DetectionImages, train_transforms
 from tests.tasks.detect.scenes import an_object, described_split, extent, polygon, scene, split_of
 from transfer.core.errors import UserError
 from transfer.core.seeding import seeded
-from transfer.data.coco.split import read_header
 
 LAND, TALL = (120, 80), (80, 120)  # width, height
 SIZE = (64, 96)  # H, W, or short, long
@@ -116,7 +115,7 @@ def test_an_image_is_trained_on_and_drawn_as_stored_or_upright(tmp_path, monkeyp
     np.testing.assert_array_equal(sample["inputs"].numpy()[::-1].transpose(1, 2, 0), np.asarray(expected))
     boxes = sample["data_samples"].gt_instances.bboxes.tensor
     np.testing.assert_allclose(boxes[0], extent(lit(sample)), atol=0.01)
-    assert read_header(str(path)) == [*LAND, 6]
+    assert split.header(0) == [*LAND, 6]
     assert draw_detections(str(path), [], [], {}, upright=upright).tobytes() == expected.tobytes()
 
 

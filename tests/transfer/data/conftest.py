@@ -13,10 +13,11 @@ def private_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def arrow_cache(tmp_path, monkeypatch):
-    """The cache of Hugging Face `datasets`, for this test alone, and no network."""
+    """The caches of Hugging Face's `datasets` and hub, for this test alone, and no network."""
     import socket
 
     import datasets
+    from huggingface_hub import constants
 
     connect = socket.socket.connect
 
@@ -25,6 +26,7 @@ def arrow_cache(tmp_path, monkeypatch):
         connect(self, address)
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "arrow"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(socket.socket, "connect", local_only)
     return tmp_path / "arrow"
 

@@ -9,11 +9,6 @@ from transfer.data.layouts import Archive, read_archives
 from transfer.data.spec import dataset_names, find_root, manifest_digest, resolve_dataset
 
 
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("TRANSFER_DATA", raising=False)
-
-
 def market(folder):
     for name in ("bounding_box_train", "query", "bounding_box_test"):
         (folder / name).mkdir(parents=True)
@@ -150,10 +145,3 @@ def test_an_archive_is_read() -> None:
 def test_what_is_wrong_is_named(entry: object) -> None:
     with pytest.raises(UsageError, match=r"^set.yaml: `archives`: .*wanted: a `url`"):
         read_archives([entry], FILE)
-
-
-def test_shipped_sets_have_archives_where_their_licence_is_stated() -> None:
-    fetched = {name for name in dataset_names() if resolve_dataset(name).archives}
-    assert fetched == {"caltech101", "cifar100", "dtd", "colorectal_histology", "oxford_pets", "uc_merced"}
-    for name in fetched:
-        assert resolve_dataset(name).license

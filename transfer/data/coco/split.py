@@ -92,6 +92,9 @@ def mask_library() -> Any:
         raise UserError(f"masks need faster-coco-eval, which cannot be imported ({error}); {hint}") from None
 
 
+Header = list[int]
+"""Width and height in pixels (of TIFF: as turned), and `orientation`."""
+JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 COLUMNS = ("ids", "image", "label", "boxes", "areas", "crowd", "ignored", "trained")
 
 
@@ -146,6 +149,17 @@ class CocoSplit:
         """Return an image. Raises UserError for one that cannot be read."""
         return read_image(self.path(index), upright=self.upright)
 
+    def header(self, index: int) -> Header:
+        """Return the header of an image. Raises UserError for one that cannot be read.
+
+        A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found.
+        """
+        with open_image(self.path(index)) as file:
+            if _ends_as_jpeg(self.path(index)):
+                return [*file.size, orientation(file)]
+        image = read_image(self.path(index))
+        return [*image.size, orientation(image)]
+
     def paths(self) -> list[str]:
         """Return the files [I] of all images."""
         return [self.path(index) for index in range(len(self.images))]
@@ -189,9 +203,6 @@ class CocoSplit:
 
 
 Splits = dict[str, CocoSplit]
-Header = list[int]
-"""Width and height in pixels (of TIFF: as turned), and `orientation`."""
-JPEG, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 
 
 def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Splits, int, list[str]]:
@@ -202,11 +213,11 @@ def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Spli
     """
     kept, headers = {}, list[Header]()
     for name, split in splits.items():
-        paths, listing = split.paths(), ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
+        listing = ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
         bad, found = unreadable(
             lambda index, paths=paths: read_header(paths[index]), listing, name=spec.name, skip=skip
         )
-        kept[name] = split.select(~np.isin(np.arange(len(paths)), bad)) if len(bad) else split
+        kept[name] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
         _check_sizes(kept[name], found)
         headers += found
     read = "opened upright" if any(split.upright for split in splits.values()) else "read as stored (`exif: ignore`)"
@@ -236,18 +247,6 @@ def _check_sizes(split: CocoSplit, headers: list[Header]) -> None:
         f"{split.file}: {len(wrong)} images do not have the size (width x height) that it states:"
         f"{''.join(wrong[:5])}\n{cure}"
     )
-
-
-def read_header(path: str) -> Header:
-    """Return the header of an image. Raises UserError for one that cannot be read.
-
-    A JPEG with its end marker is not decoded; every other file is, so that truncated ones are found.
-    """
-    with open_image(path) as file:
-        if _ends_as_jpeg(path):
-            return [*file.size, orientation(file)]
-    image = read_image(path)
-    return [*image.size, orientation(image)]
 
 
 def _ends_as_jpeg(path: str) -> bool:

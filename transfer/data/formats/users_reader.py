@@ -137,15 +137,14 @@ def classification_by_user(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     )
     classes = in_order({name for part in rows.values() for _, name in part})
     labels = {name: label for label, name in enumerate(classes)}
-    source = Path(spec.reader.rpartition(":")[0])
+    file = Path(spec.reader.rpartition(":")[0])
     lists: dict[str, Listed] = {}
     for split, part in rows.items():
         files = sorted((labels[name], file_below(root, path)) for path, name in part)
-        lists[split] = (source, root, [(path, label) for label, path in files])
+        lists[split] = (file, root, [(path, label) for label, path in files])
     layout = layout_from_lists(spec, classes, lists)
     if decode is None:
         return layout
-    train, val = (
-        split and ArraySplit.decoded_by(split, decode, digest(spec.reader)) for split in (layout.train, layout.val)
-    )
+    source = digest(spec.reader)
+    train, val = (split and ArraySplit.decoded_by(split, decode, source) for split in (layout.train, layout.val))
     return replace(layout, train=train, val=val)

@@ -178,7 +178,8 @@ def view_steps(size: int, resize: int | None = None, *, view: View = "bicubic") 
     """
     resize = shorter_side(size, resize)
     if view != "bicubic":
-        return [{"fast": FastView, "area": AreaCrop, "squash": SquashCrop}[view](size, resize)]
+        kinds: dict[str, Callable[[int, int], Step]] = {"fast": FastView, "area": AreaCrop, "squash": SquashCrop}
+        return [kinds[view](size, resize)]
     return [transforms.Resize(resize, InterpolationMode.BICUBIC), transforms.CenterCrop(size)]
 
 

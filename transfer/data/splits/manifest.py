@@ -167,7 +167,7 @@ def _find(kept: Known, names: Sequence[str], stamps: NDArray[Any]) -> tuple[NDAr
     contents, known = np.zeros((len(names), CONTENT_BYTES), np.uint8), np.zeros(len(names), bool)
     if len(kept[0]):
         if isinstance(names, PackedNames) and all(map(np.array_equal, names.arrays(), kept[0].arrays())):
-            rows = np.arange(len(names))
+            rows: NDArray[Any] = np.arange(len(names))
         else:
             places = {name: row for row, name in enumerate(kept[0])}
             rows = np.array([places.get(name, -1) for name in names], dtype=np.int64)

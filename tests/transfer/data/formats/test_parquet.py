@@ -210,11 +210,8 @@ def test_what_is_wrong_with_files_is_named(root, tmp_path):
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
+def hub(tmp_path):
     """A hub cache that holds one revision of one dataset."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     snapshot = tmp_path / "hub" / "datasets--lab--animals" / "snapshots" / REVISION
     write_parquet(snapshot / "data" / "train-00000-of-00001.parquet", rows())
     write_parquet(snapshot / "data" / "validation-00000-of-00001.parquet", rows(2, key=100))

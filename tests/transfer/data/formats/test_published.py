@@ -17,11 +17,6 @@ FORMATS = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets"
 OPTIONS = {"colorectal": {"train_images": 112}, "uc_merced": {"train_images": 140}}
 
 
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("TRANSFER_DATA", raising=False)
-
-
 def opened(name, root, counts=None, **options):
     options = {**OPTIONS.get(name, {}), **options}
     return open_classification(spec(FORMATS.get(name, name), root, counts=counts, **options), None)

@@ -24,15 +24,6 @@ QUICK = ("dtd", "uc_merced", "cifar100")
 ONE_SPLIT = ("colorectal_histology", "uc_merced")
 
 
-@pytest.fixture(autouse=True)
-def empty_cache(tmp_path, monkeypatch):
-    """No data folder, and a cache of the hub for this test alone."""
-    from huggingface_hub import constants
-
-    monkeypatch.delenv("TRANSFER_DATA", raising=False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-
-
 def facts(name, tmp_path, **changes):
     """The shipped file of a set, with the counts of its toy set."""
     content = yaml.safe_load((CONFIGS / "datasets" / f"{name}.yaml").read_text())

@@ -11,7 +11,6 @@ from tests.documents import files_in
 from tests.runs import record
 from tests.transfer.data.layouts import encoded, spec, write_images, write_toy
 from transfer.core.errors import UserError
-from transfer.core.files import listed_path
 from transfer.data.classification import ClassificationData, open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
@@ -156,9 +155,3 @@ def test_a_list_and_the_disk_write_accents_in_different_forms(tmp_path, listed, 
     )
     data = open_classification(spec(f"{tmp_path}/r.py:read", tmp_path / "im"), None)
     assert [data.train.encoded(index) for index in range(3)] == [encoded(0, 0), encoded(1, 0), encoded(1, 1)]
-
-
-def test_a_missing_file_keeps_its_name(tmp_path):
-    assert listed_path(tmp_path, f"{ONE}/a\\b.jpg") == f"{ONE}/a/b.jpg"
-    (tmp_path / "a\\b.jpg").touch()
-    assert listed_path(tmp_path, "a\\b.jpg") == "a\\b.jpg"

@@ -208,14 +208,12 @@ def test_damaged_images(tmp_path):
     cut = root / "bounding_box_test" / "0005_c4s1_000401_03.jpg"
     cut.write_bytes(cut.read_bytes()[:200])
     (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").write_bytes(b"")
-    for _ in range(2):  # the second verdict comes from the cache
-        with pytest.raises(UserError, match=rf"2 of 12 images[\s\S]*{cut}[\s\S]*--drop-corrupt"):
-            open_reid(spec(root), None)
+    with pytest.raises(UserError, match=rf"2 of 12 images[\s\S]*{cut}[\s\S]*--drop-corrupt"):
+        open_reid(spec(root), None)
     data = open_reid(spec(root), None, drop_corrupt=True)
     assert data.skipped == 2
     assert cut.name not in names(data.gallery)
     assert data.counts["train"] == {"images": 2, "identities": 1, "cameras": 2}
-    assert {sample.identity for sample in data.train} == {0}
     cut.unlink()
     (root / "bounding_box_train" / "0007_c2s3_070952_01.jpg").unlink()
     assert open_reid(spec(root), None).digest == data.digest != whole.digest

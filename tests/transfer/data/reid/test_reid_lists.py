@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.transfer.data.coco.coco_tree import opened, written
 from tests.transfer.data.reid.layouts import draw, market, spec
 from transfer.core.errors import UserError
 from transfer.data.reid.dataset import open_reid
@@ -121,11 +120,3 @@ def test_folders_outside_the_root(tmp_path):
     data = open_reid(spec(tmp_path / "empty", options=keys), None)
     assert data.counts == open_reid(spec(tmp_path / "m"), None).counts
     assert data.name_of(data.query[0]) == "../m/query/0003_c1s6_015971_00.jpg"
-
-
-def test_annotations_write_accents_in_another_form_than_the_disk(tmp_path):
-    written(tmp_path)
-    (tmp_path / "val2017" / "val1.jpg").rename(tmp_path / "val2017" / "cafe\u0301.jpg")
-    annotations = tmp_path / "annotations" / "instances_val2017.json"
-    annotations.write_text(annotations.read_text().replace("val1.jpg", "caf\u00e9.jpg"), encoding="utf-8-sig")
-    assert opened(tmp_path).val.images[0].file_name == "cafe\u0301.jpg"

@@ -39,9 +39,6 @@ def test_the_same_lists_as_ours(tmp_path):
 
 SETS = {
     "viper": [f"viper/VIPeR/cam_{cam}/{person:03d}_0.bmp" for cam in "ab" for person in range(12)],
-    "prid": [f"prid2011/prid_2011/single_shot/cam_{cam}/person_{n:04d}.png" for cam in "ab" for n in range(1, 750)],
-    "ilids": [f"ilids/i-LIDS_Pedestrian/Persons/{n:04d}{k:03d}.jpg" for n in range(1, 120) for k in (1, 2, 3, 4)],
-    "cuhk01": [f"cuhk01/campus/{person:04d}{image:03d}.png" for person in range(1, 9) for image in (1, 2, 3, 4)],
     "grid": [f"grid/underground_reid/{part}/{n:04d}_{cam}_0.jpeg"
              for part, cam in {"probe": 1, "gallery": 2}.items() for n in range(cam != 1, 251)],
     "sensereid": [f"sensereid/SenseReID/test_{part}/{n:05d}_{cam}.jpg"
@@ -49,7 +46,7 @@ SETS = {
     "university1652": [f"university1652/University-Release/{part}/{n:04d}/{n}.jpg"
                        for part in ("train/satellite", "test/query_drone", "test/gallery_satellite") for n in (1, 2)],
 }  # fmt: skip
-SPLITS = {"viper": 20, "prid": 10, "ilids": 10, "cuhk01": 20, "grid": 10}
+SPLITS = {"viper": 20, "grid": 10}
 
 
 def drawn(name, root, *, backwards=False):
@@ -77,9 +74,7 @@ def offline(*args, **options):
     raise AssertionError("reaches for the network")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name == "prid")) for name in SPLITS]
-)
+@pytest.mark.parametrize("name", SPLITS)
 def test_every_machine_scores_the_same_split_and_nothing_is_written_beside_the_data(tmp_path, name):
     pytest.importorskip("torchreid")
     opened = []

@@ -19,10 +19,8 @@ from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
-from transfer.data.spec import DatasetSpec, resolve_dataset
 from transfer.data.splits.integrity import check_present, check_split, select_by_content, take_fraction
 from transfer.data.splits.split import FileSplit
-from transfer.data.toy.digits import TOYS
 from transfer.doctor.__main__ import main as doctor
 
 NAMES = [f"{number}.jpg" for number in range(7)]
@@ -211,13 +209,6 @@ def test_detection_is_refused_unless_the_set_is_stated_to_be_a_self_test(tmp_pat
         coco_tree.opened(root)
     data = open_coco(coco_tree.spec(root, overlap="allow"), None)
     assert data.notes == ("1 of 4 val images are also training images: val1.jpg = train3.jpg",)
-
-
-@pytest.mark.parametrize("name", [*TOYS, "toy_digits", "toy_market", "toy_msmt17", "toy_coco"])
-def test_the_bundled_sets_have_no_overlap(name: str) -> None:
-    dataset: DatasetSpec = resolve_dataset(name if name.startswith("toy") else f"toy_{name}")
-    opener: Any = {"coco": open_coco, "market1501": open_reid, "msmt17": open_reid}.get(dataset.format)
-    assert (opener or open_classification)(dataset, None).notes == ()
 
 
 def test_the_doctor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ def test_the_shipped_set(private_cache):
     data = open_classification(resolve_dataset("toy_digits"), None)
     assert data.classes == tuple("0123456789")
     assert data.counts["train"]["images"] + data.counts["val"]["images"] == 1797
-    assert data.train.read(0).size == (32, 32)
+    assert (data.notes, data.train.read(0).size) == ((), (32, 32))
     toys = [folder.name for folder in private_cache.iterdir() if folder.name.startswith("toy")]
     assert toys == [f"toy_digits-1-pillow{PIL.__version__}"]
 
