@@ -214,9 +214,7 @@ def check_images(spec: DatasetSpec, splits: Splits, *, skip: bool) -> tuple[Spli
     kept, headers = {}, list[Header]()
     for name, split in splits.items():
         listing = ["size and turn, or fault", *split.files().stamps(range(len(split.images)))]
-        bad, found = unreadable(
-            lambda index, paths=paths: read_header(paths[index]), listing, name=spec.name, skip=skip
-        )
+        bad, found = unreadable(split.header, listing, name=spec.name, skip=skip)
         kept[name] = split.select(~np.isin(np.arange(len(split.images)), bad)) if len(bad) else split
         _check_sizes(kept[name], found)
         headers += found
