@@ -77,19 +77,17 @@ def imagenet(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = find_root(spec, data)
     images = root / KAGGLE if (root / KAGGLE).is_dir() else root
-    train = images / "train" if (images / "train").is_dir() else None
-    val = next((images / name for name in SPLITS["val"] if name != "test" and (images / name).is_dir()), None)
-    flat = val is not None and not folder_names(val)
-    folders = [folder for folder in (train, None if flat else val) if folder]
-    classes = _classes(spec, "imagenet1k", folders[:1])
-    for folder in folders:
-        _checked_class_folders(folder, classes, whole=True)
+    places = [("train", "train"), *(("val", name) for name in reversed(SPLITS["val"]) if name != "test")]
+    folders = {split: images / name for split, name in places if (images / name).is_dir()}
+    flat = "val" in folders and not folder_names(folders["val"])
+    classes = _classes(spec, "imagenet1k", [folders[split] for split in folders if not (flat and split == "val")][:1])
     splits, ignored, notes = {}, 0, list[str]()
-    if train:
-        splits["train"], ignored, notes = read_split("train", train, classes)
-    if val:
-        splits["val"], others, more = (_flat_split if flat else read_split)("val", val, classes)
-        ignored, notes = ignored + others, notes + more
+    for split, folder in folders.items():
+        if flat and split == "val":
+            found = _flat_split(split, folder, classes)
+        else:
+            found = read_split(split, folder, classes, present=_checked_class_folders(folder, classes))
+        splits[split], ignored, notes = found[0], ignored + found[1], notes + found[2]
     return FoundLayout(classes=classes, train=splits.get("train"), val=splits.get("val"), ignored=ignored, notes=notes)
 
 
@@ -105,7 +103,7 @@ def imagenet21k(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = find_root(spec, data)
     classes = _classes(spec, "imagenet21k_goog", [root])
-    present = _checked_class_folders(root, classes, whole=False)
+    present = _checked_class_folders(root, classes)
     train, ignored, notes = read_split("train", root, classes, present=present)
     return FoundLayout(classes=classes, train=train, val=None, ignored=ignored, notes=notes, sparse=True)
 
@@ -121,15 +119,13 @@ def _classes(spec: DatasetSpec, published: str, folders: Sequence[Path]) -> tupl
     return names
 
 
-def _checked_class_folders(folder: Path, classes: Sequence[str], *, whole: bool) -> tuple[str, ...]:
-    """Return the names of the class folders. Raises UserError for others than the classes, and, if `whole`, fewer."""
+def _checked_class_folders(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the class folders. Raises UserError for others than the classes."""
     names = class_names(folder)
-    others, lacking = sorted(set(names) - set(classes)), sorted(set(classes) - set(names)) if whole else []
-    if others or lacking:
+    if others := sorted(set(names) - set(classes)):
         raise UserError(
-            f"{folder}: {len(lacking)} of {len(classes)} classes have no folder: {shortened(lacking)}; {len(others)} "
-            f"folder(s) are not among the classes: {shortened(others)}; restore or remove them, or describe the "
-            "variant in a YAML file with `classes: N`"
+            f"{folder}: {len(others)} folder(s) are not among the classes: {shortened(others)}; remove them, or "
+            "describe the variant in a YAML file with `classes: N`"
         )
     return names
 

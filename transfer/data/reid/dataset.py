@@ -16,9 +16,8 @@ import numpy as np
 from transfer.core.errors import UserError
 from transfer.data.formats.users_reader import file_below, read_by_user, rows_by_split
 from transfer.data.reid import market1501 as layouts
-from transfer.data.reid.lists import msmt17, reid_lists
+from transfer.data.reid.lists import msmt17, reid_lists, torchreid_set
 from transfer.data.reid.market1501 import Sample, Splits
-from transfer.data.reid.torchreid_sets import torchreid_set
 from transfer.data.spec import DatasetSpec, check_counts, find_root, generated_root, manifest_digest
 from transfer.data.splits.integrity import Images, check_present, check_split, overlap_notes
 from transfer.data.splits.manifest import Manifest
