@@ -113,7 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             f"{DETECT} coco",
             1,
-            "missing.*: instances_val2017.json, .*val2017/; add it, or use a YAML .*val_annotations",
+            "missing.*instances_val2017.json, .*val2017/; add it, or use a YAML .*val_annotations",
         ),
         (PROBE.replace("random", "weights/lpa/seed1"), 1, "no weights at .*; did you mean 'weights/lap/seed1'"),
         (PROBE.replace("tiny", "weights/pachify"), 2, "unknown backbone .*; did you mean 'weights/patchify'"),

@@ -89,8 +89,8 @@ def test_an_incomplete_index_is_ignored(file: Path, monkeypatch: pytest.MonkeyPa
         (changed("annotations", 0, image_id=999), "1 annotations have an `image_id` that `images` does not list: 999"),
         (changed("annotations", 0, category_id=3), "`category_id` that `categories` does not list: 3"),
         (changed("annotations", 2, segmentation=CROWD | {"size": [40, 30]}), "of 1200 pixels and of `size` [40"),
-        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3 is of 5 pixels"),
-    ],
+        (changed("annotations", 2, segmentation=CROWD | {"counts": [5]}), "annotation 3 is of 5 pixels")
+    ]
 )  # fmt: skip
 def test_files_that_are_not_cocos(tmp_path, given, message):
     with pytest.raises(UserError, match=rf"instances_train2017\.json: .*{re.escape(message)}"):

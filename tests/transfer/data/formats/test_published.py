@@ -11,9 +11,11 @@ from scipy.io import loadmat
 from tests.transfer.data.layouts import spec, write_toy
 from transfer.core.errors import UserError
 from transfer.data.classification import open_classification
+from transfer.data.formats.published import LABELLED
 from transfer.data.toy.digits import NAMES, toy_images
 
 FORMATS = {"cars": "stanford_cars", "colorectal": "colorectal_histology", "pets": "oxford_pets", "cifar100": "cifar"}
+MATLAB = "devkit/cars_train_annos.mat"
 OPTIONS = {"colorectal": {"train_images": 112}, "uc_merced": {"train_images": 140}}
 
 
@@ -126,16 +128,8 @@ def test_sets_divided_by_md5(tmp_path, name, count):
 @pytest.mark.parametrize(
     ("name", "spoil", "said"),
     [
-        (
-            "cars",
-            lambda root: (root / "devkit" / "cars_train_annos.mat").write_bytes(b"MATLAB"),
-            "cars_train_annos.mat: cannot be read as a MATLAB file",
-        ),
-        (
-            "cars",
-            lambda root: (root / "cars_test_annos_withlabels.mat").unlink(),
-            "cars_test_annos_withlabels.mat: file not found",
-        ),
+        ("cars", lambda root: (root / MATLAB).write_bytes(b"MATLAB"), f"{MATLAB}: cannot be read as a MATLAB file"),
+        ("cars", lambda root: (root / LABELLED).unlink(), f"{LABELLED}: file not found"),
         ("cub200", lambda root: shutil.rmtree(root / "images" / "003.Two"), r"14 file\(s\)[\s\S]*images.txt names"),
         ("colorectal", lambda root: shutil.rmtree(root / "08_EMPTY"), "missing, empty or unreadable: 08_EMPTY/"),
     ],

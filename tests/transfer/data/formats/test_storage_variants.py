@@ -1,6 +1,5 @@
 """A set as published, as Parquet files and in the cache of the Hugging Face hub holds the same images."""
 
-import io
 import shutil
 
 import numpy as np
@@ -40,15 +39,9 @@ def as_published(name, tmp_path):
     return open_classification(facts(name, tmp_path)[0], root)
 
 
-def as_png(split, index):
-    stream = io.BytesIO()
-    split.decoded(index).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def write_rows(path, rows, classes, *, image="image", label="label"):
-    """Rows of (bytes, path, class name), mixed, with classes in another order and a column more."""
-    from datasets import ClassLabel, Dataset, Features, Value
+    """Rows of (bytes, path, class name), mixed, with classes in another order and a column more of labels."""
+    from datasets import ClassLabel, Dataset, Features
     from datasets import Image as ImageFeature
 
     order = np.random.default_rng(0).permutation(len(rows))
@@ -57,22 +50,17 @@ def write_rows(path, rows, classes, *, image="image", label="label"):
         "coarse": [place % 2 for place in order],
         image: [{"bytes": rows[place][0], "path": rows[place][1]} for place in order],
         label: [names.index(rows[place][2]) for place in order],
-        "note": [f"row {place}" for place in order],
     }
     kinds = {"coarse": ClassLabel(num_classes=2), image: ImageFeature(), label: ClassLabel(names=names)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = Dataset.from_dict(columns, features=Features({**kinds, "note": Value("string")}))
-    table.to_parquet(str(path))
+    Dataset.from_dict(columns, features=Features(kinds)).to_parquet(str(path))
 
 
-def rows_of(data, split, *, png=False, paths=True):
-    """JPEG files as they are; all others as they are or as PNG."""
-    rows = []
-    for index, name in enumerate(split.names):
-        keep = name.endswith(".jpg") or not png
-        content = split.encoded(index) if keep else as_png(split, index)
-        rows.append((content, name.rpartition("/")[2] if paths else None, data.classes[split.labels[index]]))
-    return rows
+def rows_of(data, split, *, paths=True):
+    return [
+        (split.encoded(index), name.rpartition("/")[2] if paths else None, data.classes[split.labels[index]])
+        for index, name in enumerate(split.names)
+    ]
 
 
 def write_hub(data, name, hub, folder, **given):
@@ -108,11 +96,11 @@ def contents(data):
 def test_three_forms_of_the_same_images(tmp_path, capfd, name):
     published = as_published(name, tmp_path)
     spec, hub = facts(name, tmp_path)
-    write_hub(published, name, hub, tmp_path / "rows" / "data", png=True)
+    write_hub(published, name, hub, tmp_path / "rows" / "data")
     parquet = open_classification(spec, tmp_path / "rows")
     revision = hub["revision"] or REVISION
     folder = snapshot(tmp_path, hub, revision)
-    write_hub(published, name, hub, folder / (hub["config"] or "data"), png=True)
+    write_hub(published, name, hub, folder / (hub["config"] or "data"))
     if hub["config"]:
         (folder / "README.md").write_text(
             f"---\nconfigs:\n- config_name: {hub['config']}\n  data_files:\n  - split: train\n    path: "

@@ -44,7 +44,7 @@ SETS = {
     "sensereid": [f"sensereid/SenseReID/test_{part}/{n:05d}_{cam}.jpg"
                   for part, cam in {"probe": 0, "gallery": 1}.items() for n in range(4)],
     "university1652": [f"university1652/University-Release/{part}/{n:04d}/{n}.jpg"
-                       for part in ("train/satellite", "test/query_drone", "test/gallery_satellite") for n in (1, 2)],
+                       for part in ("train/satellite", "test/query_drone", "test/gallery_satellite") for n in (1, 2)]
 }  # fmt: skip
 SPLITS = {"viper": 20, "grid": 10}
 

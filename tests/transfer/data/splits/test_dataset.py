@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from tests.transfer.data.layouts import spec, write_folders, write_parquet
@@ -78,12 +77,3 @@ def test_what_is_too_large_is_not_kept(root):
     split.preload(total)
     assert split.pixels is not None
     assert SplitDataset(train(root), CROP, preload=False).split.pixels is None
-
-
-@pytest.mark.parametrize("preload", [True, False])
-def test_workers_give_what_one_process_does(split, preload):
-    dataset = SplitDataset(split, CROP, preload=preload)
-    alone = [dataset[key] for key in KEYS]
-    for worked, (image, label) in zip(DataLoader(dataset, None, sampler=KEYS, num_workers=2), alone, strict=True):
-        assert torch.equal(worked[0], image)
-        assert torch.equal(worked[1], label)

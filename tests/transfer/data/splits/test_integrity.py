@@ -1,14 +1,12 @@
 import hashlib
 import math
 import os
-import re
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -21,7 +19,6 @@ from transfer.data.coco.dataset import open_coco
 from transfer.data.reid.dataset import open_reid
 from transfer.data.splits.integrity import check_present, check_split, select_by_content, take_fraction
 from transfer.data.splits.split import FileSplit
-from transfer.doctor.__main__ import main as doctor
 
 NAMES = [f"{number}.jpg" for number in range(7)]
 
@@ -149,20 +146,6 @@ def test_subsets_are_nested_and_take_all_of_a_small_class(root):
     assert [int((large.labels == label).sum()) for label in range(4)] == [4, 4, 4, 2]
 
 
-def test_the_choice_does_not_depend_on_a_lossless_format(tmp_path):
-    """PNG and TIFF of equal pixels, under other names."""
-    for number in range(6):
-        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-        for folder, name in (("one", f"{number}.png"), ("two", f"{9 - number}.tif")):
-            path = tmp_path / folder / "train" / "cat" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(path)
-    chosen = [select_by_content(train(tmp_path / folder), lambda _: 3) for folder in ("one", "two")]
-    digests = [{split.content_digest(index) for index in range(3)} for split in chosen]
-    assert digests[0] == digests[1]
-    assert {int(name[4]) for name in chosen[0].names} == {9 - int(name[4]) for name in chosen[1].names}
-
-
 def copied(files: list[Path], onto: list[Path], count: int) -> None:
     for file, other in zip(files[:count], onto[:count], strict=True):
         shutil.copy(file, other)
@@ -209,17 +192,3 @@ def test_detection_is_refused_unless_the_set_is_stated_to_be_a_self_test(tmp_pat
         coco_tree.opened(root)
     data = open_coco(coco_tree.spec(root, overlap="allow"), None)
     assert data.notes == ("1 of 4 val images are also training images: val1.jpg = train3.jpg",)
-
-
-def test_the_doctor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folders(tmp_path / "few", 1)
-    for name, overlap in (("few", "refuse"), ("many", "refuse"), ("test", "allow")):
-        root = tmp_path / (name if name == "few" else "many")
-        (tmp_path / f"{name}.yaml").write_text(f"format: image_folder\nroot: {root}\noverlap: {overlap}\n")
-    with pytest.raises(UserError):
-        folders(tmp_path / "many", 2)
-    assert doctor(["data", *(str(tmp_path / f"{name}.yaml") for name in ("few", "many", "test"))]) == 1
-    printed = capsys.readouterr().out
-    assert "1 of 150 val images are also training images" in printed
-    assert re.search(r"INCOMPLETE many\n +2 of 150 val images are also training images", printed)
-    assert "ok         test: complete" in printed
