@@ -117,8 +117,6 @@ def _from_yaml(path: Path, *, folder: Path | None) -> DatasetSpec:
         raise UsageError(
             f"{path}: `name` is {facts['name']!r}; folders are named after it: no slash, nor a dot in front"
         )
-    if facts.get("overlap", "refuse") not in ("refuse", "allow"):
-        raise UsageError(f"{path}: `overlap` is {facts['overlap']!r}; it must be refuse or allow")
     facts["archives"] = read_archives(facts.get("archives", []), path)
     options = {key: value for key, value in content.items() if key not in common}
     facts["root"] = _roots(facts.get("root", []), folder)

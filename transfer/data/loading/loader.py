@@ -130,6 +130,7 @@ class StreamPosition:
         return self.index + 1 == self.length
 
 
+@dataclass(frozen=True, eq=False)
 class RunLoader:
     """Loads the batches that `fit` trains on.
 
@@ -142,21 +143,14 @@ class RunLoader:
         lengths: the batches of each epoch, where they differ.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset[Any],
-        epoch_batches: Callable[[int], list[list[int]]],
-        *,
-        workers: int = 0,
-        parts: int = 1,
-        ranks: Ranks = ALONE,
-        pin_memory: bool = False,
-        collate: Callable[[list[Any]], Any] | None = None,
-        lengths: Sequence[int] = (),
-    ):
-        self.collate, self.lengths = collate, lengths
-        self.dataset, self.epoch_batches = dataset, epoch_batches
-        self.workers, self.parts, self.ranks, self.pin_memory = workers, parts, ranks, pin_memory
+    dataset: Dataset[Any]
+    epoch_batches: Callable[[int], list[list[int]]]
+    workers: int = 0
+    parts: int = 1
+    ranks: Ranks = ALONE
+    pin_memory: bool = False
+    collate: Callable[[list[Any]], Any] | None = None
+    lengths: Sequence[int] = ()
 
     def stream(self, epoch: int, index: int, epochs: int) -> Iterator[tuple[StreamPosition, Any]]:
         """Yield the position and this rank's part of every batch, from step `index` of `epoch` to the end of epoch

@@ -46,8 +46,6 @@ def reid_lists(root: Path, spec: DatasetSpec, val: bool) -> Splits:
     if not {"image", "identity"} <= set(columns) or not ({"camera"} & set(columns) or without_cameras(spec)):
         raise UsageError(f"{spec.name}: `columns` must name image, identity, camera, or the YAML say `cameras: none`")
     images, header = text_option(spec, "images") or "{}", spec.options.get("header", 0)
-    if type(header) is not int or header < 0:
-        raise UsageError(f"{spec.name}: `header` is {header!r}; it must be the number of lines to skip")
     rows = {}
     for part in PARTS:
         name = text_option(spec, part)

@@ -88,7 +88,7 @@ class Pixels:
             UserError: an image cannot be read.
         """
         probes = np.unique(np.linspace(0, count - 1, PROBES).astype(int)).tolist()
-        if limit is not None and np.mean([_decoded_bytes(read, index) for index in probes]) * count > limit:
+        if limit is not None and np.mean([np.asarray(read(index)).size for index in probes]) * count > limit:
             return None
         parts, shapes = [], []
         with ThreadPoolExecutor(usable_cores()) as pool:
@@ -97,15 +97,6 @@ class Pixels:
                 parts.append(image.reshape(-1))
                 shapes.append(image.shape[:2])
         return cls(np.concatenate(parts), np.array(shapes, dtype=np.int64))
-
-
-def _decoded_bytes(read: Callable[[int], Image.Image], index: int) -> int:
-    """Return the size of an image; 0 for a corrupt one, which is named, or replaced, in training."""
-    try:
-        image = read(index)
-    except UserError:
-        return 0
-    return len(image.getbands()) * image.width * image.height
 
 
 @dataclass(eq=False)

@@ -87,7 +87,6 @@ def test_vehicleid(tmp_path):
             r"query.txt:1: .a.jpg 3. does not parse .expected e.g. `image identity camera`",
         ),
         ({"cameras": "none", "train": "trian.txt"}, "missing, empty or unreadable: trian.txt"),
-        ({"cameras": "none", "header": "yes"}, "`header` is 'yes'; it must be the number of lines to skip"),
     ],
 )
 def test_what_a_list_cannot_say(tmp_path, options, said):
