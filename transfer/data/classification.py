@@ -32,14 +32,7 @@ READERS: dict[str, Callable[[DatasetSpec, Path | None], FoundLayout]] = {
     "imagenet21k": imagenet21k,
     "parquet": parquet,
     "hf": hf,
-    "cub200": with_storage_variants(published.cub200),
-    "caltech101": with_storage_variants(published.caltech101),
-    "stanford_cars": with_storage_variants(published.stanford_cars),
-    "cifar": with_storage_variants(published.cifar),
-    "dtd": with_storage_variants(published.dtd),
-    "colorectal_histology": with_storage_variants(published.colorectal_histology, published.tissue_key),
-    "oxford_pets": with_storage_variants(published.oxford_pets),
-    "uc_merced": with_storage_variants(published.uc_merced, published.file_key),
+    **{read.__name__: with_storage_variants(read) for read in published.READERS},
 }
 CHECKED_AT_ONCE = 200_000
 """Sets of more images are not decoded before they are used."""

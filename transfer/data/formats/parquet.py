@@ -22,7 +22,7 @@ from transfer.core.cache import file_stamp
 from transfer.core.errors import MissingInput, UsageError, UserError, first_line, shortened
 from transfer.core.options import check_keys
 from transfer.data.formats.folders import FoundLayout
-from transfer.data.formats.published import KeyRule, divide_by_tfds_order
+from transfer.data.formats.published import divide_by_tfds_order
 from transfer.data.formats.rows import Rows, layout_from_rows
 from transfer.data.layouts import PARQUET, SPLITS
 from transfer.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder, find_root, text_option
@@ -181,16 +181,12 @@ Reader = Callable[[DatasetSpec, Path | None], FoundLayout]
 KEYS = ("id", "revision", "config", "train", "val", "image", "label")
 
 
-def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
+def with_storage_variants(read: Reader) -> Reader:
     """Return a reader that looks for the published layout, then for Parquet files, then into the hub's cache.
 
     The first form that is found is used, and no other when it turns out to be damaged; a folder that lacks a part of
-    the published layout does not count as found. Without `hub` in the YAML file there is only the published layout.
-
-    Args:
-        read: reads the published layout.
-        key: for a set with one split on the hub, which is divided by the file names of its rows (see
-            `divide_by_tfds_order`).
+    the published layout does not count as found. Without `hub` in the YAML file there is only the published layout,
+    which `read` reads. A set with the key `train_images` has one split, which is divided, see `divide_by_tfds_order`.
     """
 
     def reader(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -202,7 +198,7 @@ def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
             absent = str(error)
         check_keys(spec.options["hub"], KEYS, f"{spec.name}: `hub`")
         hub = dict.fromkeys(KEYS) | spec.options["hub"]
-        layout = _published_parquet(spec, hub, data, key) or _published_on_hub(spec, hub)
+        layout = _published_parquet(spec, hub, data) or _published_on_hub(spec, hub)
         if layout is None:
             pin = f" --revision {hub['revision']}" if hub["revision"] else ""
             raise DatasetNotFound(
@@ -210,18 +206,16 @@ def with_storage_variants(read: Reader, key: KeyRule | None = None) -> Reader:
                 f"these folders\nor in the cache of the Hugging Face hub ({cache_of(hub['id'])}): where there is a "
                 f"network, fetch it with\n  `hf download --repo-type dataset {hub['id']}{pin}`"
             )
-        if key is None or layout.train is None:
+        if "train_images" not in spec.options or layout.train is None:
             return layout
         names = layout.train.file_names() if isinstance(layout.train, RowSplit) else list(layout.train.names)
-        return divide_by_tfds_order(spec, layout, names, key)
+        return divide_by_tfds_order(spec, layout, names)
 
     return reader
 
 
-def _published_parquet(
-    spec: DatasetSpec, hub: dict[str, Any], data: Path | None, key: KeyRule | None
-) -> FoundLayout | None:
-    parts = ("train",) if key else ("train", "val")
+def _published_parquet(spec: DatasetSpec, hub: dict[str, Any], data: Path | None) -> FoundLayout | None:
+    parts = ("train",) if "train_images" in spec.options else ("train", "val")
     names = [name for part in parts for name in ([hub[part]] if hub[part] else SPLITS[part])]
     config = hub["config"]
     forms = (*PARQUET, f"{config}/{{}}-*.parquet", f"{config}/{{}}/*.parquet") if config else PARQUET

@@ -8,7 +8,7 @@ UC Merced have none, and are divided as TensorFlow Datasets (TFDS) divides them:
 import hashlib
 import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transfer.core.cache import file_stamp
-from transfer.core.errors import MissingInput, UserError, reason_of
+from transfer.core.errors import MissingInput, UserError, reason_of, shortened
 from transfer.data.formats.folders import FoundLayout, class_names, dataset_root, read_split
 from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
 from transfer.data.layouts import CUB_LISTS, TISSUES
@@ -43,7 +43,8 @@ def cub200(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read Stanford Cars: `cars_train/` and `cars_test/` (or Kaggle's `cars_train/cars_train/`), labels in MATLAB
-    files."""
+    files.
+    """
     root = dataset_root(spec, data)
     classes = [str(name) for name in _read_matlab(root / "devkit" / "cars_meta.mat", "class_names")]
     labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
@@ -79,7 +80,8 @@ def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read DTD: `images/CLASS/*.jpg`; the key `partition` (1..10, default 1) chooses the lists
     `labels/{train,test}N.txt`.
 
-    The validation images of `labels/valN.txt` are left out."""
+    The validation images of `labels/valN.txt` are left out.
+    """
     root, partition = dataset_root(spec, data), spec.options.get("partition", 1)
     label_of = {name: label for label, name in enumerate(class_names(root / "images"))}
     lists = {}
@@ -114,7 +116,8 @@ HINT = "extract the archive again"
 
 def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read `cifar-100-python/{train,test,meta}` (fine labels) or
-    `cifar-10-batches-py/{data_batch_1..5,test_batch,...}`."""
+    `cifar-10-batches-py/{data_batch_1..5,test_batch,...}`.
+    """
     root = dataset_root(spec, data)
     if (root / "batches.meta").is_file():
         files, meta, kind = {"train": BATCHES, "val": ("test_batch",)}, "batches.meta", ""
@@ -174,8 +177,6 @@ def _unpickle(path: Path, name: str) -> Any:
         raise UserError(f"{path}: cannot be read as a file of CIFAR ({reason_of(error)}); {HINT}") from None
 
 
-KeyRule = Callable[[str, str], str]
-"""(class name, file name) -> the key of an image in TFDS."""
 CALTECH, SHOTS, SEED = "101_ObjectCategories", 30, 1234
 
 
@@ -184,7 +185,8 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
     BACKGROUND_Google is one of the classes. 30 images of each are for training, the others are scored. They are drawn
     as TFDS draws them (seed 1234, one stream for all classes), but with classes and files in sorted order: TFDS takes
-    them in the order of the file system, so that equality with its export is unconfirmed."""
+    them in the order of the file system, so that equality with its export is unconfirmed.
+    """
     root = dataset_root(spec, data)
     folder = root / CALTECH if (root / CALTECH).is_dir() else root
     classes = class_names(folder)
@@ -200,43 +202,29 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Read Kather et al. 2016: `01_TUMOR/*.tif` to `08_EMPTY/*.tif`; the key `train_images: N` is the number for
-    training."""
-    return _divide_class_folders(spec, dataset_root(spec, data), TISSUES, tissue_key)
+    """Read Kather et al. 2016: `01_TUMOR/*.tif` to `08_EMPTY/*.tif`; the key `train_images: N` is for training."""
+    return _divide_class_folders(spec, dataset_root(spec, data), TISSUES)
 
 
 def uc_merced(spec: DatasetSpec, data: Path | None) -> FoundLayout:
-    """Read UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` and errors as for `colorectal_histology`."""
+    """Read UC Merced Land Use: `Images/CLASS/CLASSNN.tif`; `train_images` as for `colorectal_histology`."""
     folder = dataset_root(spec, data) / "Images"
-    return _divide_class_folders(spec, folder, class_names(folder), file_key)
+    return _divide_class_folders(spec, folder, class_names(folder))
 
 
-def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str], key: KeyRule) -> FoundLayout:
+READERS = (cub200, stanford_cars, dtd, oxford_pets, cifar, caltech101, colorectal_histology, uc_merced)
+
+
+def _divide_class_folders(spec: DatasetSpec, folder: Path, folders: Sequence[str]) -> FoundLayout:
     whole, ignored, notes = read_split("train", folder, folders)
-    classes = tuple(map(_class_name, folders))
+    classes = tuple(_tissue(name) if name in TISSUES else name for name in folders)
     layout = FoundLayout(classes=classes, train=whole, val=None, ignored=ignored, notes=notes)
-    return divide_by_tfds_order(spec, layout, list(whole.names), key)
+    return divide_by_tfds_order(spec, layout, list(whole.names))
 
 
-def _class_name(folder: str) -> str:
-    """Return "tumor" for "01_TUMOR"; names without a number are kept."""
-    return re.sub(r"^\d+_", "", folder).lower() if folder in TISSUES else folder
-
-
-def tissue_key(class_name: str, file_name: str) -> str:
-    """Return the key of colorectal histology, e.g. "tumor/NAME.tif". Raises UserError for a class of another set."""
-    tissues = tuple(map(_class_name, TISSUES))
-    tissue = re.sub(r"^\d+_", "", class_name).lower()
-    if tissue not in tissues:
-        raise UserError(
-            f"class {class_name!r} must be one of {', '.join(tissues)}: the choice of training images depends on it"
-        )
-    return f"{tissue}/{file_name}"
-
-
-def file_key(class_name: str, file_name: str) -> str:
-    """Return the key of UC Merced."""
-    return file_name
+def _tissue(name: str) -> str:
+    """Return "tumor" for "01_TUMOR"."""
+    return re.sub(r"^\d+_", "", name).lower()
 
 
 def tfds_order(keys: Sequence[str]) -> list[int]:
@@ -245,21 +233,19 @@ def tfds_order(keys: Sequence[str]) -> list[int]:
     return sorted(range(len(keys)), key=lambda index: (digests[index], keys[index]))
 
 
-def divide_by_tfds_order(
-    spec: DatasetSpec, layout: FoundLayout, paths: Sequence[str | None], key: KeyRule
-) -> FoundLayout:
+def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout, paths: Sequence[str | None]) -> FoundLayout:
     """Divide the only split, all M images, in two: the first N of `tfds_order` for training, the rest to be scored.
 
-    Both parts keep that order, so they are the same in folders and in Parquet.
+    The keys are file names, in colorectal histology below the tissue, e.g. "tumor/NAME.tif". Both parts keep that
+    order, so they are the same in folders and in Parquet.
 
     Args:
         spec: with the option `train_images`, N.
         layout: what to divide.
         paths: [M], published paths of the images; only file names count. None where a row keeps none.
-        key: what the order goes by.
 
     Raises:
-        UserError: file names are missing or not the published ones, or there are not more than N images.
+        UserError: names of files or tissues are missing or not the published ones, or there are not more than N images.
     """
     count, whole = spec.options.get("train_images"), layout.train
     assert whole is not None
@@ -268,7 +254,12 @@ def divide_by_tfds_order(
             f"{spec.name}: `train_images` is {count!r}; it must be a number of images, of which some of the "
             f"{len(whole)} are left to score"
         )
-    keys = []
+    of_tissues, keys = spec.format == "colorectal_histology", []
+    tissues = [_tissue(name) for name in layout.classes]
+    if of_tissues and (odd := set(tissues).difference(map(_tissue, TISSUES))):
+        raise UserError(
+            f"{spec.name}: {shortened(sorted(odd))}: none of the tissues {', '.join(map(_tissue, TISSUES))}"
+        )
     for index, path in enumerate(paths):
         name = (path or "").replace("\\", "/").rpartition("/")[2]
         if not name.lower().endswith((".tif", ".tiff")):
@@ -277,7 +268,7 @@ def divide_by_tfds_order(
                 f"{whole.place(index)}: {stated}, but the split of {spec.name} goes by the names of the published .tif "
                 f"files; use these: {spec.how or 'the published folders'}"
             )
-        keys.append(key(layout.classes[whole.labels[index]], name))
+        keys.append(f"{tissues[whole.labels[index]]}/{name}" if of_tissues else name)
     order = np.array(tfds_order(keys))
     return _divide(layout, whole, order[:count], order[count:])
 
