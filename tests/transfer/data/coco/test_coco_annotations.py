@@ -30,13 +30,8 @@ def settled(file: Path, seconds: float = 100) -> Path:
 def plain(file: Path) -> dict[str, Any]:
     """Everything that is read of a file."""
     split, classes, dropped = read_split("train", file, file.parent)
-    columns = {name: getattr(split, name) for name in vars(split) if isinstance(getattr(split, name), np.ndarray)}
-    return {
-        "columns": {name: (column.dtype, column.tolist()) for name, column in columns.items()},
-        "images": list(split.images),
-        "segmentations": list(split.segmentations),
-        "rest": (split.content, classes, dropped),
-    }
+    facts = {name: np.asarray(value).tolist() for name, value in vars(split).items() if name != "segmentations"}
+    return facts | {"masks": list(split.segmentations), "classes": classes, "dropped": dropped}
 
 
 @pytest.fixture
@@ -73,14 +68,10 @@ def test_an_incomplete_index_is_ignored(file: Path, monkeypatch: pytest.MonkeyPa
         ("{", "not JSON"),
         ("[]", "the list `annotations`, `categories`, `images` is missing"),
         ('{"images": [], "categories": []}', "the list `annotations` is missing (files without"),
-        ('{"images": [3], "categories": [], "annotations": []}', "entry 0 of `images` (id None): `id` is missing"),
         (changed("images", 1, id="a1"), "`id` is 'a1'"),
         (changed("images", 1, width=40.5), "entry 1 of `images` (id 101): `width` is 40.5; it must be a whole"),
-        (changed("annotations", 0, bbox=[1, 2, 3]), "`bbox` is [1, 2, 3]; it must be a list of four numbers"),
         (changed("annotations", 0, bbox=[1, 2, 3, float("nan")]), "`bbox` is [1, 2, 3, nan]"),
-        (changed("annotations", 0, area=float("inf")), "`area` is inf"),
         (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, float("inf")]]), "`segmentation` is [[1, 2, 3"),
-        (changed("annotations", 0, segmentation=CROWD | {"counts": 5}), "`segmentation` is {"),
         (changed("annotations", 0, area="large"), "`area` is 'large'; it must be a number"),
         (changed("annotations", 0, segmentation=[[1, 2, 3, 4, 5, 6, 7]]), "`segmentation` is [[1, 2, 3"),
         (changed("images", 0, id=101), "`images` has 1 duplicate values of `id`: 101"),
