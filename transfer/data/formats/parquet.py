@@ -23,10 +23,9 @@ from transfer.core.errors import MissingInput, UsageError, UserError, first_line
 from transfer.core.options import check_keys
 from transfer.data.formats.folders import FoundLayout
 from transfer.data.formats.published import divide_by_tfds_order
-from transfer.data.formats.rows import Rows, layout_from_rows
+from transfer.data.formats.rows import Rows, RowSplit, Source, layout_from_rows
 from transfer.data.layouts import PARQUET, SPLITS
 from transfer.data.spec import DatasetNotFound, DatasetSpec, candidate_folders, choose_folder, find_root, text_option
-from transfer.data.splits.in_memory import RowSplit, Source
 
 
 def parquet(spec: DatasetSpec, data: Path | None) -> FoundLayout:

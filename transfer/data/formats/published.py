@@ -6,25 +6,27 @@ UC Merced have none, and are divided as TensorFlow Datasets (TFDS) divides them:
 """
 
 import hashlib
+import io
 import pickle
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from transfer.core.cache import file_stamp
 from transfer.core.errors import MissingInput, UserError, reason_of, shortened
 from transfer.data.formats.folders import FoundLayout, class_names, dataset_root, read_split
+from transfer.data.formats.rows import Source, SourceSplit
 from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
 from transfer.data.layouts import CUB_LISTS, TISSUES
 from transfer.data.spec import DatasetSpec
-from transfer.data.splits.in_memory import PixelSplit, Source
-from transfer.data.splits.manifest import PackedNames
-from transfer.data.splits.split import Split
+from transfer.data.splits.manifest import CONTENT_BYTES, PackedNames
+from transfer.data.splits.split import Pixels, Split
 
 LABELLED = "cars_test_annos_withlabels.mat"
 
@@ -72,15 +74,14 @@ def _read_matlab(path: Path, name: str) -> NDArray[Any]:
     try:
         return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
     except Exception as error:  # a corrupt file makes scipy raise errors of many kinds
-        reason = f"it has no variable {name!r}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path}: cannot be read as a MATLAB file ({reason}); extract the archive again") from None
+        raise UserError(
+            f"{path}: cannot be read as a MATLAB file ({reason_of(error)}); extract the archive again"
+        ) from None
 
 
 def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """Read DTD: `images/CLASS/*.jpg`; the key `partition` (1..10, default 1) chooses the lists
-    `labels/{train,test}N.txt`.
-
-    The validation images of `labels/valN.txt` are left out.
+    `labels/{train,test}N.txt`; the images of `labels/valN.txt` are left out.
     """
     root, partition = dataset_root(spec, data), spec.options.get("partition", 1)
     label_of = {name: label for label, name in enumerate(class_names(root / "images"))}
@@ -108,10 +109,38 @@ def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     return layout_from_lists(spec, [names[label] for label in sorted(names)], lists)
 
 
-SIDE, CHANNELS = 32, 3
-BYTES = CHANNELS * SIDE * SIDE
+BYTES = 3 * 32 * 32
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
-HINT = "extract the archive again"
+
+
+@dataclass(eq=False)
+class PixelSplit(SourceSplit):
+    """Images of one size, as published without any encoding; forked workers share them."""
+
+    images: NDArray[Any]
+    """uint8 [M, H, W, 3]."""
+
+    def __post_init__(self) -> None:
+        if self.channels == 3:
+            self.pixels = Pixels(self.images.reshape(-1), np.array([self.images.shape[1:3]] * len(self)))
+
+    def encoded(self, index: int) -> bytes:
+        """Return a PNG of the image."""
+        stream = io.BytesIO()
+        self.decoded(index).save(stream, "PNG")
+        return stream.getvalue()
+
+    def decoded(self, index: int) -> Image.Image:
+        """Return the image, without a PNG on the way."""
+        return Image.fromarray(self.images[index]).convert(self.mode)
+
+    def contents(self, what: str) -> NDArray[Any]:
+        """Return the digests of the pixels, which are in memory."""
+        digests = [hashlib.sha256(image.tobytes()).digest() for image in self.images]
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+
+    def _select_fields(self, keep: NDArray[Any]) -> dict[str, Any]:
+        return {"images": self.images[keep], **super()._select_fields(keep)}
 
 
 def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -148,8 +177,8 @@ def _read_batch(path: Path, kind: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the images uint8 [M, 32, 32, 3] and labels int64 [M] of one file."""
     pixels, labels = np.asarray(_unpickle(path, "data")), np.asarray(_unpickle(path, f"{kind}labels"))
     if pixels.dtype != np.uint8 or pixels.shape != (len(labels), BYTES) or labels.dtype.kind != "i":
-        raise UserError(f"{path}: not images with rows of {BYTES} bytes and as many labels; {HINT}")
-    images = pixels.reshape(-1, CHANNELS, SIDE, SIDE).transpose(0, 2, 3, 1)
+        raise UserError(f"{path}: not images with rows of {BYTES} bytes and as many labels; extract the archive again")
+    images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), labels.astype(np.int64)
 
 
@@ -174,7 +203,7 @@ def _unpickle(path: Path, name: str) -> Any:
         with path.open("rb") as file:
             return _Unpickler(file, encoding="latin1").load()[name]
     except Exception as error:  # a corrupt pickle raises errors of any kind
-        raise UserError(f"{path}: cannot be read as a file of CIFAR ({reason_of(error)}); {HINT}") from None
+        raise UserError(f"{path}: cannot be read as a file of CIFAR ({reason_of(error)}); extract it again") from None
 
 
 CALTECH, SHOTS, SEED = "101_ObjectCategories", 30, 1234
@@ -227,17 +256,11 @@ def _tissue(name: str) -> str:
     return re.sub(r"^\d+_", "", name).lower()
 
 
-def tfds_order(keys: Sequence[str]) -> list[int]:
-    """Return the order [M] in which TFDS writes a split "train": by md5 of "train" and key, as a number."""
-    digests = [int(hashlib.md5(b"train" + key.encode()).hexdigest(), 16) for key in keys]
-    return sorted(range(len(keys)), key=lambda index: (digests[index], keys[index]))
-
-
 def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout, paths: Sequence[str | None]) -> FoundLayout:
-    """Divide the only split, all M images, in two: the first N of `tfds_order` for training, the rest to be scored.
+    """Divide the only split, all M images, in two: the first N for training, the rest to be scored.
 
-    The keys are file names, in colorectal histology below the tissue, e.g. "tumor/NAME.tif". Both parts keep that
-    order, so they are the same in folders and in Parquet.
+    The order is that in which TFDS writes a split "train", by md5 of "train" and a key: the file name, in colorectal
+    histology below its tissue, e.g. "tumor/NAME.tif". Both parts keep it, so they are the same in folders and Parquet.
 
     Args:
         spec: with the option `train_images`, N.
@@ -269,7 +292,8 @@ def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout, paths: Sequence
                 f"files; use these: {spec.how or 'the published folders'}"
             )
         keys.append(f"{tissues[whole.labels[index]]}/{name}" if of_tissues else name)
-    order = np.array(tfds_order(keys))
+    digests = [hashlib.md5(f"train{key}".encode()).hexdigest() for key in keys]
+    order = np.array(sorted(range(len(keys)), key=lambda index: (digests[index], keys[index])))
     return _divide(layout, whole, order[:count], order[count:])
 
 

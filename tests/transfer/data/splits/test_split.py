@@ -11,10 +11,10 @@ from PIL import Image
 from backbones.pretrain.dino.multicrop import MultiCrop
 from tests.backbones.pretrain.test_augment import options
 from transfer.core.errors import UsageError, UserError
+from transfer.data.formats.users_reader import ArraySplit
 from transfer.data.loading.augment import View, eval_transform, train_transform
 from transfer.data.loading.images import reid_test_transform, reid_train_transform
 from transfer.data.splits.dataset import SplitDataset
-from transfer.data.splits.in_memory import ArraySplit
 from transfer.data.splits.integrity import all_digests
 from transfer.data.splits.split import FileSplit, image_digest, pixel_digest
 
