@@ -152,16 +152,15 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         files, meta, kind = {"train": BATCHES, "val": ("test_batch",)}, "batches.meta", ""
     else:
         files, meta, kind = {"train": ("train",), "val": ("test",)}, "meta", "fine_"
-    classes = tuple(_unpickle(root / meta, f"{kind}label_names"))
     splits = {name: _cifar_split(name, [root / file for file in files[name]], kind) for name in files}
-    return FoundLayout(classes=classes, train=splits["train"], val=splits["val"])
+    return FoundLayout(classes=tuple(_unpickle(root / meta, f"{kind}label_names")), **splits)
 
 
 def _cifar_split(name: str, paths: Sequence[Path], kind: str) -> PixelSplit:
     batches = [_read_batch(path, kind) for path in paths]
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    stamps = (f"{path.resolve()}\0{file_stamp(path)}" for path in paths)
-    source = Source(tuple(map(str, paths)), tuple(len(part) for _, part in batches), "\n".join(stamps))
+    stamp = "\n".join(f"{path.resolve()}\0{file_stamp(path)}" for path in paths)
+    source = Source(tuple(map(str, paths)), tuple(len(part) for _, part in batches), stamp)
     return PixelSplit(
         name=name,
         labels=labels,
@@ -226,8 +225,7 @@ def caltech101(spec: DatasetSpec, data: Path | None) -> FoundLayout:
         images = np.flatnonzero(whole.labels == label)
         chosen.append(stream.choice(images, min(SHOTS, len(images)), replace=False))
     train = np.sort(np.concatenate(chosen))
-    rest = np.setdiff1d(np.arange(len(whole)), train)
-    return _divide(layout, whole, train, rest)
+    return _divide(layout, whole, train, np.setdiff1d(np.arange(len(whole)), train))
 
 
 def colorectal_histology(spec: DatasetSpec, data: Path | None) -> FoundLayout:
