@@ -74,9 +74,7 @@ def _read_matlab(path: Path, name: str) -> NDArray[Any]:
     try:
         return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
     except Exception as error:  # a corrupt file makes scipy raise errors of many kinds
-        raise UserError(
-            f"{path}: cannot be read as a MATLAB file ({reason_of(error)}); extract the archive again"
-        ) from None
+        raise UserError(f"{path}: cannot be read as a MATLAB file ({reason_of(error)}); extract it again") from None
 
 
 def dtd(spec: DatasetSpec, data: Path | None) -> FoundLayout:
@@ -153,7 +151,8 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     else:
         files, meta, kind = {"train": ("train",), "val": ("test",)}, "meta", "fine_"
     splits = {name: _cifar_split(name, [root / file for file in files[name]], kind) for name in files}
-    return FoundLayout(classes=tuple(_unpickle(root / meta, f"{kind}label_names")), **splits)
+    classes = tuple(_unpickle(root / meta, f"{kind}label_names"))
+    return FoundLayout(classes=classes, train=splits["train"], val=splits["val"])
 
 
 def _cifar_split(name: str, paths: Sequence[Path], kind: str) -> PixelSplit:
