@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.transfer.data.layouts import write_toy
-from transfer.core.errors import UsageError, UserError
+from transfer.core.errors import UserError
 from transfer.core.settings import CONFIGS
 from transfer.data.classification import open_classification
 from transfer.data.spec import resolve_dataset
@@ -146,10 +146,3 @@ def test_rows_without_file_names(tmp_path):
     write_hub(published, "uc_merced", hub, tmp_path / "rows", paths=False)
     with pytest.raises(UserError, match=r"parquet, row 0: no file name.*published \.tif files.*UCMerced_LandUse\.zip"):
         open_classification(spec, tmp_path / "rows")
-
-
-def test_wrong_words_under_hub(tmp_path):
-    hub = {"id": "a/b", "revison": REVISION}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"format": "dtd", "root": "x", "hub": hub}))
-    with pytest.raises(UsageError, match="did you mean 'revision'"):
-        open_classification(resolve_dataset(str(tmp_path / "mine.yaml")), None)

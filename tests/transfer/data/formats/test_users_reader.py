@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.documents import files_in
 from tests.runs import record
-from tests.transfer.data.layouts import encoded, spec, write_images, write_toy
+from tests.transfer.data.layouts import encoded, spec, write_images
 from transfer.core.errors import UserError
 from transfer.data.classification import ClassificationData, open_classification
 from transfer.data.coco.dataset import open_coco
@@ -128,20 +128,6 @@ def test_a_mistake_is_one_line(
 
 
 ONE, TWO = "caf\u00e9", "cafe\u0301"
-
-
-@pytest.mark.parametrize("spoil", ["mark", "backslashes", "both"])
-def test_lists_of_windows(tmp_path, spoil):
-    root = write_toy("dtd", tmp_path / "set")
-    before = open_classification(spec("dtd", root), None)
-    for path in (root / "labels").glob("*.txt"):
-        text = path.read_text()
-        path.write_text(
-            text.replace("/", "\\") if spoil != "mark" else text,
-            encoding="utf-8" if spoil == "backslashes" else "utf-8-sig",
-        )
-    after = open_classification(spec("dtd", root), None)
-    assert (after.digest, after.classes) == (before.digest, before.classes)
 
 
 @pytest.mark.parametrize(("listed", "stored"), [(ONE, TWO), (TWO, ONE), (ONE, ONE), (TWO, TWO)])

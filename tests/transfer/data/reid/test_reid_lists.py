@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.transfer.data.reid.layouts import draw, market, spec
+from tests.transfer.data.reid.layouts import draw, spec
 from transfer.core.errors import UserError
 from transfer.data.reid.dataset import open_reid
-from transfer.data.reid.market1501 import MARKET_FOLDERS
 from transfer.data.spec import resolve_dataset
 
 
@@ -111,11 +110,3 @@ def test_columns_apart_by_commas_or_spaces_and_images_anywhere(tmp_path, monkeyp
     data = open_reid(spec(root, "reid_lists", options=keys), None)
     found = [(data.name_of(one), one.identity, one.camera) for one in (*data.query, *data.gallery)]
     assert found == [("../photos/query cafe\u0301.jpg", 1, 1), ("../photos/gallery cafe\u0301.jpg", 1, 2)]
-
-
-def test_folders_outside_the_root(tmp_path):
-    keys = {part: str(market(tmp_path / "m") / folder) for part, folder in MARKET_FOLDERS.items()}
-    (tmp_path / "empty").mkdir()
-    data = open_reid(spec(tmp_path / "empty", options=keys), None)
-    assert data.counts == open_reid(spec(tmp_path / "m"), None).counts
-    assert data.name_of(data.query[0]) == "../m/query/0003_c1s6_015971_00.jpg"
