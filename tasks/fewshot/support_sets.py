@@ -16,7 +16,7 @@ from tasks.labelled_images import check_classes
 from transfer.core.errors import UserError, shortened, visible
 from transfer.core.files import csv_text
 from transfer.data.classification import ClassificationData
-from transfer.data.splits.integrity import all_digests
+from transfer.data.splits.integrity import content_digests
 
 Rule = Literal["digest", "bigvision"]
 
@@ -133,7 +133,7 @@ def draw_support_sets(
     if len(empty):
         names = shortened([data.classes[label] for label in empty])
         raise UserError(f"{data.name}: {len(empty)} class(es) have no training image to draw: {names}")
-    train, test = all_digests(data.train), all_digests(data.val)
+    train, test = content_digests(data.train), content_digests(data.val)
     groups = [np.flatnonzero(labels == label) for label in range(len(data.classes))]
     if rule == "digest":
         orders = tuple(tuple(_by_content(group, train, draw) for group in groups) for draw in range(draws))
@@ -154,7 +154,7 @@ def image_digest(data: ClassificationData, *, ordered: bool) -> str:
         f"{split.name}/{data.classes[label]}/".encode() + content
         for split in (data.train, data.val)
         if split is not None
-        for label, content in zip(split.labels.tolist(), all_digests(split), strict=True)
+        for label, content in zip(split.labels.tolist(), content_digests(split), strict=True)
     ]
     return hashlib.sha256(b"\n".join(lines if ordered else sorted(lines))).hexdigest()
 

@@ -23,10 +23,10 @@ from transfer.core.errors import MissingInput, UserError, reason_of, shortened
 from transfer.data.formats.folders import FoundLayout, class_names, dataset_root, read_split
 from transfer.data.formats.rows import Source, SourceSplit
 from transfer.data.formats.users_reader import Listed, layout_from_lists, listed_fields
-from transfer.data.layouts import CUB_LISTS, TISSUES
+from transfer.data.layouts import CIFAR10, CUB_LISTS, TISSUES
 from transfer.data.spec import DatasetSpec
 from transfer.data.splits.manifest import CONTENT_BYTES, PackedNames
-from transfer.data.splits.split import Pixels, Split
+from transfer.data.splits.split import Pixels, Split, pixel_digest
 
 LABELLED = "cars_test_annos_withlabels.mat"
 
@@ -51,10 +51,7 @@ def stanford_cars(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     classes = [str(name) for name in _read_matlab(root / "devkit" / "cars_meta.mat", "class_names")]
     labelled = next((path for path in (root / LABELLED, root / "devkit" / LABELLED) if path.is_file()), None)
     if labelled is None:
-        raise MissingInput(
-            f"{spec.name}: {root / LABELLED}: file not found (nor in devkit/), and cars_test_annos.mat has no "
-            "labels; download it separately from the devkit archive"
-        )
+        raise MissingInput(f"{spec.name}: {root / LABELLED}: file not found (nor in devkit/); download it separately")
     train = _read_cars(root / "cars_train", root / "devkit" / "cars_train_annos.mat")
     return layout_from_lists(spec, classes, {"train": train, "val": _read_cars(root / "cars_test", labelled)})
 
@@ -108,7 +105,6 @@ def oxford_pets(spec: DatasetSpec, data: Path | None) -> FoundLayout:
 
 
 BYTES = 3 * 32 * 32
-BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
 @dataclass(eq=False)
@@ -132,6 +128,10 @@ class PixelSplit(SourceSplit):
         """Return the image, without a PNG on the way."""
         return Image.fromarray(self.images[index]).convert(self.mode)
 
+    def content_digest(self, index: int) -> str:
+        """Return the digest of the pixels, which is also that of a PNG of the image."""
+        return pixel_digest(self.images[index])
+
     def contents(self, what: str) -> NDArray[Any]:
         """Return the digests of the pixels, which are in memory."""
         digests = [hashlib.sha256(image.tobytes()).digest() for image in self.images]
@@ -147,7 +147,7 @@ def cifar(spec: DatasetSpec, data: Path | None) -> FoundLayout:
     """
     root = dataset_root(spec, data)
     if (root / "batches.meta").is_file():
-        files, meta, kind = {"train": BATCHES, "val": ("test_batch",)}, "batches.meta", ""
+        files, meta, kind = {"train": CIFAR10[:5], "val": ("test_batch",)}, "batches.meta", ""
     else:
         files, meta, kind = {"train": ("train",), "val": ("test",)}, "meta", "fine_"
     splits = {name: _cifar_split(name, [root / file for file in files[name]], kind) for name in files}
@@ -262,7 +262,7 @@ def divide_by_tfds_order(spec: DatasetSpec, layout: FoundLayout, paths: Sequence
     Args:
         spec: with the option `train_images`, N.
         layout: what to divide.
-        paths: [M], published paths of the images; only file names count. None where a row keeps none.
+        paths: [M], published paths of the images, of which file names count.
 
     Raises:
         UserError: names of files or tissues are missing or not the published ones, or there are not more than N images.

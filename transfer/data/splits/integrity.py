@@ -155,15 +155,8 @@ def select_by_content(split: Split, count: Callable[[int], int], *, seed: int = 
     return split.select(np.sort(np.concatenate(keep)) if keep else order)
 
 
-def all_digests(split: Split) -> list[bytes]:
-    """Return the content digest of every image of a split, taken once. Raises UserError as `content_digests`."""
-    if split.digests is None:
-        split.digests = content_digests(split, np.arange(len(split)))
-    return split.digests
-
-
-def content_digests(split: Split, indices: NDArray[Any], *, skip: bool = False) -> list[bytes]:
-    """Return the content digests of these images: sha256 of the pixels, of a JPEG or WEBP of the encoded bytes.
+def content_digests(split: Split, indices: NDArray[Any] | None = None, *, skip: bool = False) -> list[bytes]:
+    """Return the content digests of these images, or of all; see `image_digest`.
 
     They are kept in the cache folder under a key of path, size and time of them all, so that each state of a class is
     read once. With `skip` a corrupt image, which is left out later, is given the digest of its bytes.
@@ -171,8 +164,8 @@ def content_digests(split: Split, indices: NDArray[Any], *, skip: bool = False) 
     Raises:
         UserError: an image cannot be read, or is corrupt.
     """
-    places = indices.tolist()
-    listing = [RULE + " with alpha" * (split.channels == 4), *split.stamps(indices)]
+    places = list(range(len(split))) if indices is None else indices.tolist()
+    listing = [RULE + " with alpha" * (split.channels == 4), *split.stamps(places)]
     digests = read_once(lambda row: _digest(split, places[row], skip), listing, f"reading {split.name}")
     return list(map(bytes.fromhex, digests))
 

@@ -114,8 +114,6 @@ class Split(ABC):
     channels: int = field(default=3, kw_only=True)
     """Channels of the images that `read` and `read_pixels` return."""
     pixels: Pixels | None = field(default=None, init=False, repr=False)
-    digests: list[bytes] | None = field(default=None, init=False, repr=False)
-    """Content digests of all images, once `subsets.all_digests` has computed them."""
     manifest: Manifest | None = field(default=None, init=False, repr=False)
     """The files of images as they were when `contents` was asked for; None for images in files of other kinds."""
 
@@ -137,7 +135,7 @@ class Split(ABC):
     def read_channels(self, channels: int) -> None:
         """Have images read with so many channels. Raises UsageError where the files do not give them."""
         mode_of(channels)
-        self.channels, self.digests, self.pixels = channels, None, None
+        self.channels, self.pixels = channels, None
 
     @property
     def mode(self) -> str:
