@@ -103,7 +103,6 @@ def test_what_the_user_set_is_refused_with_the_flag(
     [
         ("fewshot", "--size 32", {"size": 32, "resize": 36}, "resize 256 -> 36"),
         ("fewshot", "--smoke --size 48", {"size": 48, "resize": 48}, "resize 32 -> 48"),
-        ("fewshot", "--size 32 --resize 256", {"resize": 256}, "keeps 1.6% of a square image; the recipe's proportion"),
         ("fewshot", "--backbone cifar_ti4 --weights random", {"size": 32, "resize": 36}, "--resize 36"),
         ("fewshot", "--backbone cifar_ti4 --weights random --size 224", {"size": 224, "resize": 256}, ""),
         ("reid", "--weights EXPORT", {}, "--size 256 128: 16 x 8 tokens of 16 pixels; the weights were trained at"),
