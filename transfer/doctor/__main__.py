@@ -37,7 +37,6 @@ USAGE = """usage: python -m transfer.doctor [COMMAND] [options]
   speed --backbone NAME        measure how fast this machine trains
 
 COMMAND --help lists its options. Exit status: 0; 1 a check failed; 2 wrong arguments."""
-COMMANDS = {"data": DataOptions, "backbone": BackboneCheckOptions, "speed": SpeedOptions}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,29 +51,27 @@ def _main(argv: list[str]) -> int:
         print_safe(USAGE)
         return 0
     name = argv[0] if argv and not argv[0].startswith("-") else ""
-    if name and name not in COMMANDS:
-        raise unknown("command", name, COMMANDS, "; or options")
-    kind: type[Any] = COMMANDS.get(name, DoctorOptions)
-    options: Any = read_options(kind, argv[bool(name) :], f"python -m transfer.doctor {name}".strip())
-    if isinstance(options, DataOptions):
-        return _data(options)
-    if isinstance(options, DoctorOptions):
-        return _check(options)
-    print_safe(f"doctor {' '.join(argv)}", file=sys.stderr, flush=True)
-    if named := getattr(options, "name", getattr(options, "backbone", "")):
-        resolve(named, **{part: getattr(options, part, None) for part in ("stem", "attention", "ffn")})
-    if isinstance(options, BackboneCheckOptions):
-        return _backbone(options)
-    return int(importlib.import_module(f"transfer.doctor.{name}").main(options))
+    if name not in COMMANDS:
+        raise unknown("command", name, [*COMMANDS][1:], "; or options")
+    kind, command = COMMANDS[name]
+    return command(read_options(kind, argv[bool(name) :], f"python -m transfer.doctor {name}".strip()))
 
 
 def _backbone(options: BackboneCheckOptions) -> int:
     from transfer.testing import check_backbone
 
+    resolve(options.name, stem=options.stem, attention=options.attention, ffn=options.ffn)
     asked = {name: value for name, value in vars(options).items() if value is not None and name != "name"}
     report = check_backbone(options.name, on_result=lambda result: print_safe(f"  {result}", flush=True), **asked)
     print_safe(report.summary)
     return int(not report.ok)
+
+
+def _speed(options: SpeedOptions) -> int:
+    resolve(options.backbone)  # before torch is imported
+    from transfer.doctor.speed import main
+
+    return main(options)
 
 
 def _data(options: DataOptions) -> int:
@@ -192,6 +189,14 @@ def _weights() -> Iterator[CheckResult]:
             yield CheckResult("ok", f"{name}: {find_weights(resolve(name)).weights_id}")
         except UserError as error:
             yield CheckResult("absent", name, str(error))
+
+
+COMMANDS: dict[str, tuple[type[Any], Callable[[Any], int]]] = {
+    "": (DoctorOptions, _check),
+    "data": (DataOptions, _data),
+    "backbone": (BackboneCheckOptions, _backbone),
+    "speed": (SpeedOptions, _speed),
+}
 
 
 if __name__ == "__main__":

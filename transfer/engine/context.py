@@ -62,7 +62,6 @@ class Context:
     observer: "Callable[[Any, int], dict[str, Any]] | None" = None
     """Looks at the backbone that is trained, after every epoch (from 0); it says what the history gets."""
     stop_signal: int | None = None
-    training: bool = False  # `fit` is at its steps
 
     def observe(self, backbone: torch.nn.Module, epoch: int) -> dict[str, Any]:
         """Return what the observer reports for the history, if there is an observer; it is not a score."""

@@ -11,7 +11,6 @@ from transfer.core.errors import Stopped
 from transfer.data.loading.loader import StreamPosition
 from transfer.engine.checkpoint import SCHEMA, VERSION, History, load_state, save_state
 from transfer.engine.context import Context
-from transfer.engine.cost import duration
 from transfer.engine.device import device_name
 from transfer.engine.learner import Batch, Learner
 from transfer.engine.options import FitOptions
@@ -19,8 +18,6 @@ from transfer.engine.outcome import Outcome, OutcomeMonitor
 from transfer.engine.step import Stepper
 
 Validate = Callable[[int], dict[str, Any]]
-SLOW_STEPS, TIMED_STEPS = 2, 8
-"""Steps at the start that allocate and fill the loader, and those after them that predict the time of all."""
 
 
 class Loader(Protocol):
@@ -146,13 +143,12 @@ class _Run:
     def train(self, loader: Loader, validate: Validate | None) -> None:
         """Train until the end, a breakdown or a signal."""
         verdict, clock = None, self.validate(validate, time.monotonic())
-        self.context.training, self.first = True, self.progress.step
         stream = loader.stream(self.progress.epoch, self.progress.index, self.options.epochs)
         with self.context.bar(self._timed(stream), "train", start=self.progress.step) as bar:
             for place, batch in bar:
                 verdict, stop = self.step(place, batch)
                 clock = self._charge(clock)
-                self._say_length(bar, place)
+                bar.total = place.total or place.length * self.options.epochs
                 if not verdict:
                     clock = self.validate(validate, clock)
                 bar.set_postfix_str(
@@ -164,7 +160,7 @@ class _Run:
                     self.stop()
                 if clock - self.last_save >= self.context.checkpoint_seconds:
                     self.save()
-        self.done, self.context.training = True, False
+        self.done = True
         self.stepper.share_buffers()
         if verdict is None and not self.stepper.finite():
             reason = "a parameter or a batch-norm statistic was not finite after the last step"
@@ -172,23 +168,12 @@ class _Run:
         self.outcome = verdict or self.monitor.final(self.progress.step)
         self.save()
 
-    def _say_length(self, bar: Any, place: StreamPosition) -> None:
-        """Say after a few steps how many there are and how long they will take."""
-        bar.total = place.total or place.length * self.options.epochs
-        timed = self.progress.step - self.first - SLOW_STEPS
-        if timed == 0:
-            self.timed_from = time.monotonic()
-        if timed == TIMED_STEPS:
-            left = (bar.total - self.progress.step) * (time.monotonic() - self.timed_from) / timed
-            self.context.say(f"training: {bar.total:,} steps; about {duration(left)} left")
-
     def validate(self, validate: Validate | None, clock: float) -> float:
         """Write the scores of an epoch that has just ended to the history, and charge their time to evaluation."""
         epoch = self.progress.unscored
         if validate is None or epoch is None:
             return clock
         self.stepper.share_buffers()
-        self.context.training = False
         try:
             scores = validate(epoch)
         except Stopped:
@@ -200,7 +185,7 @@ class _Run:
             self.history.add({"step": self.progress.step, "epoch": epoch + 1, **scores})
             numbers = {f"validation/{key}": value for key, value in scores.items() if isinstance(value, int | float)}
             self.context.tracker.log(self.progress.step, numbers)
-        self.progress.unscored, self.context.training = None, True
+        self.progress.unscored = None
         now = time.monotonic()
         self.context.cost.eval_seconds += now - clock
         return now
