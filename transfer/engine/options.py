@@ -111,13 +111,11 @@ class FitOptions(Checked):
             reject("--layer-decay and --clip-grad must be positive (--clip-grad None for no clipping)")
         if self.epochs == 0:
             return  # training options have no effect
-        late = -min(self.schedule_offset, 0) if self.schedule == "epoch" and self.warmup_epochs else 0
-        if self.warmup_epochs + max(self.cooldown_epochs, late) >= self.epochs:
-            spans = {name: getattr(self, name) for name in ("warmup_epochs", "cooldown_epochs")}
-            told = " and ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in spans.items() if value)
-            behind = f" with --schedule-offset {self.schedule_offset}" if late else ""
-            never = f"the peak learning rate is never reached in --epochs {self.epochs}"
-            reject(f"{told}{behind}: {never}; lower it or raise --epochs")
+        warm, cool, offset = self.warmup_epochs, self.cooldown_epochs, self.schedule_offset
+        offset = offset if self.schedule == "epoch" else 0
+        if warm + max(cool, -offset if warm else 0) >= self.epochs:
+            spans = f"--warmup-epochs {warm:g}, --cooldown-epochs {cool:g} and --schedule-offset {offset}"
+            reject(f"{spans}: the peak learning rate is never reached in --epochs {self.epochs}; lower or raise them")
         if self.warmup_inclusive and self.schedule != "step":
             reject("--warmup-inclusive counts steps: it needs --schedule step")
         falls = self.milestones or ()
@@ -125,30 +123,23 @@ class FitOptions(Checked):
             reject(f"--milestones {' '.join(map(str, falls))}: set rising epochs between 0 and --epochs {self.epochs}")
         if self.clip_grad_per_param and self.clip_grad is None:
             reject("--clip-grad-per-param needs a norm to clip to: set --clip-grad")
-        self._check_rates()
+        if self.schedule == "epoch":
+            self._check_held_rates(offset)
+        if self.lr and math.floor(cool + max(offset, 0)) and not self.cosine_end and self.milestones is None:
+            reject(
+                f"--min-lr 0: the last epochs would train at 0 (--cooldown-epochs {cool:g}, --schedule-offset "
+                f"{offset}); set it above 0, or remove the cool-down and --schedule-offset"
+            )
         self._check_decay_and_sam()
 
-    def _check_rates(self) -> None:
-        """Check that no epoch is held at a rate of 0 that was not asked for, and that a held warm-up lasts whole
-        epochs.
-        """
-        held = self.schedule == "epoch"
-        warm_up = (
-            f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the learning rate for an epoch"
-        )
-        if held and self.warmup_epochs % 1:
+    def _check_held_rates(self, offset: int) -> None:
+        """Check that a warm-up of rates that are held for an epoch lasts whole epochs, none of them at 0."""
+        warm_up = f"--warmup-epochs {self.warmup_epochs:g} with --schedule epoch, which holds the rate for an epoch"
+        if self.warmup_epochs % 1:
             reject(f"{warm_up}: use whole epochs or --schedule step")
-        offset = self.schedule_offset if held else 0
-        if self.lr and held and self.warmup_epochs and not self.warmup_start and offset <= 0:
+        if self.lr and self.warmup_epochs and not self.warmup_start and offset <= 0:
             fix = "set --schedule step, --warmup-lr above 0 (DeiT's is 1e-6) or --schedule-offset 1"
-            reject(f"{warm_up}: the first {_epochs(1 - offset)} would train at 0; {fix}")
-        last = math.floor(self.cooldown_epochs + max(offset, 0))
-        if self.lr and last and not self.cosine_end and self.milestones is None:
-            reject(
-                f"--min-lr 0: the last {_epochs(last)} would train at 0 (--cooldown-epochs "
-                f"{self.cooldown_epochs:g}, --schedule {self.schedule}); set it above 0, or remove the cool-down and "
-                "--schedule-offset"
-            )
+            reject(f"{warm_up}: the first epoch would train at 0; {fix}")
 
     def _check_decay_and_sam(self) -> None:
         if self.decay_scale == "schedule" and self.optimizer == "sgd":
@@ -159,10 +150,6 @@ class FitOptions(Checked):
             reject(f"--sam-rho 0: --sam {self.sam} needs a positive radius")
         if self.sam == "none" and self.sam_sync:
             reject("--sam-sync has no effect without --sam sam or --sam asam")
-
-
-def _epochs(count: int) -> str:
-    return "epoch" if count == 1 else f"{count} epochs"
 
 
 Precision = Literal["bf16", "fp16", "fp32"]

@@ -77,13 +77,9 @@ def test_what_does_not_fit_is_scaled_and_told(name: str, words: str, expected: d
     ("name", "words", "said"),
     [
         ("fewshot", "--size 32 --resize 30", "--resize 30: below the --size 32 of the centre crop"),
-        (
-            "reid",
-            "--epochs 3 --warmup-epochs 5",
-            "--warmup-epochs 5: the peak learning rate is never reached in --epochs 3",
-        ),
-        ("finetune", "--epochs 6 --warmup-epochs 5", "--warmup-epochs 5 with --schedule-offset -1"),
-        ("volo", "--epochs 12 --cooldown-epochs 12", "--cooldown-epochs 12: the peak"),
+        ("reid", "--epochs 3 --warmup-epochs 5", "--warmup-epochs 5.* is never reached in --epochs 3"),
+        ("finetune", "--epochs 6 --warmup-epochs 5", "--warmup-epochs 5.*--schedule-offset -1"),
+        ("volo", "--epochs 12 --cooldown-epochs 12", "--cooldown-epochs 12.*: the peak"),
         ("detect", "--epochs 6 --milestones 8 11", "--milestones"),
         ("reid", "--epochs 3 --config wrong.yaml", "wrong.yaml: .*epochs"),
         ("reid", "--epochs 3 --schedule epoch", "^--epochs 3: --warmup-epochs 0.125 with --schedule epoch"),
