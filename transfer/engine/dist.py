@@ -13,7 +13,6 @@ from timm.layers import BatchNormAct2d, DropPath, convert_sync_batchnorm
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 
-from transfer.core.errors import UserError
 from transfer.core.process import Ranks
 from transfer.core.seeding import key_seed
 
@@ -82,84 +81,38 @@ def gather_rows(rows: Tensor) -> Tensor:
 
 
 class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Batch norm over the batch of all ranks, on any device (torch's own refuses CPU tensors)."""
+    """A batch norm over the batch of all ranks, on any device: that of the gathered rows, of which each keeps its own.
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.ndim < 2:
-            raise ValueError(f"expected at least two dimensions, got shape {tuple(input.shape)}")
-
-    def forward(self, input: Tensor) -> Tensor:
-        if not self.training or world_size() == 1:
-            return super().forward(input)
-        dims, rows, channels = [0, *range(2, input.ndim)], input.float(), input.shape[1]
-        shape = [1, channels] + [1] * (input.ndim - 2)
-        count = torch.full((1,), rows.numel() / channels, device=rows.device)
-        total = all_reduce(torch.cat([rows.sum(dims), count]))
-        n, mean = total[-1].detach(), total[:-1] / total[-1].detach()
-        # Centred before squaring: E[x^2] - E[x]^2 would lose digits.
-        centred = rows - mean.view(shape)
-        variance = all_reduce(centred.square().sum(dims)) / n
-        if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
-            with torch.no_grad():
-                assert self.num_batches_tracked is not None
-                self.num_batches_tracked += 1
-                step = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
-                self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)
-                self.running_var.lerp_((variance * n / (n - 1)).to(self.running_var.dtype), step)
-        scale = torch.rsqrt(variance + self.eps)
-        if self.affine:
-            scale = scale * self.weight
-        out = centred * scale.view(shape)
-        if self.affine:
-            out = out + self.bias.view(shape)
-        normalised: Tensor = out.to(input.dtype)
-        return normalised
-
-
-class SyncBatchNormAct(SyncBatchNorm):
-    """A synchronised batch norm with the drop layer and activation of timm's `BatchNormAct2d` behind it.
-
-    Args:
-        norm: whose activation and drop layer it takes.
+    It stands before a batch norm's own class, whose computation it keeps.
     """
 
-    def __init__(self, norm: BatchNormAct2d) -> None:
-        super().__init__(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-        self.drop, self.act = norm.drop, norm.act
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Take any shape."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return cast(Tensor, self.act(self.drop(super().forward(input))))
+        """Return the normalised rows [B, C, ...] of this rank."""
+        if not self.training or world_size() == 1:
+            return super().forward(input)
+        return super().forward(gather_rows(input)).chunk(world_size())[dist.get_rank()]
 
 
 def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
-    """Replace every batch norm in `module` by one over all ranks; parameters, buffers and names stay.
+    """Make every batch norm in `module` one over all ranks; parameters, buffers and names stay.
 
-    A norm with an attribute `sees_all_ranks` gets gathered rows and is left alone.
-
-    Raises:
-        UserError: a batch norm with a computation of its own, which cannot be replaced.
+    A norm with an attribute `sees_all_ranks` gets gathered rows and is left alone. Torch's own, which communicates
+    less, takes no tensors of CPUs.
     """
     for name, child in module.named_children():
         if not isinstance(child, nn.modules.batchnorm._BatchNorm):
             synchronise_batch_norm(child, device)
         elif not hasattr(child, "sees_all_ranks") and not isinstance(child, nn.SyncBatchNorm):
-            setattr(module, name, _synchronised_copy(child, device))
+            kind = type(child)
+            known = isinstance(child, BatchNormAct2d) or kind.forward is nn.modules.batchnorm._BatchNorm.forward
+            if device.type == "cuda" and known:
+                setattr(module, name, convert_sync_batchnorm(child))
+            else:
+                child.__class__ = type(SyncBatchNorm.__name__, (SyncBatchNorm, kind), {})
     return module
-
-
-def _synchronised_copy(norm: nn.modules.batchnorm._BatchNorm, device: torch.device) -> nn.Module:
-    kind = type(norm)
-    if not isinstance(norm, BatchNormAct2d) and kind.forward is not nn.modules.batchnorm._BatchNorm.forward:
-        raise UserError(f"--sync-bn: {kind.__qualname__} is a batch norm of its own kind; train with --no-sync-bn")
-    if device.type == "cuda":
-        return cast(nn.Module, convert_sync_batchnorm(norm))
-    if isinstance(norm, BatchNormAct2d):
-        twin: SyncBatchNorm = SyncBatchNormAct(norm)
-    else:
-        twin = SyncBatchNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    twin._parameters.update(norm._parameters)
-    twin._buffers.update(norm._buffers)
-    return twin.train(norm.training)
 
 
 LARGEST = 2**32 - 1

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from tests.processes import spawn_ranks, start_rank
 from tests.support import Classifier, context, fit_options, loader
 from tests.transfer.engine.test_sam import climbed, gradients, parameters, points
-from transfer.core.errors import UserError
 from transfer.core.process import Ranks, part_of_rank
 from transfer.engine import dist
 from transfer.engine.learner import Batch, Learner
@@ -168,15 +167,6 @@ def test_activations_within_a_norm_stay() -> None:
     assert isinstance(model.bn1, dist.SyncBatchNorm)
     assert [*model.state_dict()] == names
     assert torch.equal(model(images), expected)
-
-
-def test_a_norm_with_a_computation_of_its_own_is_refused() -> None:
-    class Shifted(nn.BatchNorm2d):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            return super().forward(input) + 1
-
-    with pytest.raises(UserError, match=r"--sync-bn: .*Shifted"):
-        dist.synchronise_batch_norm(nn.Sequential(Shifted(3)), torch.device("cpu"))
 
 
 def test_a_norm_that_sees_all_ranks_already_stays() -> None:
