@@ -93,7 +93,8 @@ class SyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         """Return the normalised rows [B, C, ...] of this rank."""
         if not self.training or world_size() == 1:
             return super().forward(input)
-        return super().forward(gather_rows(input)).chunk(world_size())[dist.get_rank()]
+        # no chunk, whose views may not be changed in place
+        return super().forward(gather_rows(input)).narrow(0, dist.get_rank() * len(input), len(input))
 
 
 def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
