@@ -2,8 +2,8 @@
 
 import contextlib
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from transfer.engine.context import Context, auto_threads, auto_workers, peak_mi
 from transfer.engine.cost import Cost
 from transfer.engine.device import choose_device, choose_precisions, device_name
 from transfer.engine.outcome import Outcome
-from transfer.engine.trackers import TrackedRun, Tracker, tracking
+from transfer.engine.trackers import TrackedRun, tracking
 from transfer.evaluation.environment import environment
 from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, finish, planned_runs, reuse_messages
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs
@@ -196,7 +196,9 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
     try:
         if context.ranks.first:
             write_atomic(folder / OPTIONS, planned.options_yaml.encode())  # so that an unfinished run can be recognised
-        with _tracking(planned, context) as context.tracker:
+        tags = {"task": planned.task.name, "dataset": planned.dataset.name, "backbone": planned.inputs.spec.name}
+        run = TrackedRun(planned.run_id, folder, planned.options, tags) if context.ranks.first else None
+        with tracking(planned.command.run.tracker, run, context.note) as context.tracker:
             with context.signals():
                 scores, outcomes = planned.task.execute(
                     planned.inputs.spec, planned.dataset, planned.command.options, context
@@ -232,10 +234,10 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
     """Return lines on what is about to run: where, on how much data, for how long, and where to."""
     precision = (f"{context.precision}, evaluated in " if planned.trains else "") + context.eval_precision
     processes = f"{context.ranks.world} processes, " * (context.ranks.world > 1)
-    counts: dict[str, list[str]] = {}
+    counts, options = defaultdict[str, list[str]](list), planned.command.options
     for name, number in flat_counts(planned.dataset.counts).items():
         split, _, unit = name.partition(" ")
-        counts.setdefault(split, []).append(f"{number:,} {unit}".strip())
+        counts[split].append(f"{number:,} {unit}".strip())
     threads = context.threads
     most = "" if threads.requested or threads.count == 1 or context.on_gpu else "up to "  # see `Threads.for_model`
     lines = [
@@ -244,15 +246,12 @@ def _plan(planned: PlannedRun, context: Context) -> list[str]:
         f"{planned.dataset.name}: " + "; ".join(f"{split} {', '.join(parts)}" for split, parts in counts.items()),
     ]
     if planned.trains:
-        options = planned.command.options
         images = getattr(options, "num_identities", 0) * getattr(options, "num_instances", 0)
         images = getattr(options, "batch_size", images)
         of_step = f", {images} images per step" * bool(images)
         steps = planned.task.epoch_steps(planned.dataset, options)
         of_epoch = f" of {steps:,} steps, {steps * options.epochs:,} in all" if steps else ""
         lines.append(f"{options.epochs} epoch{'s' * (options.epochs != 1)}{of_epoch}{of_step}")
-    elif images := sum(number for name, number in flat_counts(planned.dataset.counts).items() if " images" in name):
-        lines.append(f"reads up to {images:,} images")
     return [*lines, f"written to {context.folder}"]
 
 
@@ -276,11 +275,3 @@ def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folde
         reason = in_one_line(error, more=f"see {folder / ERROR}")
         kept = f"the trained weights are kept: --epochs 0 --weights {folder / EXPORT} scores them by a corrected metric"
         raise UserError(f"{reason}; {kept}") from error
-
-
-def _tracking(planned: PlannedRun, context: Context) -> AbstractContextManager[Tracker]:
-    """Return the context of the tracker that `--tracker` names; only the first rank writes to it."""
-    tags = {"task": planned.task.name, "dataset": planned.dataset.name, "backbone": planned.inputs.spec.name}
-    assert context.folder is not None
-    run = TrackedRun(planned.run_id, context.folder, planned.options, tags) if context.ranks.first else None
-    return tracking(planned.command.run.tracker, run, context.note)

@@ -255,7 +255,7 @@ def reuse(
             check_run(planned)  # type: ignore[misc]
     except UserError:
         return None  # the evaluator raises it, with all else that is wrong
-    inputs.messages.deliver(say, say)
+    inputs.deliver(say, say)
     result = Evaluation([record for record in records if record], [], first_rank=True)
     for planned, record in zip(runs, result.records, strict=True):
         for line in reuse_messages(record, planned, store, 1):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones.archs import ARCHITECTURE_FIELDS
 from backbones.spec import LEFT_TO_RECIPES, BackboneSpec, override
-from backbones.weights.locate import Located, changed_parts, find_weights
+from backbones.weights.locate import changed_parts, find_weights
 from transfer.cli.command import Command
 from transfer.core.errors import MissingInput, UsageError, errors_together, has_kept, kept
 from transfer.core.exports import export_folder, modified_files, pretraining_facts
@@ -29,28 +29,6 @@ UNTRAINED = "weights: none given, the backbone starts from random weights; for t
 
 
 @dataclass
-class Messages:
-    """Lines for the user, kept until somebody prints them."""
-
-    lines: list[tuple[str, bool]] = field(default_factory=list)
-    """Each with whether it belongs into the record, too."""
-
-    def say(self, text: str) -> None:
-        """Keep a line for the user."""
-        self.lines.append((text, False))
-
-    def note(self, text: str) -> None:
-        """Keep a line that belongs into the record, too."""
-        self.lines.append((text, True))
-
-    def deliver(self, say: Callable[[str], None], note: Callable[[str], None]) -> None:
-        """Hand the lines on, once."""
-        for text, recorded in self.lines:
-            (note if recorded else say)(text)
-        self.lines.clear()
-
-
-@dataclass
 class ResolvedInputs:
     """The resolved backbone with the id and origin of its weights, and the opened datasets by the command's names."""
 
@@ -59,19 +37,30 @@ class ResolvedInputs:
     origin: dict[str, Any] = field(default_factory=dict)
     """See `Record.origin`."""
     datasets: list[tuple[str, Any]] = field(default_factory=list)
-    messages: Messages = field(default_factory=Messages)
+    lines: list[tuple[str, bool]] = field(default_factory=list)
+    """Lines for the user, kept until somebody prints them, each with whether it belongs into the record, too."""
+
+    def note(self, text: str, *, recorded: bool = True) -> None:
+        """Keep a line for the user."""
+        self.lines.append((text, recorded))
+
+    def deliver(self, say: Callable[[str], None], note: Callable[[str], None]) -> None:
+        """Hand the lines on, once."""
+        for text, recorded in self.lines:
+            (note if recorded else say)(text)
+        self.lines.clear()
 
 
 def find_backbone(command: Command, task: Task) -> ResolvedInputs:
     """Resolve the backbone and find its weights. Raises UserError; of missing weights it is `kept`."""
     inputs = ResolvedInputs(asked := command.resolved(task.from_scratch))
     with kept():
-        inputs.spec, inputs.weights_id, inputs.origin = _weights(asked, command, inputs.messages)
-        _note_changed_parts(inputs.spec, command, inputs.messages)
+        _find_weights(inputs, command)
+        _note_changed_parts(inputs, command)
         if command.backbone.weights == ("config",) and not task.from_scratch:
             if asked.weights == inputs.weights_id == "random":
-                inputs.messages.note(f"{UNTRAINED} or --backbone weights/NAME")
-            _note_ignored_export(inputs.spec, inputs.messages)
+                inputs.note(f"{UNTRAINED} or --backbone weights/NAME")
+            _note_ignored_export(inputs)
     return inputs
 
 
@@ -107,7 +96,7 @@ def open_datasets(inputs: ResolvedInputs, command: Command, task: Task) -> None:
                 if inputs.spec.in_chans != 3 and hasattr(dataset, "read_channels"):  # a user's task may have none
                     dataset.read_channels(inputs.spec.in_chans)
                 if spec.recognised:
-                    inputs.messages.note(f"{argument}: read as format {spec.format}")
+                    inputs.note(f"{argument}: read as format {spec.format}")
                 opened.append((argument, dataset))
     inputs.datasets += opened
 
@@ -118,15 +107,17 @@ def open_dataset(spec: DatasetSpec, command: Command, task: Task) -> Any:
     return task.open(spec, command.options, root=run.data, subset=run.subset, drop_corrupt=run.drop_corrupt)
 
 
-def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[BackboneSpec, str, dict[str, Any]]:
-    """Return the backbone with existing weights, their id and origin; a smoke run may use random ones, with a note."""
-    if command.run.allow_dropped and spec.load != "partial":
+def _find_weights(inputs: ResolvedInputs, command: Command) -> None:
+    """Find the weights of the backbone, their id and origin; a smoke run may use random ones, with a note."""
+    if command.run.allow_dropped and inputs.spec.load != "partial":
         raise UsageError("--allow-dropped has no effect without --load partial")
-    allowed = command.run.allow_dropped or spec.allow_dropped
-    spec = replace(spec, allow_modified=command.run.allow_modified, allow_dropped=allowed)
+    allowed = command.run.allow_dropped or inputs.spec.allow_dropped
+    inputs.spec = spec = replace(inputs.spec, allow_modified=command.run.allow_modified, allow_dropped=allowed)
     try:
         located = find_weights(spec)
-        return spec, located.weights_id, _note_origin(located, messages)
+        inputs.weights_id = located.weights_id
+        if located.path is not None:
+            _note_origin(inputs, located.path)
     except (MissingInput, UsageError):
         # weights that are here and cannot be used, as damaged ones, are not missing
         if not command.run.smoke or command.backbone.weights != ("config",) or export_folder(spec.weights):
@@ -134,53 +125,51 @@ def _weights(spec: BackboneSpec, command: Command, messages: Messages) -> tuple[
         own_weights = Path("weights") / spec.name
         if spec.weights != str(own_weights) and pretraining_facts(own_weights):
             # Weights of a smoke run replace released ones in smoke runs only.
-            return _weights(command.resolved(from_scratch=False, weights=str(own_weights)), command, messages)
-        messages.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not available locally")
-        return override(spec, weights="random"), "random", {}
+            inputs.spec = command.resolved(from_scratch=False, weights=str(own_weights))
+            _find_weights(inputs, command)
+            return
+        inputs.note(f"smoke run with random weights: those of {spec.name} ({spec.weights}) are not available locally")
+        inputs.spec = override(spec, weights="random")
 
 
-def _note_changed_parts(spec: BackboneSpec, command: Command, messages: Messages) -> None:
+def _note_changed_parts(inputs: ResolvedInputs, command: Command) -> None:
     """Note, with `--load partial`, the parts in which the model differs from the export or from the named backbone."""
+    spec = inputs.spec
     if spec.load != "partial":
         return
     if changed := changed_parts(spec):
-        messages.note(f"--load partial: {spec.weights} contains a different architecture: {'; '.join(changed)}")
+        inputs.note(f"--load partial: {spec.weights} contains a different architecture: {'; '.join(changed)}")
     named = command.resolved(from_scratch=False, weights="random")
     names = [key for key in ARCHITECTURE_FIELDS if key not in ("init", "train_size", *LEFT_TO_RECIPES)]
     values = {name: (getattr(spec, name), getattr(named, name)) for name in names}
     if kept := [f"{name} {value}, not {other}" for name, (value, other) in values.items() if value != other]:
-        messages.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
+        inputs.note(f"--load partial: kept from {spec.weights}: {'; '.join(kept)}")
 
 
-def _note_ignored_export(spec: BackboneSpec, messages: Messages) -> None:
+def _note_ignored_export(inputs: ResolvedInputs) -> None:
     """Note weights in `weights/NAME` that a command does not use because it did not name them."""
-    own_weights = Path("weights") / spec.name
-    facts = pretraining_facts(own_weights) if spec.weights != str(own_weights) else {}
-    if facts:
+    own = Path("weights") / inputs.spec.name
+    if inputs.spec.weights != str(own) and (facts := pretraining_facts(own)):
         kind = "a smoke run" if facts.get("smoke") else "a training"
-        messages.note(
-            f"{own_weights} holds weights of {kind} that are not taken by name: --weights {own_weights} takes them"
-        )
+        inputs.note(f"{own} holds weights of {kind} that are not taken by name: --weights {own} takes them")
 
 
-def _note_origin(located: Located, messages: Messages) -> dict[str, Any]:
-    """Note weights of a pretraining with `--smoke` or `--subset`; return the origin that records are marked with."""
-    if located.path is None:
-        return {}
-    folder = located.path.parent
+def _note_origin(inputs: ResolvedInputs, weights: Path) -> None:
+    """Note weights of a pretraining with `--smoke` or `--subset`, and the origin that records are marked with."""
+    folder = weights.parent
     facts = pretraining_facts(folder)
     if facts:
-        messages.say(f"weights: {folder}, from the run {facts.get('run')}")
+        inputs.note(f"weights: {folder}, from the run {facts.get('run')}", recorded=False)
     origin = export_origin(facts)
-    if modified := modified_files(folder, located.path.name):
+    if modified := modified_files(folder, weights.name):
         # they are not the weights of that training, nor of one of its seeds
         origin = {name: value for name, value in origin.items() if name not in ("training", "seed")}
         origin["modified"] = True
-        messages.note(f"{folder}: {', '.join(modified)} changed since the export was written")
+        inputs.note(f"{folder}: {', '.join(modified)} changed since the export was written")
     marks = ["--smoke"] * bool(origin.get("smoke")) + ["--subset"] * (origin.get("subset") is not None)
     if marks:
-        messages.note(f"the weights in {folder} were trained with {' and '.join(marks)}: no real ones")
-    return origin
+        inputs.note(f"the weights in {folder} were trained with {' and '.join(marks)}: no real ones")
+    inputs.origin = origin
 
 
 def export_origin(facts: dict[str, Any]) -> dict[str, Any]:
@@ -223,11 +212,11 @@ def find_inputs(command: Command, task: Task, spec: BackboneSpec) -> ResolvedInp
 
 def check_inputs(command: Command, task: Task, context: "Context", inputs: ResolvedInputs) -> None:
     """Open the data of a command and check that the task can use it. Raises UserError with all that is wrong."""
-    inputs.messages.deliver(context.say, context.note)
+    inputs.deliver(context.say, context.note)
     _check_model(inputs.spec, inputs.weights_id, command, task)
     with errors_together():
         open_datasets(inputs, command, task)
-        inputs.messages.deliver(context.say, context.note)
+        inputs.deliver(context.say, context.note)
         for _, dataset in inputs.datasets:
             with kept():
                 task.check(inputs.spec, dataset, command.fit_data(task, dataset).options, context)

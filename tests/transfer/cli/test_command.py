@@ -144,7 +144,7 @@ def test_the_dry_run_checks_as_a_run_and_prints_what_differs(
     printed = capfd.readouterr()
     assert "  temperature: 0.1 (recipe: 0.07)\n" in printed.out
     assert "view" not in printed.out
-    assert re.search(r"; threads: 1 \(--threads\); .*\n(.*\n)+  reads up to 1,797 images\n", printed.err)
+    assert re.search(r"; threads: 1 \(--threads\); .*\n", printed.err)
     assert "weights: none given, the backbone starts from random weights; for trained ones use --w" in printed.err
     assert re.search(r"^knn-toy_digits-tiny-[0-9a-f]{12}: would start$", printed.err, re.MULTILINE)
     assert not Path("runs").exists()
