@@ -5,14 +5,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from transfer.core.errors import UsageError, UserError
 from transfer.core.machine_errors import machine_error
 from transfer.core.process import Ranks
-from transfer.engine.options import Precision, cpu_has_bf16
+from transfer.engine.options import Precision, cpu_has_bf16, named_precisions
 
 
 def choose_device(name: str, ranks: Ranks) -> torch.device:
@@ -68,11 +68,8 @@ def _processor() -> str:
 DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
-def choose_precision(name: str, device: torch.device, flag: str = "--precision") -> Precision:
+def choose_precision(name: str, device: torch.device) -> Precision:
     """Return the precision that an option means: `auto` is bf16 where the machine multiplies it natively, else fp32.
-
-    Args:
-        flag: which said so, for messages.
 
     Raises:
         UsageError: bf16 on a GPU without it.
@@ -81,22 +78,14 @@ def choose_precision(name: str, device: torch.device, flag: str = "--precision")
     if name == "auto":
         return "bf16" if native else "fp32"
     if name == "bf16" and device.type == "cuda" and not native:
-        raise UsageError(f"{flag} bf16: this GPU does not have it; fp16 and fp32 remain")
-    assert name in ("bf16", "fp16", "fp32")
-    return name  # type: ignore[return-value]
+        raise UsageError("precision bf16: this GPU does not have it; fp16 and fp32 remain")
+    return cast(Precision, name)
 
 
 def choose_precisions(options: Any, device: torch.device) -> tuple[Precision, Precision]:
-    """Return the precisions of training and of scoring, from `precision` and `eval_precision` of a command's options.
-
-    Where nothing trains `precision` is missing, and the first is the second. Raises UsageError.
-    """
-    scoring, flag = options.eval_precision, "--eval-precision"
-    if not hasattr(options, "precision"):
-        chosen = choose_precision(scoring, device, flag)
-        return chosen, chosen
-    training = choose_precision(options.precision, device)
-    return training, training if scoring == "run" else choose_precision(scoring, device, flag)
+    """Return the precisions of training and of scoring, see `named_precisions`. Raises UsageError."""
+    training, scoring = named_precisions(options)
+    return choose_precision(training, device), choose_precision(scoring, device)
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:

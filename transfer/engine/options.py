@@ -164,23 +164,28 @@ def cpu_has_bf16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
 
 
+def named_precisions(options: Any) -> tuple[str, str]:
+    """Return what the options `precision` and `eval_precision` of a command name for training and for scoring.
+
+    Where nothing trains `precision` is missing, and the first is the second.
+    """
+    training = getattr(options, "precision", options.eval_precision)
+    return training, training if options.eval_precision == "run" else options.eval_precision
+
+
 def precisions_without_torch(options: Any, device: str) -> tuple[Precision, Precision] | None:
     """Return what `choose_precisions` does, if no GPU has to be asked what it can; else None.
 
     Args:
-        options: of a task or method, with `eval_precision` and, where something trains, `precision`.
+        options: of a task or method.
         device: the option `--device`.
     """
-    scoring: str = options.eval_precision
-    training: str = getattr(options, "precision", scoring)
-    scoring = training if scoring == "run" else scoring
-    if {training, scoring} <= {"fp32", "fp16"}:
-        return cast(Precision, training), cast(Precision, scoring)
-    if device == "cuda" or (device == "auto" and _may_have_gpu()):
+    named = named_precisions(options)
+    if not {*named} <= {"fp32", "fp16"} and (device == "cuda" or (device == "auto" and _may_have_gpu())):
         return None
     auto = "bf16" if cpu_has_bf16() else "fp32"
-    training, scoring = (auto if name == "auto" else name for name in (training, scoring))
-    return cast(Precision, training), cast(Precision, scoring)
+    training, scoring = (cast(Precision, auto if name == "auto" else name) for name in named)
+    return training, scoring
 
 
 def _may_have_gpu() -> bool:

@@ -205,21 +205,6 @@ def test_decay_by_the_schedule_is_big_visions(decay_to: float | None) -> None:
         assert torch.allclose(weight.detach().double(), value, rtol=1e-5)
 
 
-def test_sgd_is_the_plain_statement() -> None:
-    model, weight = vector(1.0)
-    options = fit_options(lr=0.1, momentum=0.9, weight_decay=0.01, warmup_epochs=0)
-    optimizer = build_optimizer(parameter_groups(model, options), options)
-    value, velocity = 1.0, 0.0
-    for step in range(5):
-        Schedule(options).apply(optimizer, step * 0.5)
-        rate = 0.05 * (1 + math.cos(math.pi * step * 0.5 / 3))
-        weight.grad = weight.detach() * 3
-        optimizer.step()
-        velocity = 0.9 * velocity + 3 * value + 0.01 * value
-        value -= rate * velocity
-        assert weight.item() == pytest.approx(value, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [{"epochs": -1}, {"lr": -1.0}, {"lr": math.nan}, {"layer_decay": 0.0}, {"clip_grad": 0.0}, {"grad_accum_steps": 0},
