@@ -62,7 +62,7 @@ class RunOptions(Checked):
     drop_corrupt: Annotated[bool, Execution()] = False
     """Exclude corrupt images and record their number, decoding every image once; without it a corrupt image stops the
     run."""
-    tracker: Annotated[Literal["none", "tensorboard", "trackio", "wandb"], Execution()] = "none"
+    tracker: Annotated[Literal["none", "tensorboard", "wandb"], Execution()] = "none"
     """Tracker that gets the statistics and the record, on this machine, besides history.jsonl."""
     result_file: Annotated[Path | None, Execution(repeated=False), CommandLine("the records are returned")] = None
     """File for the names of the runs and the exit status; sweeps read it when the command has ended."""

@@ -22,7 +22,7 @@ from transfer.evaluation.environment import PACKAGES
 EXTRAS = {
     "detection": ("onedl-mmengine", "onedl-mmcv", "onedl-mmdetection", "faster-coco-eval", "pycocotools"),
     "sweep": ("submitit",),
-    "track": ("tensorboard", "trackio", "wandb"),
+    "track": ("tensorboard", "wandb"),
     "torchreid": ("torchreid", "gdown", "opencv-python-headless"),
 }
 # Distributions that install the same import names, so that the one installed last overwrites the other.

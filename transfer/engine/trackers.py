@@ -1,4 +1,4 @@
-"""Trackers that show a run beside others: TensorBoard, Trackio, Weights & Biases. One class for each.
+"""Trackers that show a run beside others: TensorBoard, Weights & Biases. One class for each.
 
 A tracker's package is imported when a run asks for it. The record in the run's folder stays the result.
 """
@@ -6,9 +6,8 @@ A tracker's package is imported when a run asks for it. The record in the run's 
 import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +15,7 @@ from typing import Any, cast
 from transfer.core.errors import MissingInput, reason_of
 
 PROJECT = "vit-transfer"
-"""The project or experiment that runs go to, unless a tracker's own environment variable names another."""
+"""The project that runs go to, unless `$WANDB_PROJECT` names another."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,6 @@ class Tracker:
 
     def close(self, finished: bool) -> None:
         """Write what is pending of a run that ended, with a record or without. Nothing else is called afterwards."""
-
-
-def project(variable: str) -> str:
-    """Return the name of the project, which an environment variable may set."""
-    return os.environ.get(variable) or PROJECT
 
 
 class TensorBoard(Tracker):
@@ -86,43 +80,6 @@ class TensorBoard(Tracker):
         return self.writer
 
 
-class Trackio(Tracker):
-    """Logs under the run's id to a database on this machine, which $TRACKIO_DIR moves; $TRACKIO_PROJECT is obeyed.
-
-    A resumed run continues in the same row.
-    """
-
-    def __init__(self, run: TrackedRun):
-        import trackio
-
-        self._finish: Callable[[], None] = trackio.finish  # it has no annotations
-        with redirect_stdout(sys.stderr):  # stdout has the table alone
-            self.run = trackio.init(
-                project("TRACKIO_PROJECT"),
-                name=run.run_id,
-                group=run.tags.get("task"),
-                config=dict(run.options),
-                resume="allow",
-                embed=False,
-                auto_log_cpu=False,
-                auto_log_gpu=False,
-            )
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log the numbers at this step."""
-        self.run.log(dict(values), step=step)
-
-    def attach(self, record: Path, scores: Mapping[str, float], outcome: str) -> None:
-        """Log the scores, and the record as an artifact of the run."""
-        self.run.log({"outcome": outcome, **_named(scores)})
-        self.run.log_artifact(str(record), name=f"{self.run.name}-record", type="record")
-
-    def close(self, finished: bool) -> None:
-        """Write what is pending."""
-        with redirect_stdout(sys.stderr):
-            self._finish()
-
-
 class WeightsAndBiases(Tracker):
     """Writes offline runs into OUT/wandb, for `wandb sync`; $WANDB_MODE and $WANDB_PROJECT are obeyed.
 
@@ -134,7 +91,7 @@ class WeightsAndBiases(Tracker):
 
         # a run object of its own: a notebook's current run stays as it is
         self.run = wandb.init(
-            project=project("WANDB_PROJECT"),
+            project=os.environ.get("WANDB_PROJECT") or PROJECT,
             id=run.run_id.replace(",", "+"),  # it takes no comma
             name=run.run_id,
             dir=str(run.folder.parent),
@@ -167,7 +124,6 @@ def _named(scores: Mapping[str, float]) -> dict[str, float]:
 
 TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
     "tensorboard": TensorBoard,
-    "trackio": Trackio,
     "wandb": WeightsAndBiases,
 }
 """The trackers by name, which is also that of their package."""

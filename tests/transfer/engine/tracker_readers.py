@@ -24,7 +24,7 @@ class Kept:
 
 def read(name: str, folder: Path) -> Kept:
     """Read the run of a folder; there must be one run of its name."""
-    return {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}[name](folder)
+    return {"tensorboard": _tensorboard, "wandb": _wandb}[name](folder)
 
 
 def _split(kept: Kept) -> Kept:
@@ -45,26 +45,6 @@ def _tensorboard(folder: Path) -> Kept:
             kept.record = text.removeprefix(b"```json\n").removesuffix(b"\n```")
         else:
             kept.outcome = text.decode()
-    return _split(kept)
-
-
-def _trackio(folder: Path) -> Kept:
-    from hashlib import sha256
-
-    import trackio
-    from trackio.sqlite_storage import SQLiteStorage
-
-    (run,) = [run for run in trackio.Api().runs("vit-transfer") if run.name == folder.name]
-    kept = Kept(options=dict(run.config or {}))
-    for line in SQLiteStorage.get_logs("vit-transfer", folder.name):
-        kept.outcome = line.pop("outcome", kept.outcome)
-        for name, value in line.items():
-            if name not in ("step", "timestamp"):
-                kept.series.setdefault(name, []).append((line["step"], value))
-    if (folder / "record.json").exists():
-        digest = sha256((folder / "record.json").read_bytes()).hexdigest()
-        for blob in (Path(trackio.TRACKIO_DIR) / "artifacts").rglob(digest):  # by content
-            kept.record = blob.read_bytes()
     return _split(kept)
 
 
