@@ -1,4 +1,4 @@
-"""Every check with its hint, in the order in which they run, and those of what a model computes and of its weights.
+"""Every check, in the order in which they run, and those of what a model computes and of its weights.
 
 The same features again, alone, in training mode, in bf16; types and inputs kept; gradients, sharing, and what a state
 dict holds.
@@ -24,14 +24,20 @@ BF16_ROUNDING = 0.1
 
 
 def eval_is_deterministic(subject: Subject) -> None:
-    """In evaluation mode the same images give the same features to the bit."""
+    """In evaluation mode the same images give the same features to the bit.
+
+    Hint: draw random numbers only `if self.training`
+    """
     model, images = subject.backbone(), subject.images()
     with torch.no_grad():
         check_equal(model.pooled(images), model.pooled(images), 0.0, "the same images twice in evaluation mode")
 
 
 def batch_independence(subject: Subject) -> None:
-    """In evaluation mode an image's features do not depend on the other images of the batch."""
+    """In evaluation mode an image's features do not depend on the other images of the batch.
+
+    Hint: reduce over tokens or channels, never over dimension 0; batch norm needs track_running_stats
+    """
     model, images = subject.backbone(), subject.images(3)
     with torch.no_grad():
         together = model.pooled(images)
@@ -42,6 +48,8 @@ def batch_independence(subject: Subject) -> None:
 def train_equals_eval(subject: Subject) -> None:
     """Without dropout and stochastic depth, and with batch norm's statistics fixed, training mode gives the features
     of evaluation mode.
+
+    Hint: let only dropout, stochastic depth and batch norm depend on self.training
     """
     model, images = subject.backbone(), subject.images()
     with torch.no_grad():
@@ -51,7 +59,10 @@ def train_equals_eval(subject: Subject) -> None:
 
 
 def eval_keeps_state(subject: Subject) -> None:
-    """A forward pass in evaluation mode changes no parameter and no buffer."""
+    """A forward pass in evaluation mode changes no parameter and no buffer.
+
+    Hint: update running statistics only `if self.training`
+    """
     model = subject.backbone()
     before = {name: value.clone() for name, value in _tensors(model).items()}
     with torch.no_grad():
@@ -62,7 +73,10 @@ def eval_keeps_state(subject: Subject) -> None:
 
 
 def input_is_kept(subject: Subject) -> None:
-    """The model does not write into its input."""
+    """The model does not write into its input.
+
+    Hint: write x = x + y, not x += y or x.add_(y), and ReLU without inplace on the input
+    """
     model = subject.backbone()
     inputs = model.normalised(subject.images())
     before, version = inputs.clone(), inputs._version
@@ -73,7 +87,10 @@ def input_is_kept(subject: Subject) -> None:
 
 
 def stays_float32(subject: Subject) -> None:
-    """Weights and features are float32."""
+    """Weights and features are float32.
+
+    Hint: make constants in the dtype of their input: x.new_tensor(...), torch.as_tensor(a, dtype=x.dtype)
+    """
     model = subject.backbone()
     for name, tensor in _tensors(model).items():
         if tensor.dtype == torch.float64:
@@ -85,7 +102,10 @@ def stays_float32(subject: Subject) -> None:
 
 
 def bf16_autocast(subject: Subject) -> str:
-    """Under bf16 autocast features are finite and near those of float32, and gradients are finite."""
+    """Under bf16 autocast features are finite and near those of float32, and gradients are finite.
+
+    Hint: cast to x.dtype, not to float32, what meets activations; sum and exponentiate in float32
+    """
     model, images = subject.backbone(), subject.images()
     with torch.no_grad():
         reference = model.pooled(images)
@@ -108,7 +128,10 @@ def bf16_autocast(subject: Subject) -> str:
 
 
 def other_seed(subject: Subject) -> str:
-    """Two models made with one seed have equal weights, with two seeds different ones."""
+    """Two models made with one seed have equal weights, with two seeds different ones.
+
+    Hint: initialise with torch's generator, which the seed sets, and without a seed of your own
+    """
     if not subject.is_reinitialized:
         raise CheckSkipped("a module with weights of its own is not initialized again")
     first, again = subject.made().state_dict(), subject.made(again=True).state_dict()
@@ -127,7 +150,10 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def gradients_reach_parameters(subject: Subject) -> str:
-    """Every trainable parameter gets a gradient that is finite and not all zeros."""
+    """Every trainable parameter gets a gradient that is finite and not all zeros.
+
+    Hint: remove detach(), .data, .item() and no_grad(); delete unused layers or set requires_grad=False
+    """
     model = subject.backbone()
     train_without_noise(model)
     features = model(subject.images())
@@ -153,7 +179,10 @@ def _fault(gradient: Tensor | None) -> str:
 
 
 def own_parameters(subject: Subject) -> None:
-    """No two parameters share memory: not two names of one model, nor two models that were made one after the other."""
+    """No two parameters share memory: not two names of one model, nor two models that were made one after the other.
+
+    Hint: make a module for each place (copy.deepcopy of one), and parameters in __init__, not in the class
+    """
     model, twin = subject.made(), subject.made(again=True)
     names = defaultdict(list)
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -169,7 +198,10 @@ def own_parameters(subject: Subject) -> None:
 
 
 def state_dict_round_trip(subject: Subject) -> str:
-    """A state dict that was saved and loaded into another model gives the same features to the bit."""
+    """A state dict that was saved and loaded into another model gives the same features to the bit.
+
+    Hint: register what the output depends on as a parameter or a persistent buffer
+    """
     model = subject.backbone()
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
@@ -203,39 +235,12 @@ def _memory(parameter: Tensor) -> tuple[int, int]:
 
 Check = Callable[[Subject], str | None]
 """Raises CheckFailed or CheckSkipped; returns what it measured, or nothing."""
-CATALOGUE: dict[str, tuple[Check, str]] = {
-    run.__name__: (run, hint)
-    for run, hint in (
-        (sizes.builds, "a backbone takes images [B, 3, H, W] and gives features [B, D]; see docs/adding-a-part.md"),
-        (sizes.single_image, "name the dimensions that squeeze() takes, or flatten(1)"),
-        (sizes.other_sizes, "take h and w from the tensor (x.shape[-2:]); never write a grid such as 14 x 14"),
-        (sizes.one_model_all_sizes, "resample positions in the forward pass; take h and w from the tensor"),
-        (sizes.maps, "return [B, D, h, w] with h from H and w from W, and give feature_info the right reduction"),
-        (sizes.token_grid, "keep [B, D, h, w] and flatten(2) in this order; transpose(2, 3) swaps rows and columns"),
-        (sizes.memory_formats, "use reshape or flatten in place of view, or call contiguous() before it"),
-        (input_is_kept, "write x = x + y, not x += y or x.add_(y), and ReLU without inplace on the input"),
-        (
-            stays_float32,
-            "make constants in the dtype of their input: x.new_tensor(...), torch.as_tensor(a, dtype=x.dtype)",
-        ),
-        (eval_is_deterministic, "draw random numbers only `if self.training`"),
-        (other_seed, "initialise with torch's generator, which the seed sets, and without a seed of your own"),
-        (
-            batch_independence,
-            "reduce over tokens or channels, never over dimension 0; batch norm needs track_running_stats",
-        ),
-        (train_equals_eval, "let only dropout, stochastic depth and batch norm depend on self.training"),
-        (eval_keeps_state, "update running statistics only `if self.training`"),
-        (bf16_autocast, "cast to x.dtype, not to float32, what meets activations; sum and exponentiate in float32"),
-        (
-            gradients_reach_parameters,
-            "remove detach(), .data, .item() and no_grad(); delete unused layers or set requires_grad=False",
-        ),
-        (
-            own_parameters,
-            "make a module for each place (copy.deepcopy of one), and parameters in __init__, not in the class",
-        ),
-        (state_dict_round_trip, "register what the output depends on as a parameter or a persistent buffer"),
-    )
-}
-"""The checks by name, each with the way in which its failure is usually mended."""
+CHECKS: tuple[Check, ...] = (
+    *(sizes.builds, sizes.single_image, sizes.other_sizes, sizes.one_model_all_sizes),
+    *(sizes.maps, sizes.token_grid, sizes.memory_formats, input_is_kept),
+    *(stays_float32, eval_is_deterministic, other_seed, batch_independence),
+    *(train_equals_eval, eval_keeps_state, bf16_autocast, gradients_reach_parameters),
+    *(own_parameters, state_dict_round_trip),
+)
+CATALOGUE = {check.__name__: check for check in CHECKS}
+"""The checks by name, in their order. The docstring of each ends in the way in which its failure is usually mended."""

@@ -11,7 +11,10 @@ from transfer.testing.subject import Size, Subject, check_equal, text
 
 
 def builds(subject: Subject) -> str:
-    """The model is made and gives finite features [B, D] of square images, which differ from image to image."""
+    """The model is made and gives finite features [B, D] of square images, which differ from image to image.
+
+    Hint: a backbone takes images [B, 3, H, W] and gives features [B, D]; see docs/adding-a-part.md
+    """
     model = subject.backbone()
     features = _features(model, subject.images())
     if torch.equal(features[0], features[1]):
@@ -21,12 +24,18 @@ def builds(subject: Subject) -> str:
 
 
 def single_image(subject: Subject) -> None:
-    """One image alone, B = 1, gives features [1, D]: nothing squeezes the batch."""
+    """One image alone, B = 1, gives features [1, D]: nothing squeezes the batch.
+
+    Hint: name the dimensions that squeeze() takes, or flatten(1)
+    """
     _features(subject.backbone(), subject.images(1))
 
 
 def other_sizes(subject: Subject) -> str:
-    """A model made for images that are not square, on odd grids, gives features of the same D."""
+    """A model made for images that are not square, on odd grids, gives features of the same D.
+
+    Hint: take h and w from the tensor (x.shape[-2:]); never write a grid such as 14 x 14
+    """
     dim = subject.backbone().dim
     for size in subject.other_sizes:
         try:
@@ -42,7 +51,10 @@ def other_sizes(subject: Subject) -> str:
 
 
 def one_model_all_sizes(subject: Subject) -> None:
-    """The model made for the square takes the other sizes too, as detection needs it."""
+    """The model made for the square takes the other sizes too, as detection needs it.
+
+    Hint: resample positions in the forward pass; take h and w from the tensor
+    """
     model = subject.backbone()
     for size in subject.other_sizes:
         try:
@@ -55,7 +67,10 @@ def one_model_all_sizes(subject: Subject) -> None:
 
 
 def maps(subject: Subject) -> str:
-    """`maps` gives [B, D, h, w] with finite values, and a last grid of (H, W) / stride."""
+    """`maps` gives [B, D, h, w] with finite values, and a last grid of (H, W) / stride.
+
+    Hint: return [B, D, h, w] with h from H and w from W, and give feature_info the right reduction
+    """
     shapes = []
     for size in (subject.square, *subject.other_sizes):
         model = _with_maps(subject, size)
@@ -75,7 +90,10 @@ def maps(subject: Subject) -> str:
 
 
 def token_grid(subject: Subject) -> str:
-    """Where the image changes, the first map changes most: rows are rows and columns are columns."""
+    """Where the image changes, the first map changes most: rows are rows and columns are columns.
+
+    Hint: keep [B, D, h, w] and flatten(2) in this order; transpose(2, 3) swaps rows and columns
+    """
     places = 0
     for size in (subject.square, *subject.other_sizes):
         model = _with_maps(subject, size)
@@ -131,7 +149,10 @@ def _features(model: Backbone, images: Tensor) -> Tensor:
 
 
 def memory_formats(subject: Subject) -> None:
-    """Images and weights in channels_last, and images that are slices or transposed views, give the same features."""
+    """Images and weights in channels_last, and images that are slices or transposed views, give the same features.
+
+    Hint: use reshape or flatten in place of view, or call contiguous() before it
+    """
     model = subject.backbone()
     images = subject.images()
     with torch.no_grad():
