@@ -12,7 +12,6 @@ import torch
 
 from transfer.cli.command import Command
 from transfer.core.errors import UsageError, UserError
-from transfer.core.exports import EXPORT
 from transfer.core.files import write_atomic
 from transfer.core.machine_errors import in_one_line
 from transfer.core.process import ranks_from_environment
@@ -29,7 +28,7 @@ from transfer.evaluation.planned_run import Evaluation, PlannedRun, RunFailed, f
 from transfer.evaluation.preflight import ResolvedInputs, check_inputs
 from transfer.evaluation.users_metrics import add_metrics, check_users_results
 from transfer.records.store import ERROR, OPTIONS, RECORD, Record, Store, has_state
-from transfer.task import Outcomes, Scores, Task
+from transfer.task import Scores, Task
 
 
 def new_record(planned: PlannedRun, context: Context, scores: Scores, started: str) -> Record:
@@ -212,7 +211,7 @@ def _run(planned: PlannedRun, shared: Context, store: Store) -> Record:
                     f"the scores contradict themselves, nothing is recorded: {'; '.join(contradictions)}"
                 )
             if scores and context.ranks.first:
-                scores, outcomes = _with_metrics(planned, scores, outcomes, folder)
+                scores, outcomes = add_metrics(planned.metrics, scores, outcomes)
             record = new_record(planned, context, scores, started)
             if context.ranks.first:
                 record = store.write(record, planned.options_yaml, outcomes)
@@ -263,15 +262,3 @@ def _check_files(planned: PlannedRun, folder: Path) -> None:
         for state in (STATE, PREVIOUS):
             (folder / state).unlink(missing_ok=True)
         raise
-
-
-def _with_metrics(planned: PlannedRun, scores: Scores, outcomes: Outcomes, folder: Path) -> tuple[Scores, Outcomes]:
-    """Return scores and arrays with those of the user's metrics; an error says how to keep what was trained."""
-    try:
-        return add_metrics(planned.metrics, scores, outcomes)
-    except (Exception, SystemExit) as error:
-        if not getattr(planned.command.options, "epochs", 0) or not (folder / EXPORT).is_dir():
-            raise
-        reason = in_one_line(error, more=f"see {folder / ERROR}")
-        kept = f"the trained weights are kept: --epochs 0 --weights {folder / EXPORT} scores them by a corrected metric"
-        raise UserError(f"{reason}; {kept}") from error

@@ -131,11 +131,8 @@ def test_what_was_trained_is_kept_when_a_metric_fails(folder: Path, capsys: pyte
     file = folder / "my_metric.py"
     file.write_text("def wrong(per_sample):\n    return per_sample['app']\n")
     assert main([*REID, "--metric", "my_metric.py:wrong"]) == 1
-    error = capsys.readouterr().err
+    assert f"{file} at line 2: KeyError: 'app'" in capsys.readouterr().err
     (export,) = (folder / "runs").glob("*/export")
-    hint = f"--epochs 0 --weights {export.relative_to(folder)}"
-    assert f"{file} at line 2: KeyError: 'app'" in error
-    assert f"the trained weights are kept: {hint} scores them" in error
     file.write_text("def wrong(per_sample):\n    return per_sample['ap']\n")
     flags = ["reid", *SMOKE, "--epochs", "0", "--weights", str(export), "--metric", "my_metric.py:wrong"]
     assert main([*flags, "--out", "scored"]) == 0
