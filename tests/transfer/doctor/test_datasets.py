@@ -1,58 +1,17 @@
-"""`transfer.doctor data`, and fetching from a server on this machine."""
+"""`transfer.doctor data`, and fetching archives, which the addresses of http://here/ mean in the test's folder."""
 
 import hashlib
-import http.server
 import io
 import shutil
 import tarfile
-import threading
+import urllib.request
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from transfer.data.toy.digits import TOYS
 from transfer.doctor.__main__ import main
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Serves `files`, and may break off after some bytes."""
-
-    files: dict[str, bytes]
-    breaks_after: int | None = None
-    asked: list[str]
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        content = self.server.files.get(self.path.partition("?")[0])
-        if content is None:
-            self.send_error(404, "Not Found")
-            return
-        self.server.asked.append(self.path)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content[: self.server.breaks_after])
-
-    def log_message(self, *words: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    found = Server(("127.0.0.1", 0), Handler)
-    found.files, found.asked = {}, []
-    thread = threading.Thread(target=found.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    found.shutdown()
-    found.server_close()
-    thread.join()
 
 
 def tar_of(folder: Path, inside: str) -> bytes:
@@ -63,14 +22,20 @@ def tar_of(folder: Path, inside: str) -> bytes:
     return stream.getvalue()
 
 
-def dtd_yaml(tmp_path: Path, server: Server, content: bytes, *extra: str, path: str = "/dtd.tar.gz") -> Path:
-    """A dataset like DTD whose archive the server has."""
-    server.files[path] = content
-    url = f"http://127.0.0.1:{server.server_address[1]}{path}"
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = urllib.request.urlopen
+    folder = f"file://{tmp_path}"
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, **given: opened(url.replace("http://here", folder)))
+
+
+def dtd_yaml(tmp_path: Path, content: bytes, *extra: str, name: str = "dtd.tar.gz") -> Path:
+    """A dataset like DTD with this archive."""
+    archive, file = tmp_path / name, tmp_path / "textures.yaml"
+    archive.write_bytes(content)
     lines = ["format: dtd", "root: [dtd]", "counts:", "  train: {images: 120, classes: 10}", "archives:"]
-    lines += [f'  - url: "{url}"', f"    sha256: {hashlib.sha256(content).hexdigest()}", f"    bytes: {len(content)}"]
-    file = tmp_path / "textures.yaml"
-    file.write_text("\n".join([*lines, *extra]) + "\n")
+    lines += [f'  - url: "http://here/{name}"', f"    sha256: {hashlib.sha256(content).hexdigest()}"]
+    file.write_text("\n".join([*lines, f"    bytes: {len(content)}", *extra]) + "\n")
     return file
 
 
@@ -83,23 +48,23 @@ def fetched(tmp_path: Path, *files: Path) -> int:
     return main(["data", "--fetch", *map(str, files), "--data", str(tmp_path / "data")])
 
 
-def test_a_set_is_fetched_once_and_is_complete(tmp_path, server, textures, capsys) -> None:
-    file = dtd_yaml(tmp_path, server, textures)
+def test_a_set_is_fetched_once_and_is_complete(tmp_path, textures, capsys) -> None:
+    file = dtd_yaml(tmp_path, textures)
     assert fetched(tmp_path, file) == 0
     assert "ok         textures: complete, train 120, val 60 images" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["dtd"]
+    (tmp_path / "dtd.tar.gz").unlink()
     assert fetched(tmp_path, file) == 0
-    assert len(server.asked) == 1
     assert main(["data", str(file), "--data", str(tmp_path / "data")]) == 0
 
 
-def test_an_archive_within_another_stays_in_its_folder_and_overwrites_nothing(tmp_path, server, textures, capsys):
+def test_an_archive_within_another_stays_in_its_folder_and_overwrites_nothing(tmp_path, textures, capsys):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
         for name, content in {"outer/inner.tar.gz": textures, "__MACOSX/x": b"", "../../out.txt": b"x"}.items():
             packed.writestr(name, content)
     extra = ("    inside: outer/inner.tar.gz", "    into: below")
-    file = dtd_yaml(tmp_path, server, stream.getvalue(), *extra, path="/a.zip")
+    file = dtd_yaml(tmp_path, stream.getvalue(), *extra, name="a.zip")
     file.write_text(file.read_text().replace("root: [dtd]", "root: [below/dtd]"))
     mine = tmp_path / "data/below/dtd/mine.txt"
     mine.parent.mkdir(parents=True)
@@ -113,23 +78,22 @@ def test_an_archive_within_another_stays_in_its_folder_and_overwrites_nothing(tm
     assert not (tmp_path / "out.txt").exists()
 
 
-def test_another_file_than_the_published_one_is_refused(tmp_path, server, textures, capsys) -> None:
-    file = dtd_yaml(tmp_path, server, textures)
-    server.files["/dtd.tar.gz"] = textures[:-1] + b"x"
-    assert fetched(tmp_path, file) == 1
-    server.files["/dtd.tar.gz"], server.breaks_after = textures, 5000
-    assert fetched(tmp_path, file) == 1
-    assert capsys.readouterr().out.count("the download was damaged, or the file was replaced") == 2
+def test_another_file_than_the_published_one_is_refused(tmp_path, textures, capsys) -> None:
+    file = dtd_yaml(tmp_path, textures)
+    for damaged in (textures[:-1] + b"x", textures[:5000]):
+        (tmp_path / "dtd.tar.gz").write_bytes(damaged)
+        assert fetched(tmp_path, file) == 1
+        assert "the download was damaged, or the file was replaced" in capsys.readouterr().out
     assert not (tmp_path / "data/dtd").exists()
-    server.breaks_after = None
+    (tmp_path / "dtd.tar.gz").write_bytes(textures)
     assert fetched(tmp_path, file) == 0
 
 
-def test_what_cannot_be_fetched_says_why(tmp_path, server, textures, capsys) -> None:
-    file = dtd_yaml(tmp_path, server, textures)
-    del server.files["/dtd.tar.gz"]
+def test_what_cannot_be_fetched_says_why(tmp_path, textures, capsys) -> None:
+    file = dtd_yaml(tmp_path, textures)
+    (tmp_path / "dtd.tar.gz").unlink()
     assert fetched(tmp_path, file) == 1
-    assert "cannot be downloaded (Not Found)" in capsys.readouterr().out
+    assert "cannot be downloaded ([Errno 2] No such file" in capsys.readouterr().out
     assert main(["data", "--fetch", "cub200", "--data", str(tmp_path / "data")]) == 1
     printed = capsys.readouterr().out
     assert "must be downloaded manually (license: none stated" in printed
