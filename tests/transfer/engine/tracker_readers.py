@@ -63,7 +63,7 @@ def _wandb_files(folder: Path) -> Kept:
     from wandb.proto.wandb_internal_pb2 import Record
 
     kept = Kept()
-    for file in sorted(folder.parent.glob(f"wandb/offline-run-*/run-{folder.name}.wandb")):
+    for file in sorted(folder.parent.glob(f"wandb/offline-run-*/run-{folder.name.replace(',', '+')}.wandb")):
         for message in _level_db(file.read_bytes()[7:]):
             entry = Record.FromString(message)
             if entry.HasField("history"):
