@@ -14,7 +14,7 @@ from backbones import archs
 from backbones.initialisation import make_users
 from backbones.positions import set_resampling
 from backbones.spec import IMAGENET_MEAN, IMAGENET_STD, BackboneSpec, check_size, with_statistics
-from backbones.weights.classifier import Classes, Head, no_trained_classifier
+from backbones.weights.classifier import Classes, Head
 from backbones.weights.fitting import AS_CONFIGURED, OF_EXPORT, Loaded
 from backbones.weights.load import Network
 from backbones.weights.locate import Located, load_weights, read_weights
@@ -90,7 +90,10 @@ def _resize_head(head: Head, classes: Classes, state: dict[str, Tensor], spec: B
     """Give the classifier its size, and values to a fresh one."""
     count = head.classes_in(state) if classes == "trained" else classes
     if not count:
-        raise no_trained_classifier(spec.name, f"{located.path} holds" if located.path else "random weights hold")
+        raise UserError(
+            f"backbone {spec.name}: no trained classifier in {located.path or 'random weights'}; set --weights to one: "
+            "an export of supervised pretraining, or timm:<arch.tag> of a model that was trained to classify"
+        )
     assert isinstance(count, int)
     head.resize(count)
     head.initialise(zeros=spec.init == "bigvision")

@@ -36,11 +36,6 @@ Core = Callable[..., Tensor]
 Receive = Callable[[Tensor], None]
 
 
-def has_weights(attention: Any) -> bool:
-    """Return whether an attention's weights can be computed: this suite's, timm's plain one's, VOLO's."""
-    return isinstance(attention, Attention) or type(attention) in (TimmAttention, VoloAttention)
-
-
 @contextmanager
 def weights_shown(attention: Any, receive: Receive) -> Iterator[None]:
     """Call `receive` with the attention's weights in every forward pass within the block."""
@@ -189,7 +184,7 @@ def why_no_weights(attention: Any) -> str:
     """Return why an attention's weights cannot be computed; empty when they can."""
     if isinstance(attention, UserAttention):
         return "a user's module does not show them"
-    if not has_weights(attention):
+    if not isinstance(attention, Attention) and type(attention) not in (TimmAttention, VoloAttention):
         return f"those of {type(attention).__name__} are unknown"
     if isinstance(attention, Attention) and not sums_values(attention.core, attention):
         return "the user's function does not sum values with weights that are independent of them"
@@ -267,14 +262,12 @@ class TokenWatch:
         places, attentions = observe(recorder, self.images, self.context, batch_size=self.batch)
         with torch.inference_mode(), self.context.scoring():
             stem = stem_facts(backbone, self.images[0][0][None].to(self.context.device))
-        last = stem["last_activation"]
+        if last := stem["last_activation"]:
+            last = {name: value for name, value in last.items() if name not in PER_CHANNEL}
+            readings = last["weights"]
+            last["weights"] = [{name: of[name] for name in of if name != "norm"} for of in readings]
         return {
             "layers": statistics.layer_facts(recorder.layers, places),
             "attention": statistics.attention_facts(recorder.attentions, attentions),
-            "stem": {"norms": stem["norms"], "last_activation": last and _without_channels(last)},
+            "stem": {"norms": stem["norms"], "last_activation": last},
         }
-
-
-def _without_channels(last: dict[str, Any]) -> dict[str, Any]:
-    weights = [{name: value for name, value in reading.items() if name != "norm"} for reading in last["weights"]]
-    return {name: value for name, value in last.items() if name not in PER_CHANNEL} | {"weights": weights}

@@ -25,14 +25,9 @@ def cosine_similarity(tokens: Tensor) -> Tensor:
     norms = rows.norm(dim=-1, keepdim=True)
     units = torch.where(norms > 0, rows / norms, 0 * norms)
     n = (norms > 0).sum((-2, -1)).double()
-    return _similarity(units.sum(-2).square().sum(-1), n)
-
-
-def _similarity(squared: Tensor, n: Tensor) -> Tensor:
-    """Return the similarity from ||sum_i U_i||^2 and n, clamped to its bounds against rounding."""
     pairs = (n - 1).clamp_min(1)
-    value = torch.minimum((squared - n) / (n.clamp_min(1) * pairs), torch.ones_like(n))
-    return torch.where(n > 1, torch.maximum(value, -1 / pairs), torch.nan)
+    value = torch.minimum((units.sum(-2).square().sum(-1) - n) / (n.clamp_min(1) * pairs), torch.ones_like(n))
+    return torch.where(n > 1, torch.maximum(value, -1 / pairs), torch.nan)  # within its bounds against rounding
 
 
 def singular_values(tokens: Tensor) -> Tensor:
@@ -126,31 +121,27 @@ def correlations(x: Tensor, y: Tensor) -> dict[str, float | None]:
 
 
 def layer_facts(layers: list[dict[str, Any]], places: list[NDArray[Any]]) -> list[dict[str, Any]]:
-    """Describe every place, with the means over the images, as plain values."""
-    return [about | _layer(rows) for about, rows in zip(layers, places, strict=True)]
+    """Describe every place as plain values: means over the images of fields [M, F], None if undefined for all, and the
+    similarity's deviation.
+    """
+    facts = []
+    for about, rows in zip(layers, places, strict=True):
+        similarity = rows[:, TOKEN_FIELDS.index("similarity")]
+        defined = similarity[np.isfinite(similarity)]
+        deviation = float(defined.std(ddof=1)) if len(defined) > 1 else None
+        facts.append({**about, **dict(zip(TOKEN_FIELDS, map(finite_mean, rows.T))), "similarity_sd": deviation})
+    return facts
 
 
 def attention_facts(shown: list[dict[str, Any]], attentions: list[NDArray[Any]]) -> list[dict[str, Any]]:
-    """Describe every attention, with the means over the images, as plain values."""
-    return [about | _attention(rows) for about, rows in zip(shown, attentions, strict=True)]
-
-
-def _layer(rows: NDArray[Any]) -> dict[str, Any]:
-    """Return the means over the images of fields [M, F], None if undefined for all, and the similarity's deviation."""
-    facts: dict[str, Any] = {name: finite_mean(rows[:, place]) for place, name in enumerate(TOKEN_FIELDS)}
-    similarity = rows[:, TOKEN_FIELDS.index("similarity")]
-    defined = similarity[np.isfinite(similarity)]
-    return facts | {"similarity_sd": float(defined.std(ddof=1)) if len(defined) > 1 else None}
-
-
-def _attention(rows: NDArray[Any]) -> dict[str, Any]:
-    """Return the means over the images of fields [M, G], but the extremes of the smallest and largest row sum."""
-    facts: dict[str, Any] = {name: finite_mean(rows[:, place]) for place, name in enumerate(ATTENTION_FIELDS)}
-    smallest, largest = (ATTENTION_FIELDS.index(f"row_sum_{which}") for which in ("smallest", "largest"))
-    return facts | {
-        "row_sum_smallest": float(rows[:, smallest].min()),
-        "row_sum_largest": float(rows[:, largest].max()),
-    }
+    """Describe every attention likewise from fields [M, G], but by the extremes of the smallest and largest row sum."""
+    facts = []
+    for about, rows in zip(shown, attentions, strict=True):
+        means: dict[str, Any] = dict(zip(ATTENTION_FIELDS, map(finite_mean, rows.T)))
+        smallest, largest = (rows[:, ATTENTION_FIELDS.index(f"row_sum_{which}")] for which in ("smallest", "largest"))
+        extremes = {"row_sum_smallest": float(smallest.min()), "row_sum_largest": float(largest.max())}
+        facts.append({**about, **means, **extremes})
+    return facts
 
 
 def finite_mean(values: NDArray[Any]) -> float | None:

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from transfer.core.errors import UserError
-
 Classes = int | Literal["trained"] | None
 SEPARATE_HEAD = "_classifier"
 "prefix, among the tensors of a user's whole model, of the classifier that stands beside it"
@@ -67,11 +65,3 @@ class Head:
 
 
 _NONE = Tensor()
-
-
-def no_trained_classifier(name: str, where: Any) -> UserError:
-    """Return the error for weights that have no classifier where a trained one was asked for."""
-    return UserError(
-        f"backbone {name}: {where} no trained classifier; set --weights to one: an export of supervised "
-        "pretraining, or timm:<arch.tag> of a model that was trained to classify"
-    )

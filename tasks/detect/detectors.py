@@ -4,11 +4,10 @@ Pyramids from maps of one stride are ViTDet's simple one, and the four-level one
 Shapes: D channels of the backbone, C of the pyramid.
 """
 
-import contextlib
 import copy
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -163,7 +162,7 @@ def build_detector(spec: DetectorSpec, maps: VitMaps | StageMaps, pyramid: Pyram
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
         raise UsageError(
             f"{maps.backbone.spec.name} and detector {spec.name} do not fit, or the backbone cannot take images of "
-            f"other sizes than its own: {_message(error)}"
+            f"other sizes than its own: {error!r}"
         ) from error
     _check_strides(spec, detector, levels_seen)
     return detector
@@ -189,18 +188,17 @@ def _build(spec: DetectorSpec, config: dict[str, Any]) -> Any:
     try:
         detector = MODELS.build(ConfigDict(config))
     except (TypeError, KeyError, ValueError, AssertionError, AttributeError, RuntimeError) as error:
-        raise UsageError(f"detector {spec.name}: mmdetection cannot build it: {_message(error)}") from error
+        raise UsageError(f"detector {spec.name}: mmdetection cannot build it: {error!r}") from error
     if detector.with_mask != spec.masks:
         predicted, value = ("masks", "true") if detector.with_mask else ("no masks", "false")
         raise UsageError(f"detector {spec.name}: it predicts {predicted}, so its file must say `masks: {value}`")
     if not any(parameter.is_meta for parameter in detector.parameters()):  # meta tensors have no values
-        with _without_logging():
+        logging.disable(logging.INFO)  # mmdetection logs the origin of every parameter
+        try:
             detector.init_weights()
+        finally:
+            logging.disable(logging.NOTSET)
     return detector
-
-
-def _message(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _check_strides(spec: DetectorSpec, detector: Any, widths: list[int]) -> None:
@@ -231,16 +229,6 @@ def freeze_unreached(detector: Any) -> list[int]:
             parameter.grad = None
     detector.train(training)
     return [level.shape[3] for level in levels]
-
-
-@contextlib.contextmanager
-def _without_logging() -> Iterator[None]:
-    """Suppress logging: mmdetection logs the origin of every parameter."""
-    logging.disable(logging.INFO)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def _config(spec: DetectorSpec, classes: int) -> dict[str, Any]:

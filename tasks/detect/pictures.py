@@ -7,7 +7,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from transfer.core.files import write_error
-from transfer.data.loading.read_image import read_image
+from transfer.data.coco.dataset import CocoData
 
 Item = dict[str, Any]
 COLORS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
@@ -17,18 +17,16 @@ SHOWN, ALWAYS = 0.3, 3
 
 
 def draw_detections(
-    path: str, results: Sequence[Item], objects: Sequence[Item], names: dict[int, str], *, upright: bool = False
+    image: Image.Image, results: Sequence[Item], objects: Sequence[Item], names: dict[int, str]
 ) -> Image.Image:
     """Return the image with its objects in grey, and over them every box with its class and score.
 
     Args:
-        path: file of the image.
+        image: is drawn on.
         results: detections of this image, in COCO's format.
         objects: annotations of this image, in COCO's format.
         names: name of each category id.
-        upright: whether boxes are those of the image turned by its EXIF orientation.
     """
-    image = read_image(path, upright=upright)
     pen = ImageDraw.Draw(image)
     for item in objects:
         _box(pen, item["bbox"], names[item["category_id"]], OBJECT)
@@ -40,20 +38,26 @@ def draw_detections(
     return image
 
 
-def save_pictures(
-    folder: Path, images: Sequence[tuple[str, list[Item], list[Item]]], names: dict[int, str], *, upright: bool = False
-) -> None:
-    """Save `folder`/NAME.png for every (path, results, objects); NAME-2.png if the second image has that name, too.
+def save_pictures(folder: Path, data: CocoData, results: Sequence[Item], count: int) -> None:
+    """Save `folder`/NAME.png for the first validation images; NAME-2.png if the second has the first one's name.
 
     Raises:
         UserError: an image cannot be read, or its picture cannot be written.
     """
-    stems = [Path(path).stem for path, _, _ in images]
+    assert data.val is not None
+    of_image: dict[int, tuple[list[Item], list[Item]]] = {image.id: ([], []) for image in data.val.images[:count]}
+    for kind, items in enumerate((results, data.as_coco(data.val)["annotations"])):
+        for item in items:
+            if item["image_id"] in of_image:
+                of_image[item["image_id"]][kind].append(item)
+    names, taken = dict(zip(data.category_ids, data.classes)), set[str]()
     try:
         folder.mkdir(exist_ok=True)
-        for number, (stem, image) in enumerate(zip(stems, images), start=1):
-            name = f"{stem}-{number}" if stem in stems[: number - 1] else stem
-            draw_detections(*image, names, upright=upright).save(folder / f"{name}.png")
+        for place, items in enumerate(of_image.values()):
+            stem = Path(data.val.path(place)).stem
+            stem += f"-{place + 1}" if stem in taken else ""
+            taken.add(stem)
+            draw_detections(data.val.read(place), *items, names).save(folder / f"{stem}.png")
     except OSError as error:
         raise write_error(folder, error) from error
 

@@ -210,20 +210,7 @@ class Detect(Task):
             return
         from tasks.detect.pictures import save_pictures
 
-        assert dataset.val is not None
-        of_image: dict[int, list[dict[str, Any]]] = {}
-        for result in json.loads((folder / RESULTS).read_bytes()):
-            of_image.setdefault(result["image_id"], []).append(result)
-        chosen = dataset.val.images[: options.save_pictures]
-        objects: dict[int, list[dict[str, Any]]] = {}
-        for item in dataset.as_coco(dataset.val)["annotations"]:
-            objects.setdefault(item["image_id"], []).append(item)
-        images = [
-            (dataset.val.path(place), of_image.get(image.id, []), objects.get(image.id, []))
-            for place, image in enumerate(chosen)
-        ]
-        names = dict(zip(dataset.category_ids, dataset.classes))
-        save_pictures(folder / PICTURES, images, names, upright=dataset.val.upright)
+        save_pictures(folder / PICTURES, dataset, json.loads((folder / RESULTS).read_bytes()), options.save_pictures)
 
 
 def chosen_detector(options: DetectOptions, data: CocoData) -> DetectorSpec:

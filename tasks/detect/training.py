@@ -22,7 +22,7 @@ from tasks.detect.detectors import build_detector
 from tasks.detect.feature_maps import MapOptions, is_plain, make_maps, quarters
 from tasks.detect.learner import DetectionLearner, collate
 from tasks.detect.pipelines import DetectionImages, train_transforms
-from tasks.detect.predict import Results, SharedClasses, detect, shared_classes
+from tasks.detect.predict import Results, detect, with_trained_classes
 from tasks.detect.task import RESULTS, DetectOptions, DetectorSpec, chosen_detector, lacking_masks, resolve_detector
 from transfer.core.errors import UsageError
 from transfer.core.files import write_atomic
@@ -63,7 +63,7 @@ def check(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context
             )
     else:
         check_head(spec, "detect")
-        shared_classes(spec, dataset)
+        with_trained_classes(spec, dataset)
     detector = chosen_detector(options, dataset)
     mmlab.load()
     if detector.masks:
@@ -84,11 +84,10 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
     if train and (unused := int((~train.with_objects()).sum())):
         context.details["without_objects"] = unused
         context.note(f"{unused} of {len(train.images)} training images have no objects and are not trained on")
-    shared = None if options.epochs else shared_classes(spec, dataset)
-    if shared:
-        context.note(str(shared))
-        context.details["classes"] = shared.facts()
-    learner = make_learner(spec, len((shared.predicted if shared else dataset).classes), detector, options)
+    predicted = dataset if options.epochs else with_trained_classes(spec, dataset)
+    if lacking := len(predicted.classes) - len(dataset.classes):
+        context.note(f"{lacking} of the detector's {len(predicted.classes)} classes are not in {dataset.name}: dropped")
+    learner = make_learner(spec, len(predicted.classes), detector, options)
     images = context.micro_batch(options.batch_size, options.grad_accum_steps)
     context.note_backbone(learner.backbone, flops(learner.maps, learner.padded(options.size)), images)
     context.details |= {"dropped": dataset.dropped, "detector": detector.name, "operators": mmlab.ops_source()}
@@ -98,7 +97,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         if epoch + 1 not in options.validate_at or epoch + 1 == options.epochs:
             return {}
         try:
-            return rescore(_outcomes(learner, dataset, detector, options, context)[0])
+            return rescore(_outcomes(learner, dataset, detector, options, context, dataset)[0])
         except NotFinite as error:
             context.note(f"epoch {epoch + 1} has no scores: {error}")
             return {}
@@ -111,7 +110,7 @@ def run(spec: BackboneSpec, dataset: CocoData, options: DetectOptions, context: 
         load_head(learner, learner.backbone, context)
         learner.to(context.device).eval()
     start = time.monotonic()
-    outcomes, results = _outcomes(learner, dataset, detector, options, context, shared)
+    outcomes, results = _outcomes(learner, dataset, detector, options, context, predicted)
     if context.ranks.first:
         for kind in kinds(detector, dataset):
             outcomes |= resampled(Matches.from_outcomes(outcomes, kind))
@@ -129,20 +128,19 @@ def _outcomes(
     detector: DetectorSpec,
     options: DetectOptions,
     context: Context,
-    shared: SharedClasses | None = None,
+    predicted: CocoData,
 ) -> tuple[Outcomes, Results]:
-    """Return the matches of every image and the detections, the same on every rank."""
+    """Return the matches of every image and the detections, the same on every rank; `predicted` has the detector's
+    classes.
+    """
     assert data.val is not None
-    predicted, padded = shared.predicted if shared else data, options.resize_mode == "jitter"
-    results = detect(
-        learner.detector, predicted, data.val, options.size, context, batch_size=options.eval_batch_size, padded=padded
-    )
-    if shared:
-        results = [result for result in results if result["category_id"] != shared.dropped]
+    size, padded = options.eval_batch_size, options.resize_mode == "jitter"
+    results = detect(learner.detector, predicted, data.val, options.size, context, batch_size=size, padded=padded)
+    results = [result for result in results if result["category_id"] in data.category_ids]
     outcomes: Outcomes = {}
     if context.ranks.first:
         for kind in kinds(detector, data):
-            outcomes |= evaluate(_truth(shared.truth if shared else data, kind), results, kind).outcomes()
+            outcomes |= evaluate(_truth(data, kind), results, kind).outcomes()
         outcomes["cluster"] = np.arange(len(data.val.images))
     return broadcast_object(outcomes), results
 

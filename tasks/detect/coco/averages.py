@@ -227,8 +227,7 @@ def evaluate(truth: dict[str, Any], results: list[dict[str, Any]], kind: Kind) -
 
     Raises:
         UserError: masks are asked for and faster-coco-eval is not installed.
-        ValueError: an unknown image or category, a score or a box that is not finite, an object or a result without
-            a mask.
+        ValueError: an object has no mask.
     """
     objects = truth_from(truth, kind)
     detections = detections_from(results, objects, kind, most=MAX_DETECTIONS[-1])

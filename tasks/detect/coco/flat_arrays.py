@@ -5,13 +5,12 @@ Masks become run-length encodings by faster-coco-eval, which is imported only th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transfer.core.errors import shortened
 from transfer.data.coco.split import encoded_mask, mask_library
 
 
@@ -32,10 +31,6 @@ class FlatArrays:
 
     def __len__(self) -> int:
         return len(self.image)
-
-    def _rows(self, keep: NDArray[Any]) -> dict[str, Any]:
-        columns = {name: getattr(self, name) for name in ("image", "category", "area", "boxes", "masks")}
-        return {name: None if column is None else column[keep] for name, column in columns.items()}
 
     def out_of(self, areas: NDArray[Any]) -> NDArray[Any]:
         """Return [A, M]: whether each row is outside each of the ranges `areas` [A, 2], whose ends count as inside."""
@@ -82,24 +77,24 @@ def truth_from(truth: dict[str, Any], kind: str) -> Objects:
     images = sorted(truth["images"], key=lambda image: image["id"])
     ids = np.array([image["id"] for image in images], dtype=np.int64)
     categories = np.array(sorted(category["id"] for category in truth["categories"]), dtype=np.int64)
-    annotations = truth["annotations"]
+    image, category = _places(truth["annotations"], ids, categories)
+    order = np.lexsort((category, image))
+    sorted_ones = [truth["annotations"][place] for place in order]
     sizes = {image["id"]: (image["height"], image["width"]) for image in images} if kind == "segm" else {}
-    objects = Objects(
-        image=_places([annotation["image_id"] for annotation in annotations], ids, "image"),
-        category=_places([annotation["category_id"] for annotation in annotations], categories, "category"),
-        area=np.array([annotation["area"] for annotation in annotations], dtype=np.float64),
-        boxes=_boxes(annotations),
-        masks=_encoded([_truth_mask(one, *sizes[one["image_id"]]) for one in annotations], annotations, sizes)
+    return Objects(
+        image=image[order],
+        category=category[order],
+        area=np.array([one["area"] for one in sorted_ones], dtype=np.float64),
+        boxes=_boxes(sorted_ones),
+        masks=_encoded([_truth_mask(one, *sizes[one["image_id"]]) for one in sorted_ones], sorted_ones, sizes)
         if kind == "segm"
         else None,
-        crowd=np.array([bool(annotation.get("iscrowd", 0)) for annotation in annotations], dtype=bool),
+        crowd=np.array([bool(one.get("iscrowd", 0)) for one in sorted_ones], dtype=bool),
         ids=ids,
         names=np.array([image["file_name"] for image in images], dtype=np.str_),
         categories=categories,
         sizes=sizes,
     )
-    order = np.lexsort((objects.category, objects.image))
-    return replace(objects, **objects._rows(order), crowd=objects.crowd[order])
 
 
 def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: str, *, most: int) -> Detections:
@@ -107,38 +102,27 @@ def detections_from(results: Sequence[dict[str, Any]], objects: Objects, kind: s
 
     Raises:
         UserError: faster-coco-eval is needed and missing.
-        ValueError: an unknown image or category, a score or a box that is not finite, or a result without box or mask.
     """
-    key = "bbox" if kind == "bbox" else "segmentation"
-    if lacking := [place for place, result in enumerate(results) if not result.get(key)]:
-        raise ValueError(f"{len(lacking)} results have no `{key}`: numbers {shortened(lacking)}")
-    image = _places([result["image_id"] for result in results], objects.ids, "image")
-    category = _places([result["category_id"] for result in results], objects.categories, "category")
+    image, category = _places(results, objects.ids, objects.categories)
     score = np.array([result["score"] for result in results], dtype=np.float64)
-    corners = _boxes(results) if kind == "bbox" else np.zeros((len(results), 4))
-    odd = ~(np.isfinite(score) & np.isfinite(corners).all(axis=1))
-    if odd.any():
-        where = shortened(np.unique(objects.names[image[odd]]).tolist())
-        raise ValueError(f"{int(odd.sum())} of {len(score)} results have a score or a box that is not finite: {where}")
     order = np.lexsort((-score, category, image))
     starts = np.flatnonzero(np.diff(image[order], prepend=-1) | np.diff(category[order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
     order, rank = order[rank < most], rank[rank < most]
     kept = [results[place] for place in order]
-    boxes = corners[order]
+    boxes = _boxes(kept) if kind == "bbox" else np.zeros((len(kept), 4))
     masks = _encoded([result["segmentation"] for result in kept], kept, objects.sizes) if kind == "segm" else None
     area = boxes[:, 2] * boxes[:, 3] if masks is None else _areas(masks)
     return Detections(image[order], category[order], area, boxes, masks, score[order], rank)
 
 
-def _places(ids: list[int], known: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Return the place [M] of each id among the sorted `known`, int64. Raises ValueError."""
-    values = np.array(ids, dtype=np.int64)
-    places = np.searchsorted(known, values)
-    missing = np.setdiff1d(values, known)
-    if missing.size:
-        raise ValueError(f"the dataset has no {kind} {shortened(missing.tolist())}")
-    return places
+def _places(
+    entries: Sequence[dict[str, Any]], images: NDArray[Any], categories: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the places [M] of each entry's image and category among the sorted ids, int64."""
+    columns = (np.array([one[key] for one in entries], dtype=np.int64) for key in ("image_id", "category_id"))
+    image, category = (np.searchsorted(known, column) for known, column in zip((images, categories), columns))
+    return image, category
 
 
 def _boxes(entries: Sequence[dict[str, Any]]) -> NDArray[Any]:

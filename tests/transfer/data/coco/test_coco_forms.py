@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tasks.detect.coco.averages import evaluate, scores
-from tasks.detect.predict import with_classes
 from tests.tasks.detect.coco.cases import official, same
 from tests.transfer.data.coco.coco_tree import CROWD, content, objects, opened, written
 from transfer.core.errors import UserError
@@ -128,9 +127,6 @@ def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
     assert plain(data) == plain(alone)
     assert data.counts == alone.counts
     assert data.notes == ("categories with the same name were merged: 0 is 2 (ant), 12 is 7 (bee)",)
-    few = with_classes(data, ("ant", "bee")).val
-    assert few is not None
-    assert few.label.tolist() == [0, 1, 1]
 
 
 def test_objects_that_nobody_trains_on_are_noted(tmp_path: Path) -> None:
