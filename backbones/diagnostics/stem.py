@@ -43,7 +43,7 @@ def stem_facts(backbone: Backbone, images: Tensor) -> dict[str, Any]:
     norms = [{"norm": name, **_summary(module)} for name, module in order if is_norm(module)]
     places = [place for place, (_, module) in enumerate(order) if is_activation(module)]
     missing: list[str] = []
-    last = None if not places else _last_activation(backbone, order, places[-1], missing)
+    last = _last_activation(backbone, order, places[-1], missing) if places else None
     return {"norms": norms, "last_activation": last, "missing": missing}
 
 
@@ -87,14 +87,14 @@ def _last_activation(backbone: Backbone, order: Calls, place: int, missing: list
     if place and is_norm(order[place - 1][1]):
         facts["norm"], norm = order[place - 1]
         penalty = penalty_weights(norm.weight, norm.bias)
-        facts |= {"scale": _plain(norm.weight), "shift": _plain(norm.bias), "penalty": _plain(penalty)}
+        facts |= {"scale": norm.weight.tolist(), "shift": norm.bias.tolist(), "penalty": penalty.tolist()}
     else:
         missing.append(
             f"stem {name}: no norm with scale and shift directly before it, so penalty weights are unavailable"
         )
     readings = [*_following(backbone, behind, missing), *_attention(backbone, behind, missing)]
     facts["weights"] = [
-        {"of": layer, "norm": _plain(norms)} | _compared(norms, penalty, layer, missing) for layer, norms in readings
+        {"of": layer, "norm": norms.tolist()} | _compared(norms, penalty, layer, missing) for layer, norms in readings
     ]
     return facts
 
@@ -169,7 +169,3 @@ def _compared(norms: Tensor, penalty: Tensor | None, layer: str, missing: list[s
     total = float((norms.square() + penalty.square()).sum())
     balance = 2 * float((norms * penalty).sum()) / total if total else None
     return direct | {f"inverse_{name}": value for name, value in inverse.items()} | {"balance": balance}
-
-
-def _plain(values: Tensor) -> list[float]:
-    return [float(value) for value in values]

@@ -87,13 +87,9 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         inside = {
             n.removeprefix(chosen): t for n, t in tensors.items() if n.startswith(chosen) and not n.startswith(nested)
         }
-        if not any(tensor.numel() for tensor in inside.values()):
-            raise UserError("all tensors are empty; DeepSpeed's zero_to_fp32.py joins the shards of ZeRO-3")
         state = layout.to_timm(inside, known)
         if len({*known} & inside.keys()) > len({*known} & state.keys()):  # they are the model's own, as EVA's `gamma_1`
             state, layout = inside, LAYOUTS[-1]
-        beside = _heads_beside(tensors, chosen, {*known} - state.keys())
-        state |= {own: tensors[name] for name, own in beside.items()}
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # what a damaged file raises depends on where the damage is
@@ -101,15 +97,14 @@ def read_network(path: Path, sha256: str | None, known: Collection[str], *, weig
         reason = "damaged, or it holds Python objects, which are not run" if unsafe else first_line(error)
         raise UserError(f"{path}: cannot be read as {layout.name or 'weights'}: {reason}") from error
     aside = {name for name in state if name not in known and HEADS.match(name)}
-    aside |= {name for name in tensors if not name.startswith((*names, chosen, *beside, "optimizer"))}
+    aside |= {name for name in tensors if not name.startswith((*names, chosen, "optimizer"))}
     facts = _facts_of_transformers(path.parent)
     width = len(state["norm.weight"]) if "norm.weight" in state else 0
     return Network(
         state={name: tensor for name, tensor in state.items() if name not in aside},
         layout=layout.name,
         name=names.get(chosen, chosen.rstrip(".")) if len(names) > 1 else "",
-        others=tuple(name for prefix, name in names.items() if prefix != chosen)
-        + tuple(f"{name}, which has no names" for name in tensors if name.endswith("shadow_params")),
+        others=tuple(name for prefix, name in names.items() if prefix != chosen),
         statistics=facts.get("statistics", layout.statistics),
         left_out=tuple(sorted(aside)),
         heads=facts.get("heads", layout.heads.get(width)),
@@ -171,8 +166,6 @@ def _flattened(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, T
             yield f"{prefix}{key}", value
         elif isinstance(value, Mapping):
             yield from _flattened(value, f"{prefix}{key}.")
-        elif key == "shadow_params":  # an average whose tensors have no names, as of torch_ema and diffusers
-            yield f"{prefix}{key}", torch.zeros(0)
 
 
 def _find_networks(tensors: Mapping[str, Tensor], known: Collection[str]) -> tuple[Layout, dict[str, str]]:
@@ -213,13 +206,6 @@ def _choose(
     held = f"its networks: {', '.join(names.values())}" if names else f"it holds {entries}; {some}"
     wrong = "which network is meant?" if best else f"holds no network {key or 'that is recognised'}"
     raise UserError(f"{wrong}; {held}; --weights-key NAME takes one by its name or the prefix of its tensors")
-
-
-def _heads_beside(tensors: Collection[str], chosen: str, wanted: Collection[str]) -> dict[str, str]:
-    """Return the names of a classifier that solo-learn or Lightning keeps beside a network, each with the model's."""
-    outer, heads = re.sub(r"[^.]+\.$", "", chosen), [name for name in wanted if name.startswith("head.")]
-    names = {outer + name.replace("head", title): name for title in ("head", "classifier") for name in heads}
-    return {name: names[name] for name in names if name in tensors}
 
 
 def _facts_of_transformers(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,29 +62,6 @@ class FrozenFeatures:
         places = np.searchsorted(self.rows, indices)
         return self.train[places], self.train_labels[places]
 
-    def facts(self, context: Context) -> dict[str, int]:
-        """Return the number of channels, and of those that are constant over the test images."""
-        constant = constant_channels(self.test, FLAT[context.eval_precision])
-        return {"channels": self.test.shape[1], "constant_channels": int(constant.sum())}
-
-    def check(self, context: Context) -> None:
-        """Check that a probe can be fitted to the features. Raises NotFinite or NotVaried."""
-        for name, rows, names in (("train", self.train, self.train_names), ("test", self.test, self.test_names)):
-            check_finite(rows, names, f"features of the {name} images")
-        check_varied(self.test, context.eval_precision, "test")
-        check_varied(self.train, context.eval_precision, "training")
-
-
-class Probed(NamedTuple):
-    """Result of one support set's probe on the test images."""
-
-    correct: NDArray[Any]
-    """Whether each test image [M] is classified correctly, bool."""
-    strength: float
-    """Strength of the regularisation that was chosen."""
-    unconverged: int
-    """Number of fits that did not converge, including those for the choice of the strength."""
-
 
 def probe_all(
     features: FrozenFeatures, sets: SupportSets, fit: Fit, strengths: tuple[float, ...], context: Context
@@ -103,7 +80,7 @@ def probe_all(
         of fits that did not converge.
     """
     mine = range(context.ranks.rank, len(sets.orders), context.ranks.world)
-    results: dict[int, dict[int, Probed]] = {}
+    results: dict[int, dict[int, tuple[NDArray[Any], float, int]]] = {}
     for draw in context.bar(mine, "probes", total=len(mine)):
         context.check_stop()
         results[draw] = {shots: _probe(features, sets, draw, shots, fit, strengths) for shots in sets.shots}
@@ -111,11 +88,9 @@ def probe_all(
         results |= of_rank
     names = {shots: f"correct_{shots}shot" for shots in sets.shots}
     draws = range(len(sets.orders))
-    correct = {
-        name: np.stack([results[draw][shots].correct for draw in draws], axis=1) for shots, name in names.items()
-    }
-    chosen = {name: [results[draw][shots].strength for draw in draws] for shots, name in names.items()}
-    return correct, chosen, sum(probed.unconverged for draw in draws for probed in results[draw].values())
+    correct = {name: np.stack([results[draw][shots][0] for draw in draws], axis=1) for shots, name in names.items()}
+    chosen = {name: [results[draw][shots][1] for draw in draws] for shots, name in names.items()}
+    return correct, chosen, sum(unconverged for draw in draws for *_, unconverged in results[draw].values())
 
 
 def spread(accuracies: Sequence[float]) -> dict[str, Any]:
@@ -130,14 +105,17 @@ def spread(accuracies: Sequence[float]) -> dict[str, Any]:
 
 def _probe(
     features: FrozenFeatures, sets: SupportSets, draw: int, shots: int, fit: Fit, strengths: tuple[float, ...]
-) -> Probed:
+) -> tuple[NDArray[Any], float, int]:
+    """Return whether each test image [M] is classified correctly, the strength that was chosen, and the number of fits
+    that did not converge, those for the choice included.
+    """
     support, labels = features.training(sets.support(draw, shots))
     probe = fit(support, labels, features.classes)
     strength = strengths[0]
     if len(strengths) > 1:
         strength = best_strength(probe, *features.training(sets.selection(draw)), strengths)
     correct = (probe.predict(features.test, strength) == features.test_labels).numpy()
-    return Probed(correct, strength, probe.unconverged)
+    return correct, strength, probe.unconverged
 
 
 def check(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions, context: Context) -> None:
@@ -164,7 +142,13 @@ def run(spec: BackboneSpec, dataset: ClassificationData, options: FewshotOptions
     extractor = Extractor(backbone, kind, context, options.eval_batch_size)
     features = _extract(extractor, dataset, sets)
     _describe(sets, dataset, context)
-    features.check(context)
+    for part, rows, names in (
+        ("train", features.train, features.train_names),
+        ("test", features.test, features.test_names),
+    ):
+        check_finite(rows, names, f"features of the {part} images")
+    check_varied(features.test, context.eval_precision, "test")
+    check_varied(features.train, context.eval_precision, "training")
     neighbours = partial(Neighbours, temperature=options.temperature)
     fits: dict[str, Fit] = {"ridge": LeastSquares, "logistic": Logistic, "knn": neighbours}
     correct, strengths, unconverged = probe_all(features, sets, fits[options.probe], options.strengths, context)
@@ -206,7 +190,9 @@ def _extract(extractor: Extractor, data: ClassificationData, sets: SupportSets) 
         train_names=[data.train.names[row] for row in rows.tolist()],
         test_names=data.val.names,
     )
-    extractor.context.details["features"] = extractor.facts() | features.facts(extractor.context)
+    constant = int(constant_channels(features.test, FLAT[extractor.context.eval_precision]).sum())
+    channels = {"channels": features.test.shape[1], "constant_channels": constant}
+    extractor.context.details["features"] = extractor.facts() | channels
     return features
 
 

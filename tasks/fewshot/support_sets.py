@@ -65,10 +65,6 @@ class SupportSets:
                 text.update(b"set" + b"".join(sorted(hashlib.sha256(contents).digest() for contents in classes)))
         return text.hexdigest()
 
-    def short_classes(self, shots: int) -> int:
-        """Return the number of classes with fewer than `shots` images."""
-        return sum(len(order) < shots for order in self.orders[0])
-
     def table(self, data: ClassificationData) -> str:
         """Return a CSV with a line for every image that a draw takes; ranks up to k are the set of k shots."""
         assert data.train is not None
@@ -91,14 +87,14 @@ class SupportSets:
         of_content: dict[bytes, set[int]] = {}
         for content, label in zip(self.train, labels.tolist(), strict=True):
             of_content.setdefault(content, set()).add(label)
-        counts = Counter(self.train)
+        counts, sizes = Counter(self.train), [len(order) for order in self.orders[0]]
         return {
             "rule": self.rule,
             "digest": self.digest,
             "draws": len(self.orders),
             "shots": list(self.shots),
             "images": {str(shots): len(self.support(0, shots)) for shots in self.shots},
-            "classes_with_fewer": {str(shots): self.short_classes(shots) for shots in self.shots},
+            "classes_with_fewer": {str(shots): sum(size < shots for size in sizes) for shots in self.shots},
             "duplicates": {
                 "train": len(self.train) - len(counts),
                 "train_of_several_classes": sum(len(classes) > 1 for classes in of_content.values()),

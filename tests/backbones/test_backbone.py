@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from backbones.backbone import create
 from transfer.core.errors import UsageError, UserError
@@ -22,18 +21,6 @@ def test_images_are_normalised_inside():
     mean, std = torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1), torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
     torch.testing.assert_close(backbone.pooled(IMAGES), backbone.model((IMAGES - mean) / std))
     assert torch.equal(backbone(IMAGES), backbone.pooled(IMAGES))
-
-
-@pytest.mark.parametrize("size", [(256, 128), (384, 128), (16, 16)])
-def test_other_sizes_resample_the_position_grid(size):
-    backbone = tiny()
-    images = torch.rand(1, 3, *size)
-    made_for_it = tiny(img_size=size)
-    made_for_it.model.load_state_dict(backbone.model.state_dict() | {"pos_embed": made_for_it.model.pos_embed})
-    grid = backbone.model.pos_embed[:, 1:].detach().view(1, 4, 2, 64).permute(0, 3, 1, 2)
-    grid = F.interpolate(grid, (size[0] // 16, size[1] // 16), mode="bicubic", antialias=True)
-    made_for_it.model.pos_embed.data = torch.cat([backbone.model.pos_embed[:, :1], grid.flatten(2).transpose(1, 2)], 1)
-    torch.testing.assert_close(backbone.pooled(images), made_for_it.pooled(images))
 
 
 @pytest.mark.parametrize("pool", ["cls", "gap", "mean"])

@@ -1,4 +1,4 @@
-"""Layer decay is one rule in every task and method: timm's, and ViTDet's where there is no final norm."""
+"""Layer decay is one rule in every task and method, timm's; detection's is in `tests/tasks/detect/test_learner.py`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,6 @@ from timm.optim import param_groups_layer_decay
 from backbones.backbone import Backbone, create
 from backbones.pretrain.dino.learner import DinoLearner
 from backbones.pretrain.supervised.learner import SupervisedLearner
-from tasks.detect.learner import DetectionLearner
 from tasks.reid.training import ReidLearner
 from tests.support import fit_options
 from transfer.cli.command import read_command
@@ -45,23 +44,7 @@ def dino(name: str) -> tuple[Learner, Backbone, str]:
     return DinoLearner(student, teacher, pretraining("dino"), 2), student, "student.backbone."
 
 
-class Maps(torch.nn.Module):
-    """A detector as far as its learner's groups look at it."""
-
-    def __init__(self, backbone: Backbone) -> None:
-        super().__init__()
-        self.backbone = torch.nn.Module()
-        self.backbone.maps = torch.nn.Module()
-        self.backbone.maps.backbone = backbone
-        self.neck = torch.nn.Linear(2, 2)
-
-
-def detect(name: str) -> tuple[Learner, Backbone, str]:
-    backbone = create(name, weights="random")
-    return DetectionLearner(Maps(backbone), norm_eval=True), backbone, "detector.backbone.maps.backbone."
-
-
-TASKS = [supervised, reid, dino, detect]
+TASKS = [supervised, reid, dino]
 
 
 def scales(learner: Learner) -> dict[str, float]:

@@ -154,7 +154,6 @@ def test_partial_puts_a_new_part_on_weights_and_says_what_stays_behind(part, tmp
 REFUSED = {
     # of the file's model, what happens to its tensors, of ours, what is said, whether `allow_dropped` takes it
     "layer scale": ({}, lambda s: s | SCALES, {}, r"a place in the model: blocks.\*.ls1 \(2\), blocks.\*.ls2", True),
-    "registers": ({}, lambda s: s | {"register_tokens": torch.ones(1, 4, 64)}, {}, "in the model: reg_token", True),
     "q/k norm": ({"attention": "relu"}, dict, {}, r"model: blocks.\*.attn.k_norm \(2\), blocks.\*.attn.q_norm", True),
     "no q/k norm": ({"attention": "relu"}, dict, {"attention": "relu", "qk_norm": False}, "model: .*k_norm", True),
     "MAE's fc_norm": (
@@ -162,8 +161,6 @@ REFUSED = {
         {"pool": "mean"}, "missing in the file: norm; without a place in the model: fc_norm", True,
     ),
     "stem not named": ({"stem": "conv"}, dict, {}, "missing in the file: patch_embed", True),
-    "no bias": ({}, without("qkv.bias"), {}, r"missing in the file: blocks.\*.attn.qkv.bias \(2\)", True),
-    "no class token": ({"pool": "gap"}, dict, {}, "missing in the file: cls_token", True),
     "no positions": ({}, without("pos_embed"), {}, "missing in the file: pos_embed", True),
     "class token alone": ({}, without("^(?!cls)"), {}, "no network that is recognised", False),
     "no blocks": ({}, without("blocks"), {}, "0 of 2 blocks are filled, less than half", False),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from tasks.detect.pictures import ALWAYS, COLORS, OBJECT, SHOWN, draw_detections
+from tasks.detect.pictures import ALWAYS, COLORS, OBJECT, SHOWN, draw_detections, save_pictures
 from tests.tasks.detect.scenes import data_of, scene, split_of
 
 NAMES = {3: "cup", 7: "cow", 11: "牛"}
@@ -52,7 +52,7 @@ def test_odd_boxes_and_names_of_any_script(tmp_path, box):
 
 
 def test_the_first_images_have_pictures(tmp_path):
-    data = data_of(split_of(tmp_path, scene((200, 150), (5, 5, 50, 50)), scene((200, 150), (9, 9, 90, 90))))
+    data = data_of(split_of(tmp_path, ((200, 150), [(5, 5, 50, 50)]), ((200, 150), [(9, 9, 90, 90)])))
     for count in (1, 2):
         save_pictures(tmp_path / "pictures", data, [], count)
         assert len([*(tmp_path / "pictures").iterdir()]) == count

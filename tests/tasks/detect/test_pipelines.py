@@ -116,7 +116,7 @@ def test_an_image_is_trained_on_and_drawn_as_stored_or_upright(tmp_path, monkeyp
     boxes = sample["data_samples"].gt_instances.bboxes.tensor
     np.testing.assert_allclose(boxes[0], extent(lit(sample)), atol=0.01)
     assert split.header(0) == [*LAND, 6]
-    assert draw_detections(str(path), [], [], {}, upright=upright).tobytes() == expected.tobytes()
+    assert draw_detections(split.read(0), [], [], {}).tobytes() == expected.tobytes()
 
 
 def test_damaged_and_changed_images_are_named(tmp_path):

@@ -44,7 +44,6 @@ def test_sets_are_nested_cover_every_class_and_differ_between_draws(tmp_path, ru
         assert np.bincount(data.train.labels[sets.selection(draw)]).tolist() == [2, 0, 2]
         assert {*ten} | {*sets.selection(draw)} <= {*sets.needed()}
     assert len({tuple(sorted(sets.support(draw, 5))) for draw in range(3)}) == 3
-    assert sets.short_classes(10) == 1
     facts = sets.facts(data.train.labels)
     assert facts["classes_with_fewer"] == {"1": 0, "5": 0, "10": 1}
     assert facts["images"] == {"1": 3, "5": 15, "10": 29}
