@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from backbones.pretrain.accuracy import image_outcomes as image_outcomes
     from backbones.pretrain.method import PretrainingMethod as PretrainingMethod
+    from backbones.pretrain.method import PretrainOptions as PretrainOptions
     from backbones.pretrain.method import initial_backbone as initial_backbone
-    from backbones.pretrain.options import PretrainOptions as PretrainOptions
     from backbones.trained_weights import export_backbone as export_backbone
     from tasks.labelled_images import Classification as Classification
     from tasks.labelled_images import FrozenOptions as FrozenOptions
@@ -49,7 +49,7 @@ _PARTS = {
     "Classification": "tasks.labelled_images",
     "FrozenOptions": "tasks.labelled_images",
     "Learner": "transfer.engine.learner",
-    "PretrainOptions": "backbones.pretrain.options",
+    "PretrainOptions": "backbones.pretrain.method",
     "PretrainingMethod": "backbones.pretrain.method",
     "Signs": "transfer.engine.outcome",
     "SplitDataset": "transfer.data.splits.dataset",

@@ -1,16 +1,21 @@
-"""What a pretraining method is: a task whose run leaves weights. `backbones/pretrain/NAME/method.py` gives `METHOD`."""
+"""What a pretraining method is: a task whose run leaves weights, and what options all have.
+
+`backbones/pretrain/NAME/method.py` gives `METHOD`.
+"""
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from backbones.pretrain.options import PretrainOptions
 from backbones.spec import BackboneSpec, override
 from transfer.core import user_code
-from transfer.core.errors import UsageError
+from transfer.core.errors import UsageError, reject
+from transfer.core.options import Execution, Needs, Other, Range
 from transfer.data.classification import READERS, ClassificationData, open_classification
 from transfer.data.spec import DatasetSpec
+from transfer.engine.options import FitOptions
 from transfer.task import PRETRAIN, Defaults, Outcomes, Result, Task, batch_for
 
 if TYPE_CHECKING:
@@ -57,6 +62,34 @@ def check_epochs(at: Sequence[int], epochs: int) -> None:
         raise UsageError(
             f"--tokens-at {' '.join(map(str, at))}: epochs count from 1 to {epochs}, or from -1 for the last"
         )
+
+
+@dataclass(kw_only=True)
+class PretrainOptions(FitOptions):
+    """What every pretraining method takes besides the options of the training loop."""
+
+    label_fraction: Annotated[float, Range(0, 1)]
+    """Share of each class's training images; 1 takes all. They are chosen by content digest and `fraction_seed`."""
+    fraction_seed: Annotated[int, Needs(label_fraction=Other(1)), Range(0)]
+    """Seed of the choice of images. It is apart from the run's own, so that runs of several seeds share their
+    images."""
+    validate_at: Annotated[tuple[int, ...], Execution()]
+    """Epochs (from 1; negative ones from the end) after which the validation split is scored, besides the last one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs == 0:
+            reject(
+                "--epochs 0: nothing would be trained; `python -m transfer.run classify` scores a trained classifier"
+            )
+        if self.label_fraction == 0:
+            reject("--label-fraction must be above 0")
+        if 0 in self.validate_at:
+            reject(f"--validate-at {self.validate_at}: epochs count from 1, or from -1 for the last")
+
+    def validates(self, epoch: int) -> bool:
+        """Return whether the validation split is scored after this epoch (from 0)."""
+        return epoch + 1 in self.validate_at or epoch - self.epochs in self.validate_at
 
 
 class PretrainingMethod(Task):
@@ -187,7 +220,7 @@ class PretrainingMethod(Task):
         if not isinstance(self.options, type) or not issubclass(self.options, PretrainOptions):
             raise UsageError(
                 f"{self.file}: `options` is {self.options!r}; it must be a dataclass derived from "
-                "backbones.pretrain.options.PretrainOptions"
+                "backbones.pretrain.method.PretrainOptions"
             )
 
     def repeat(self) -> str:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from backbones.pretrain.method import PretrainingMethod
-from backbones.pretrain.options import PretrainOptions
+from backbones.pretrain.method import PretrainingMethod, PretrainOptions
 from transfer.core.errors import reject
 from transfer.core.options import Common, Execution, Needs, Range, Span
 from transfer.data.loading.options import ImageOpsOptions

@@ -9,7 +9,7 @@ from timm.data.mixup import Mixup, mixup_target
 from torch import Tensor
 from torch.nn import functional
 
-from backbones.pretrain.options import MixOptions
+from backbones.pretrain.supervised.method import MixOptions
 from transfer.core.seeding import key_seed, seeded
 
 Box = tuple[int, int, int, int]

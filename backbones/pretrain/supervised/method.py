@@ -4,12 +4,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from backbones.pretrain.method import PretrainingMethod
-from backbones.pretrain.options import MixOptions, PretrainOptions
+from backbones.pretrain.method import PretrainingMethod, PretrainOptions
 from transfer.core.errors import reject
-from transfer.core.options import Common, Execution, Needs, Range, check_pad
+from transfer.core.options import Checked, Common, Execution, Needs, Range, check_pad
 from transfer.data.loading.options import AugmentOptions
 from transfer.task import Metric
+
+
+@dataclass(kw_only=True)
+class MixOptions(Checked):
+    """How the images of a batch are mixed, and what their targets are."""
+
+    mixing: Annotated[Literal["timm", "bigvision"], Needs(mix_prob=True)]
+    """How mixup and cutmix pair images. `timm` pairs with the reversed batch, drawn per process; `bigvision`
+    moves the batch on by one, with one share per step for all processes."""
+    mixup: Annotated[float, Needs(mix_prob=True), Range(0)]
+    """Both parameters of mixup's Beta distribution; 0 is off."""
+    cutmix: Annotated[float, Needs(mix_prob=True), Range(0)]
+    """Both parameters of cutmix's Beta distribution; 0 is off."""
+    mix_prob: Annotated[float, Range(0, 1)]
+    """Probability that a batch is mixed at all."""
+    switch_prob: Annotated[float, Needs(mixup=True), Range(0, 1)]
+    """Probability of cutmix where both are on."""
+    smoothing: Annotated[float, Range(0, 1)]
+    """Label smoothing, spread evenly over all classes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mixing == "bigvision" and (self.cutmix or self.mix_prob != 1):
+            reject("--mixing bigvision: has mixup alone, in every step; set `--cutmix 0 --mix-prob 1`")
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed at all."""
+        return self.mix_prob > 0 and max(self.mixup, self.cutmix) > 0
 
 
 @dataclass(kw_only=True)

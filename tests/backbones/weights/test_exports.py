@@ -93,12 +93,6 @@ def test_a_failed_export_leaves_the_one_before(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == FILES[:3]
 
 
-def test_a_damaged_configuration(tmp_path):
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"config\.json"):
-        read_config(tmp_path)
-
-
 def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-5] ^= 1  # a tensor's value: neither the header nor the shapes tell
