@@ -68,25 +68,19 @@ class Shards:
         """Return an attention function for this rank's queries, and the keys and values of all ranks.
 
         Raises:
-            UsageError: a user's function, of which nobody knows how its parts add up.
+            UsageError: any but softmax and those that a power of the length divides.
         """
         kind = getattr(core, "func", core)
         if kind is functions.pointwise:
             return partial(self._pointwise, core)
-        if kind is functions.normalised_pointwise and isinstance(core, partial):
-            return partial(self._normalised, core.keywords["h"])
         if core is functions.softmax:
             return self._softmax
-        raise UsageError("--sequence-parallel: a user's attention cannot be shared out over ranks")
+        raise UsageError(
+            "--sequence-parallel: only softmax and point-wise attentions without `_sum` share their tokens"
+        )
 
     def _pointwise(self, core: Core, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         return self._add(core(self._all(q), k, v, **options))
-
-    def _normalised(self, h: str, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
-        q, k, v = functions.checked_inputs(q, k, v)
-        with functions.without_autocast(q):
-            weighted, total = functions.weighted_sums_and_totals(self._all(q), k, v, h, self._share)
-            return self._quotient(weighted, total)
 
     def _softmax(self, q: Tensor, k: Tensor, v: Tensor, **_: Any) -> Tensor:
         q, k, v = functions.checked_inputs(q, k, v)
@@ -94,20 +88,11 @@ class Shards:
             scores = self._all(q) @ (k.transpose(-2, -1) * q.shape[-1] ** -0.5)
             highest = scores.detach().amax(-1, keepdim=True)
             dist.all_reduce(highest, dist.ReduceOp.MAX, self.group)
-            weights = (scores - highest).exp() * self._share
-            return self._quotient(weights @ v, weights.sum(-1, keepdim=True))
-
-    @property
-    def _share(self) -> float:
-        """The factor that keeps sums over all tokens within float16; it cancels in quotients."""
-        assert self.tokens is not None
-        return 1 / self.tokens
-
-    def _quotient(self, weighted: Tensor, total: Tensor) -> Tensor:
-        """Add both up over ranks in one collective, and divide."""
-        parts = self._add(torch.cat([weighted, total.to(weighted.dtype)], dim=-1))
-        wide = torch.promote_types(parts.dtype, torch.float32)
-        return functions.divide_by_totals(parts[..., :-1], parts[..., -1:].to(wide))
+            assert self.tokens is not None
+            weights = (scores - highest).exp() / self.tokens  # within float16; it cancels in the quotient
+            # both sums travel in one collective
+            parts = self._add(torch.cat([weights @ v, weights.sum(-1, keepdim=True)], dim=-1))
+            return functions.divide_by_totals(parts[..., :-1], parts[..., -1:].to(functions.wide_type(parts)))
 
     def _all(self, q: Tensor) -> Tensor:
         """Gather [B, heads, n, d] of every rank as [B, heads, N, d]."""

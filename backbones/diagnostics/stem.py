@@ -93,9 +93,7 @@ def _last_activation(backbone: Backbone, order: Calls, place: int, missing: list
             f"stem {name}: no norm with scale and shift directly before it, so penalty weights are unavailable"
         )
     readings = [*_following(backbone, behind, missing), *_attention(backbone, behind, missing)]
-    facts["weights"] = [
-        {"of": layer, "norm": norms.tolist()} | _compared(norms, penalty, layer, missing) for layer, norms in readings
-    ]
+    facts["weights"] = [{"of": layer, "norm": norms.tolist()} | _compared(norms, penalty) for layer, norms in readings]
     return facts
 
 
@@ -159,11 +157,8 @@ def column_norms(weight: Tensor) -> Tensor:
     return weight.double().transpose(0, 1).flatten(1).norm(dim=1)
 
 
-def _compared(norms: Tensor, penalty: Tensor | None, layer: str, missing: list[str]) -> dict[str, float | None]:
+def _compared(norms: Tensor, penalty: Tensor | None) -> dict[str, float | None]:
     if penalty is None:
-        return {}
-    if len(penalty) != len(norms):
-        missing.append(f"{layer}: {len(norms)} channels, but the norm has {len(penalty)}")
         return {}
     direct, inverse = correlations(norms, penalty), correlations(norms, 1 / penalty)
     total = float((norms.square() + penalty.square()).sum())

@@ -74,7 +74,7 @@ def pointwise(
             return out
         # NaN where alpha is not finite; in float32 or above, so that the factor's gradient is not a sum of halves
         rest = float(length or keys) ** (1.0 - alpha) + 0 * alpha
-        return (out.to(torch.promote_types(out.dtype, torch.float32)) * rest).to(out.dtype)
+        return (out.to(wide_type(out)) * rest).to(out.dtype)
 
 
 def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float) -> Tensor:
@@ -125,22 +125,16 @@ def normalised_pointwise(
     """
     q, k, v = checked_inputs(q, k, v)
     with without_autocast(q):
-        weighted, total = weighted_sums_and_totals(q, k, v, h, 1 / max(k.shape[-2], 1), scale)
-        return divide_by_totals(weighted, total)
+        # a factor that keeps float16 from overflowing, and cancels; the sums in float32 at least
+        inner, outer = split_factor(h, 1 / max(k.shape[-2], 1))
+        weights = SCORE_FUNCTIONS[h](_scores(q, k, inner * score_scale(q, scale)))
+        total = (weights.abs() if h in _MAY_BE_NEGATIVE else weights).sum(-1, dtype=wide_type(q)) * outer
+        return divide_by_totals(_weighted_values(weights, v, outer), total.view(*q.shape[:-1], 1))
 
 
-def weighted_sums_and_totals(
-    q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return h(S) v [B, heads, N, d] and the sums of |h(S)| over the keys [B, heads, N, 1], for S = scale q k^T.
-
-    Both times `factor`, which keeps float16 from overflowing; the sums in float32 at least.
-    """
-    inner, outer = split_factor(h, factor)
-    weights = SCORE_FUNCTIONS[h](_scores(q, k, inner * score_scale(q, scale)))
-    wide = torch.promote_types(q.dtype, torch.float32)
-    total = (weights.abs() if h in _MAY_BE_NEGATIVE else weights).sum(-1, dtype=wide) * outer
-    return _weighted_values(weights, v, outer), total.view(*q.shape[:-1], 1)
+def wide_type(x: Tensor) -> torch.dtype:
+    """Return the type of sums of values like these, float32 at least."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def divide_by_totals(weighted: Tensor, total: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Few-shot probes on frozen features: the features and their store on disk, support sets, fits, scores.
+"""Few-shot probes on frozen features: features stored on disk, support sets, fits, scores.
 
 The probes themselves are in `tasks.probes`.
 """

@@ -1,18 +1,22 @@
-"""Features of a frozen backbone for the images of a split, through the store (`tasks.fewshot.feature_store`).
+"""Features of a frozen backbone for the images of a split, and their store on disk: `FEATURES/<key>.safetensors`.
 
-Shapes: M images of a split, R different ones among them, B images, F channels of the features.
+A key stands for weights, resolved model, view of the image, precision, code and the contents of the images. Rows of its
+file are different images, numbered in the order of their content digests. A file is read and written under its lock:
+whole or absent, and by one process, for which others wait.
+Shapes: M images of a split, B at a time, K images in a file, F channels of the features.
 """
 
 import hashlib
+import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,9 +27,8 @@ from torch.utils.data import Subset
 
 import backbones
 from backbones.backbone import Backbone
-from tasks.fewshot import feature_store
-from tasks.fewshot.feature_store import Stored
 from transfer.core.errors import UserError, print_safe
+from transfer.core.files import check_writable, lock, write_atomic
 from transfer.data.loading.augment import View, eval_transform
 from transfer.data.splits.dataset import SplitDataset
 from transfer.data.splits.split import Split
@@ -35,6 +38,84 @@ from transfer.engine.extract import extract
 
 CPU_BATCH = 16
 """Images at a time on a CPU: activations of more leave the cache, and the allocator maps them again in every layer."""
+
+
+FLAG = "--feature-cache"
+
+
+class Stored(NamedTuple):
+    """Features of some images."""
+
+    rows: NDArray[Any]
+    """Numbers [K] of the images, int64, rising."""
+    features: NDArray[Any]
+    """Their features [K, F], float32."""
+    seconds: NDArray[Any]
+    """Seconds [K] of the device that each took, float64."""
+
+    def merged(self, other: "Stored") -> "Stored":
+        """Return these and the features of other images."""
+        if not len(self.rows):
+            return other
+        order = np.argsort(np.concatenate([self.rows, other.rows]))
+        return Stored(*(np.concatenate(both)[order] for both in zip(self, other)))
+
+
+EMPTY = Stored(np.empty(0, np.int64), np.empty((0, 0), np.float32), np.empty(0))
+
+
+@contextmanager
+def locked_file(store: Path, key: dict[str, Any], wait: Callable[[], None]) -> Iterator[Path]:
+    """Give the file of a key to this process alone; the file may not exist yet.
+
+    Args:
+        store: folder of all files.
+        key: values that determine the features.
+        wait: called every second while another process has it.
+
+    Raises:
+        UserError: the folder cannot be written, or keeps no locks.
+    """
+    check_writable(store, FLAG)
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    path = store / f"{digest[:32]}.safetensors"
+    with path.with_suffix(".lock").open("wb") as file:
+        while not lock(file, path, flag=FLAG):
+            wait()
+            time.sleep(1)
+        yield path
+
+
+def read_stored(path: Path) -> Stored:
+    """Return the content of a file, `EMPTY` when there is none. Raises UserError when it is not as it was written."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        return EMPTY
+    try:
+        with safe_open(path, framework="np") as file:
+            found, written = Stored(*map(file.get_tensor, Stored._fields)), file.metadata()["sha256"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: damaged ({error})") from None
+    if written != _checksum(found):
+        raise UserError(f"{path}: damaged (its bytes are not those that were written)")
+    return found
+
+
+def write_stored(path: Path, content: Stored, about: dict[str, Any]) -> None:
+    """Write a file; `about` says in its metadata what the features are. Raises UserError when the disk is full."""
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(array) for name, array in content._asdict().items()}
+    metadata = {"sha256": _checksum(content), "about": json.dumps(about, ensure_ascii=False)}
+    write_atomic(path, save(arrays, metadata=metadata), flag=FLAG)
+
+
+def _checksum(content: Stored) -> str:
+    digest = hashlib.sha256()
+    for array in content:
+        digest.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +184,7 @@ class Extractor:
         assert context.features is not None, "a task that extracts features needs a store"
         key = store_key(self.fingerprint, self.kind, precision, order)
         first = context.ranks.first
-        with feature_store.locked(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
+        with locked_file(context.features, key, context.check_stop) if first else nullcontext(Path()) as path:
             held = broadcast_object(_held(path) if first else None)
             missing = np.setdiff1d(needed, held.rows)
             found = held.seconds[np.isin(held.rows, needed)].sum()
@@ -111,7 +192,7 @@ class Extractor:
                 held = held.merged(self._computed(split, missing, [image_of[row] for row in missing.tolist()], name))
                 if first:
                     about = {"backbone": self.backbone.spec.name, "images": name, "rows": len(order), "key": key}
-                    feature_store.write(path, held, about)
+                    write_stored(path, held, about)
             else:
                 context.say(f"{name}: {len(needed)} features from {path}")
         self.computed += len(missing)
@@ -142,10 +223,10 @@ class Extractor:
 def _held(path: Path) -> Stored:
     """Return what the store has; nothing where its file is damaged, which is said."""
     try:
-        return feature_store.read(path)
+        return read_stored(path)
     except UserError as damage:
         print_safe(f"{damage}; its features are computed again", file=sys.stderr)
-        return feature_store.EMPTY
+        return EMPTY
 
 
 def store_key(fingerprint: str, kind: Features, precision: str, contents: Sequence[bytes]) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from torch import Tensor
 from backbones.backbone import create
 from backbones.pretrain.accuracy import image_outcomes
 from backbones.spec import BackboneSpec
-from tasks.fewshot.feature_store import FLAG
-from tasks.fewshot.features import Extractor, Features
+from tasks.fewshot.features import FLAG, Extractor, Features
 from tasks.fewshot.support_sets import SupportSets
 from tasks.fewshot.task import FewshotOptions
 from tasks.labelled_images import frozen_backbone

@@ -13,7 +13,7 @@ import pyarrow as pa
 from PIL import Image
 from pyarrow import parquet
 
-from tasks.fewshot import feature_store
+from tasks.fewshot.features import Stored, read_stored, write_stored
 from transfer.data.classification import open_classification
 from transfer.data.coco.dataset import open_coco
 from transfer.data.loading.read_image import read_image
@@ -58,8 +58,12 @@ def stored_features(work: Path) -> Made:
     root = work / "features"
     root.mkdir()
     features = np.random.default_rng(0).random((16, 16), dtype=np.float32)
-    feature_store.write(root / "0.safetensors", feature_store.Stored(np.arange(16), features, np.ones(16)), {})
-    return root, _files(root), lambda copy: [array.tobytes() for array in feature_store.read(copy / "0.safetensors")]
+    write_stored(root / "0.safetensors", Stored(np.arange(16), features, np.ones(16)), {})
+    return (
+        root,
+        _files(root),
+        lambda copy: [array.tobytes() for array in read_stored(copy / "0.safetensors")],
+    )
 
 
 def market_folder(work: Path) -> Made:

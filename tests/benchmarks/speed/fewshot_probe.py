@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tasks.fewshot import feature_store
+from tasks.fewshot.features import Stored, read_stored, write_stored
 from tasks.fewshot.scoring import FrozenFeatures, probe_all
 from tasks.fewshot.support_sets import SupportSets, permuted
 from tasks.probes import LeastSquares
@@ -69,16 +69,14 @@ def write(store: Path, classes: int, images: int, tests: int, channels: int) -> 
     centres = 0.2 * random.normal(size=(classes, channels)).astype(np.float32)
     for name, of in (("train", labels), ("test", truth)):
         features = random.standard_normal((len(of), channels), dtype=np.float32) + centres[of]
-        content = feature_store.Stored(np.arange(len(of)), features, np.zeros(len(of)))
-        feature_store.write(store / f"{name}.safetensors", content, {})
+        content = Stored(np.arange(len(of)), features, np.zeros(len(of)))
+        write_stored(store / f"{name}.safetensors", content, {})
     return labels, truth
 
 
 def run(store: Path, labels: np.ndarray, truth: np.ndarray, draws: int, strengths: tuple[float, ...]) -> int:
     """Reads and probes; bytes of the features. All training images are read, as a set of many draws would."""
-    found = {
-        name: torch.from_numpy(feature_store.read(store / f"{name}.safetensors").features) for name in ("train", "test")
-    }
+    found = {name: torch.from_numpy(read_stored(store / f"{name}.safetensors").features) for name in ("train", "test")}
     groups = [np.flatnonzero(labels == label) for label in range(truth.max() + 1)]
     orders = tuple(permuted(groups, draw) for draw in range(draws))
     sets = SupportSets("bigvision", orders, SHOTS, 5 if len(strengths) > 1 else 0, (), ())

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.fewshot.feature_store import read
+from tasks.fewshot.features import read_stored as read
 from tests.processes import Command, run_by_ranks, wait_for
 from tests.runs import record
 

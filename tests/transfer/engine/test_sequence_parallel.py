@@ -23,8 +23,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "relu": {"attention": "relu", "alpha": "learned", "gate": "sigmoid"},
     "gelu": {"attention": "gelu", "alpha": 0.5, "length": "image"},
     "identity": {"attention": "identity", "pool": "gap"},
-    "relu_sum": {"attention": "relu_sum"},
-    "gelu_sum": {"attention": "gelu_sum"},
 }
 IMAGES = torch.rand(4, 3, *SIZE, generator=torch.Generator().manual_seed(1))
 
@@ -101,7 +99,7 @@ def test_models_that_cannot_share(name: str, given: dict[str, Any], match: str) 
 
 def test_a_users_attention_cannot_share(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def first(q, k, v):\n    return v\n")
-    with pytest.raises(UsageError, match="user's attention"):
+    with pytest.raises(UsageError, match="only softmax and point-wise"):
         share_tokens(create("tiny", attention=f"{tmp_path}/mine.py:first").model, OneRank(2))
 
 
