@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from backbones.backbone import create
-from tasks.detect import mmlab
 from tasks.detect.detectors import SimplePyramid, TapScales, build_detector
 from tasks.detect.feature_maps import MapOptions, make_maps
 from tasks.detect.task import resolve_detector
@@ -53,19 +52,6 @@ def test_every_parameter_that_trains_gets_a_gradient(name: str, pyramid: str) ->
     assert detector.training
 
 
-def test_images_are_normalised_by_the_backbone_alone_and_padded_with_what_it_makes_zero() -> None:
-    """As in mmdetection, which pads with 0 what is normalised."""
-    mmlab.load()
-    detector = built("faster_rcnn_light")
-    preprocessor, backbone = detector.data_preprocessor, detector.backbone.maps.backbone
-    image = torch.randint(0, 256, (3, 40, 50), dtype=torch.uint8)
-    prepared = preprocessor({"inputs": [image]}, False)["inputs"]
-    assert prepared.shape == (1, 3, 64, 64)
-    torch.testing.assert_close(prepared[0, :, :40, :50], image.flip(0).float() / 255)
-    assert torch.equal(backbone.normalised(prepared)[0, :, 40:], torch.zeros(3, 24, 64))
-    assert torch.equal(backbone.normalised(prepared)[0, :, :, 50:], torch.zeros(3, 64, 14))
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -100,10 +86,3 @@ def test_levels_have_their_strides(stride: int) -> None:
     found = taps(maps)
     assert [level.shape[2] for level in found] == [32, 16, 8, 4]
     assert [level.shape[1] for level in found] == taps.channels
-
-
-def test_only_the_last_map_enters_the_simple_pyramid() -> None:
-    torch.manual_seed(0)
-    pyramid, last = SimplePyramid(16, 16, 8), torch.rand(1, 16, 4, 4)
-    one, two = pyramid([torch.rand(1, 16, 4, 4), last]), pyramid([last])
-    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
