@@ -97,8 +97,8 @@ class DetectOptions(FitOptions):
     validate_at: Annotated[tuple[int, ...], TRAINING, Execution()]
     """Epochs with a validation on the way; the last one's is the run's score."""
     test_dataset: Annotated[tuple[str, ...], Execution(), Common()]
-    """Datasets to score as well, where classes agree by name. Each gives a record of its own, and its images must not
-    be among the training images."""
+    """Datasets to score as well, whose classes are trained ones by name. Each gives a record of its own, and its
+    images must not be among the training images."""
     save_pictures: Annotated[int, Range(0), Execution()]
     """Validation images saved with the boxes found on them."""
 
