@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
 
 from backbones.kernels.blocked import scaled_matmul, score_scale, split_factor
 from backbones.kernels.operator import attend
@@ -91,12 +90,10 @@ def _weighted_sums(q: Tensor, k: Tensor, v: Tensor, h: str, factor: float, scale
 
 
 def _prefers_torch_operations(q: Tensor, k: Tensor, v: Tensor, h: str) -> bool:
-    """Return whether torch's own operations are faster (few scores on a CPU) or needed: for forward-mode derivatives,
-    and for an exported graph, which then needs none of this suite and holds for every batch.
+    """Return whether torch's own operations are faster (few scores on a CPU) or needed: for an exported graph, which
+    then needs none of this suite and holds for every batch.
     """
     if torch.compiler.is_exporting():
-        return True
-    if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in (q, k, v)):
         return True
     trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()
